@@ -35,10 +35,10 @@ async def knock(address: str) -> int:
         return answer.status
 
 
-@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
-async def test_it_serves_on_its_address(tmp_path: Path, host: str, shown: str) -> None:
+@pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+async def test_it_serves_on_its_address(tmp_path: Path, host: str, expected: str) -> None:
     async with run_daemon(config(tmp_path, host=host)) as daemon:
-        assert daemon.address.rpartition(":")[0] == f"http://{shown}"
+        assert daemon.address.rpartition(":")[0] == f"http://{expected}"
         assert await knock(daemon.address) == 200
 
 
@@ -78,8 +78,8 @@ async def test_a_change_of_keys_applies_immediately_and_survives(tmp_path: Path)
         revoked, gone = await daemon.operations.create_key("tests", "default")
         await daemon.operations.revoke_key(revoked.id)
     async with run_daemon(config(tmp_path)) as daemon, ClientSession(daemon.address) as http:
-        for shown, status in ((key, 200), (gone, 401)):
-            bearer = {"authorization": f"Bearer {shown}"}
+        for name, status in ((key, 200), (gone, 401)):
+            bearer = {"authorization": f"Bearer {name}"}
             async with http.get("/v1/models", headers=bearer) as answer:
                 assert answer.status == status
         assert [each.id for each in await daemon.operations.list_keys()] == [token.id, revoked.id]

@@ -89,11 +89,11 @@ def named_command(text: str) -> str | None:
 def written_commands(page: Path) -> Iterator[str]:
     """Every command line in backticks or in a console block."""
     text = page.read_text()
-    shown = re.findall(r"`(gateway \w[^`]*)`", text)
+    output = re.findall(r"`(gateway \w[^`]*)`", text)
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
         typed = re.sub(r" {2,}#.*", "", block.replace("\\\n", " "))
-        shown += re.findall(r"[ /](gateway \w.*)", typed)
-    return iter(shown)
+        output += re.findall(r"[ /](gateway \w.*)", typed)
+    return iter(output)
 
 
 def named_paths(page: Path) -> Iterator[str]:

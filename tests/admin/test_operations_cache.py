@@ -10,10 +10,10 @@ from gateway.admin.operations import CoalescingCache
 
 
 async def test_one_answer_for_all_who_ask_at_once() -> None:
-    asked: list[str] = []
+    results: list[str] = []
 
     async def make(what: str) -> str:
-        asked.append(what)
+        results.append(what)
         await asyncio.sleep(0.05)
         return f"{what}!"
 
@@ -23,10 +23,10 @@ async def test_one_answer_for_all_who_ask_at_once() -> None:
     impatient.cancel()
     assert await asyncio.gather(*map(answers.get, "aab")) == ["a!", "a!", "b!"]
     assert await answers.get("a") == "a!"
-    assert asked == ["a", "b"]
+    assert results == ["a", "b"]
     await asyncio.sleep(1.1)
     assert await answers.get("a") == "a!"
-    assert asked == ["a", "b", "a"]
+    assert results == ["a", "b", "a"]
 
 
 async def test_a_failure_is_everybodys() -> None:

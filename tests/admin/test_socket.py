@@ -99,6 +99,6 @@ async def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
 async def test_whoever_was_let_in_gets_an_answer(tmp_path: Path) -> None:
     async with serve_admin(app(), tmp_path) as path:
-        asked = [asyncio.ensure_future(ask(path)) for _ in range(5)]
+        requests = [asyncio.ensure_future(ask(path)) for _ in range(5)]
         await asyncio.sleep(0.05)
-    assert await asyncio.gather(*asked) == ["done"] * 5
+    assert await asyncio.gather(*requests) == ["done"] * 5

@@ -41,10 +41,11 @@ async def test_the_queue_has_a_capacity(queue: AdmissionQueue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "share", "told"), [(3, 1, "1 request"), (8, 2, "2 requests"), (11, 2, "2 requests")]
+    ("places", "share", "expected"),
+    [(3, 1, "1 request"), (8, 2, "2 requests"), (11, 2, "2 requests")],
 )
 async def test_one_key_has_a_quarter_of_the_queue(
-    queue: AdmissionQueue, places: int, share: int, told: str
+    queue: AdmissionQueue, places: int, share: int, expected: str
 ) -> None:
     greedy = request_for(key("a", ONE), group())
     short = SharedLimits(max_wait=5, max_waiting=places)
@@ -52,7 +53,7 @@ async def test_one_key_has_a_quarter_of_the_queue(
     clients = [await enqueue(queue, greedy, short) for _ in range(share + 1)]
     assert (await clients.pop().wait_for_error()).message == (
         "Too Many Requests: key a: 1 of 1 concurrent request running; "
-        f"the queue is full for key a ({told})"
+        f"the queue is full for key a ({expected})"
     )
     other = request_for(key("b", ONE), group())
     queue.acquire(other)

@@ -47,8 +47,8 @@ class Target:
             "value": "",
         }[self.compare]
         limit = f"{self.limit:.2f}" if self.compare == "ratio" else short(self.limit)
-        shown = f"{compared:.2f}" if self.compare == "ratio" else short(compared)
-        return f"{shown} {suffix}".strip() + f" ({sign} {limit})"
+        text = f"{compared:.2f}" if self.compare == "ratio" else short(compared)
+        return f"{text} {suffix}".strip() + f" ({sign} {limit})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ def show(rows: Sequence[Row], order: Sequence[str], also: Sequence[str], console
     table = Table(title=TITLE, title_justify="left")
     table.add_column("row", overflow="fold")
     table.add_column("unit")
-    shown = columns(rows, order)
-    for name in shown:
+    output = columns(rows, order)
+    for name in output:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("merged", justify="right", no_wrap=True)
     table.add_column("gateway compared (target)", no_wrap=True)
     for row in rows:
-        values = [short(row.values[name]) if name in row.values else "-" for name in shown]
+        values = [short(row.values[name]) if name in row.values else "-" for name in output]
         table.add_row(
             escape(row.title),
             row.unit,

@@ -53,11 +53,11 @@ def measure(scenario: Scenario, server: Server, upstream: Server) -> Figures:
     replies = uvloop.run(load.run(render_load(scenario, server, upstream)))
     cpu = server.cpu_seconds() - cpu_before
     load_spent = load_cpu(upstream) - load_before
-    asked = count_requests(upstream) - asked_before
-    if replies.errors or asked != replies.requests or not replies.requests:
+    request = count_requests(upstream) - asked_before
+    if replies.errors or request != replies.requests or not replies.requests:
         raise RequestsFailed(
             f"{scenario.name} through {server.name}: {replies.requests} good replies, "
-            f"{replies.errors} errors, {asked} requests upstream. {replies.first_error}"
+            f"{replies.errors} errors, {request} requests upstream. {replies.first_error}"
         )
     return Figures(
         requests_per_second=replies.requests / replies.seconds,

@@ -38,9 +38,9 @@ def take(
     return quota.acquire(holders, now=now, at=at, tokens=tokens, micro=micro)
 
 
-def refusal(quota: Quota, *holders: Holder, now: float = NOW, **asked: int) -> GatewayError:
+def refusal(quota: Quota, *holders: Holder, now: float = NOW, **fields: int) -> GatewayError:
     with pytest.raises(GatewayError) as raised:
-        take(quota, *holders, now=now, **asked)
+        take(quota, *holders, now=now, **fields)
     return raised.value
 
 

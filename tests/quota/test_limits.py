@@ -385,8 +385,8 @@ def test_a_request_from_before_a_limit_keeps_later_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holder", "spelled"),
+    ("holder", "text"),
     [(key(), "key laptop"), (group(), "group team"), (gateway(), "the gateway")],
 )
-def test_names_of_holders(holder: Holder, spelled: str) -> None:
-    assert str(holder) == spelled
+def test_names_of_holders(holder: Holder, text: str) -> None:
+    assert str(holder) == text

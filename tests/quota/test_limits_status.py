@@ -13,8 +13,8 @@ def test_statuses_without_limits() -> None:
     free = Holder(HolderKind.GROUP, "free", "free", UNLIMITED)
     assert quota.limit_statuses([key(), free, gateway(concurrent=3)], NOW) == nothing
     assert quota.limit_statuses([], NOW) == nothing
-    shown = quota.limit_statuses([free, key(requests_per_minute=3)], NOW)
-    assert shown == LimitStatuses(LimitStatus(3, 3, 0.0), None)
+    output = quota.limit_statuses([free, key(requests_per_minute=3)], NOW)
+    assert output == LimitStatuses(LimitStatus(3, 3, 0.0), None)
 
 
 def test_statuses_without_usage() -> None:

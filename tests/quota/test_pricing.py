@@ -160,7 +160,7 @@ def test_the_maximum_multiplier_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("multiplier", "group", "rates", "spelled"),
+    ("multiplier", "group", "rates", "text"),
     [
         (1.0, "1", {}, "model 1, group 1"),
         (
@@ -176,8 +176,8 @@ def test_the_maximum_multiplier_is_valid() -> None:
         (1e-300, "10", {}, "model 0, group 10"),
     ],
 )
-def test_descriptions(multiplier: float, group: str, rates: dict[str, float], spelled: str) -> None:
-    assert price(multiplier, group, **rates).description == spelled
+def test_descriptions(multiplier: float, group: str, rates: dict[str, float], text: str) -> None:
+    assert price(multiplier, group, **rates).description == text
 
 
 MULTIPLIERS = st.one_of(

@@ -51,19 +51,19 @@ def thread(previous: Any) -> ProviderData:
 
 
 def affinity(
-    asked: Prompt, headers: dict[str, str] | None = None, token: str = "t", model: str = MODEL
+    request: Prompt, headers: dict[str, str] | None = None, token: str = "t", model: str = MODEL
 ) -> Affinity | None:
-    return AffinityIndex().for_prompt(asked, headers or {}, token, model)
+    return AffinityIndex().for_prompt(request, headers or {}, token, model)
 
 
-def key(asked: Prompt, headers: dict[str, str] | None = None, **where: str) -> bytes:
-    found = affinity(asked, headers, **where)
+def key(request: Prompt, headers: dict[str, str] | None = None, **where: str) -> bytes:
+    found = affinity(request, headers, **where)
     assert found is not None
     return found.key
 
 
-def source(asked: Prompt, headers: dict[str, str] | None = None) -> AffinitySource:
-    found = affinity(asked, headers)
+def source(request: Prompt, headers: dict[str, str] | None = None) -> AffinitySource:
+    found = affinity(request, headers)
     assert found is not None
     return found.source
 
@@ -148,11 +148,11 @@ def test_a_thread_without_a_previous_message_is_no_source(extra: ProviderData | 
 
 
 def test_tokens_and_models_have_separate_namespaces() -> None:
-    asked = prompt(cache_key="k")
+    request = prompt(cache_key="k")
     keys = {
-        key(asked),
-        key(asked, token="u"),
-        key(asked, model="beta-1"),
+        key(request),
+        key(request, token="u"),
+        key(request, model="beta-1"),
         key(prompt(cache_key="l")),
         key(prompt(cache_key="k"), token="t\0alpha-1"),
     }
@@ -231,12 +231,12 @@ def test_a_chain_keeps_its_first_key_and_the_account_of_its_last_reply(
     last = first
     for turn, ref in enumerate([("main", "a"), ("main", "b"), ("main", "b")]):
         affinities.record(last, "t", f"id_{turn}", ref)
-        asked = (
+        request = (
             prompt(user("and then?"), previous_response_id=f"id_{turn}")
             if chained == "response"
             else prompt(user("and then?"), extra=thread(f"id_{turn}"))
         )
-        found = affinities.for_prompt(asked, {}, "t", MODEL)
+        found = affinities.for_prompt(request, {}, "t", MODEL)
         assert found is not None
         assert (found.key, found.account_ref) == (first.key, ref)
         last = found
@@ -257,8 +257,8 @@ def test_with_another_source_the_chain_still_has_the_account() -> None:
     first = affinities.for_prompt(prompt(), {}, "t", MODEL)
     assert first is not None
     affinities.record(first, "t", "id", ("main", "b"))
-    asked = prompt(cache_key="k", previous_response_id="id")
-    affinity = affinities.for_prompt(asked, {}, "t", MODEL)
+    request = prompt(cache_key="k", previous_response_id="id")
+    affinity = affinities.for_prompt(request, {}, "t", MODEL)
     assert affinity is not None
     assert affinity.key == key(prompt(cache_key="k"))
     assert (affinity.source, affinity.account_ref) == (AffinitySource.CACHE_KEY, ("main", "b"))
@@ -378,11 +378,11 @@ def test_two_hundred_conversations_of_five_turns_keep_their_accounts() -> None:
         refs = []
         for turn in range(5):
             if number % 2:
-                asked = prompt(*opening, *[assistant("a"), user("b")] * turn)
+                request = prompt(*opening, *[assistant("a"), user("b")] * turn)
             else:
                 previous = f"r{number}_{turn - 1}" if turn else None
-                asked = prompt(*opening[turn > 0 :], previous_response_id=previous)
-            found = affinities.for_prompt(asked, {}, "t", MODEL)
+                request = prompt(*opening[turn > 0 :], previous_response_id=previous)
+            found = affinities.for_prompt(request, {}, "t", MODEL)
             assert found is not None
             refs.append(pool[rendezvous_order(found.key, pool, found.account_ref)[0]][0])
             affinities.record(found, "t", f"r{number}_{turn}", refs[-1])

@@ -39,10 +39,10 @@ def target_of(
 @pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("family", ["alpha", "beta"])
 def test_defaults_follow_from_the_channels_format(format: Format, family: str) -> None:
-    told = target_of({"family": family}, format)
-    assert told == Target(
+    result = target_of({"family": family}, format)
+    assert result == Target(
         model="upstream-model",
-        origin=told.origin,
+        origin=result.origin,
         system_turns=format is not Format.MESSAGES,
         custom_tools=format is Format.RESPONSES,
         cache_marks=format is Format.MESSAGES,
@@ -52,12 +52,12 @@ def test_defaults_follow_from_the_channels_format(format: Format, family: str) -
 
 def test_channel_traits_override_model_traits() -> None:
     model = {"traits": {"thinking": "budget", "efforts": ["low"], "prefill": False}}
-    told = target_of(model, efforts=["high", "max"], cache_marks=False, tool_effort="none")
-    assert told.thinking is ThinkingStyle.BUDGET
-    assert told.efforts == ("high", "max")
-    assert not told.prefill
-    assert not told.cache_marks
-    assert told.tool_effort is ToolEffort.NONE
+    result = target_of(model, efforts=["high", "max"], cache_marks=False, tool_effort="none")
+    assert result.thinking is ThinkingStyle.BUDGET
+    assert result.efforts == ("high", "max")
+    assert not result.prefill
+    assert not result.cache_marks
+    assert result.tool_effort is ToolEffort.NONE
 
 
 def test_every_trait_reaches_the_target() -> None:
@@ -75,10 +75,10 @@ def test_every_trait_reaches_the_target() -> None:
         "plain_max_tokens": True,
         "developer": True,
     }
-    told = target_of({"max_output": 7}, **traits)
-    assert told == Target(
+    result = target_of({"max_output": 7}, **traits)
+    assert result == Target(
         model="upstream-model",
-        origin=told.origin,
+        origin=result.origin,
         max_output=7,
         thinking=ThinkingStyle.NONE,
         efforts=(),
@@ -96,10 +96,10 @@ def test_every_trait_reaches_the_target() -> None:
 
 
 def test_defaults_of_the_default_catalog_by_id() -> None:
-    told = target_of({"id": HAIKU})
-    assert told.thinking is ThinkingStyle.BUDGET
-    assert told.efforts == ()
-    assert told.max_output == 64_000
+    result = target_of({"id": HAIKU})
+    assert result.thinking is ThinkingStyle.BUDGET
+    assert result.efforts == ()
+    assert result.max_output == 64_000
     own = target_of({"id": HAIKU, "max_output": 5, "traits": {"efforts": ["low"]}})
     assert (own.efforts, own.max_output) == (("low",), 5)
     assert own.thinking is ThinkingStyle.BUDGET

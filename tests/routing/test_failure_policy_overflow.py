@@ -13,7 +13,7 @@ def failure(message: str, **fields: str) -> Failure:
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         ("prompt is too long: 213462 tokens > 200000 maximum", ContextOverflow(213462, 200000)),
         ("Prompt is too long", ContextOverflow()),
@@ -52,8 +52,8 @@ def failure(message: str, **fields: str) -> Failure:
         ("the request exceeds the available context size, try increasing it", ContextOverflow()),
     ],
 )
-def test_vendor_messages(message: str, told: ContextOverflow) -> None:
-    assert context_overflow(failure(message)) == told
+def test_vendor_messages(message: str, expected: ContextOverflow) -> None:
+    assert context_overflow(failure(message)) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_code_or_type_is_enough(fields: dict[str, str]) -> None:
 
 def test_counts_in_the_body() -> None:
     body = '{"error":{"message":"too long","n_prompt_tokens": 5120,"n_ctx":4096}}'
-    told = context_overflow(failure("No.", type="exceed_context_size_error", body=body))
-    assert told == ContextOverflow(5120, 4096)
+    result = context_overflow(failure("No.", type="exceed_context_size_error", body=body))
+    assert result == ContextOverflow(5120, 4096)
 
 
 @pytest.mark.parametrize(

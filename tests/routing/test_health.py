@@ -322,11 +322,11 @@ def test_an_auth_failed_account_is_probed_with_one_model_only(world: World) -> N
     assert world.admit(model=OTHER) is None
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_an_abandoned_probe_allows_the_next(world: World, told: bool) -> None:
+@pytest.mark.parametrize("expected", [True, False])
+def test_an_abandoned_probe_allows_the_next(world: World, expected: bool) -> None:
     world.fail(COOL)
     world.expire()
-    if told:
+    if expected:
         world.health.record_abandoned(world.leave())
     else:
         world.fail(verdict(AccountPenalty.NONE))

@@ -84,18 +84,18 @@ def test_never_exceeded_over_any_ten_seconds(
     steps: list[tuple[float, int, int]], start: float
 ) -> None:
     budget, now = RetryBudget(), start
-    asked: list[float] = []
+    results: list[float] = []
     retried: list[float] = []
     for pause, requests, wishes in steps:
         now += pause
         for _ in range(requests):
             budget.record_request(now)
-            asked.append(now)
+            results.append(now)
         for _ in range(wishes):
             if budget.try_acquire(now):
                 retried.append(now)
                 within = [time for time in retried if time >= now - WINDOW_SECONDS]
-                share = RETRY_RATIO * sum(time >= now - WINDOW_SECONDS for time in asked)
+                share = RETRY_RATIO * sum(time >= now - WINDOW_SECONDS for time in results)
                 assert len(within) <= max(MIN_RETRIES, share)
 
 

@@ -219,9 +219,9 @@ def test_weights_of_channel_and_account_multiply() -> None:
 @pytest.mark.parametrize("sent", ["alpha-1", "one"])
 def test_an_endpoint_closed_to_a_family(sent: str) -> None:
     router = router_of(families={"alpha": {"endpoints": ["chat", "responses"]}})
-    with pytest.raises(FormatNotServed) as told:
+    with pytest.raises(FormatNotServed) as caught:
         route(router, sent, Format.MESSAGES)
-    assert told.value.detail == "messages is closed to alpha models"
+    assert caught.value.detail == "messages is closed to alpha models"
     assert route(router, sent, Format.CHAT)
     assert route(router, "beta-1", Format.MESSAGES)
     with pytest.raises(ModelNotFound):
@@ -230,16 +230,16 @@ def test_an_endpoint_closed_to_a_family(sent: str) -> None:
 
 @pytest.mark.parametrize("sent", ["nobody", "", "beta-idle", "BETA-1"])
 def test_models_without_a_channel(router: Router, sent: str) -> None:
-    with pytest.raises(ModelNotFound) as told:
+    with pytest.raises(ModelNotFound) as caught:
         router.route(sent, Format.CHAT, router.access_for(["*"]))
-    assert told.value.message == f"model_not_found: no channel for model {sent} in this group"
+    assert caught.value.message == f"model_not_found: no channel for model {sent} in this group"
 
 
 def test_only_the_log_distinguishes_unknown_from_unreachable(router: Router) -> None:
-    told = []
+    results = []
     for sent in ("alpha-1", "nobody"):
         with pytest.raises(ModelNotFound) as refused:
             router.route(sent, Format.CHAT, router.access_for(["beta-*"]))
-        told.append(refused.value)
-    assert told[0].message.replace("alpha-1", "nobody") == told[1].message
-    assert told[0].detail != told[1].detail
+        results.append(refused.value)
+    assert results[0].message.replace("alpha-1", "nobody") == results[1].message
+    assert results[0].detail != results[1].detail

@@ -63,14 +63,14 @@ async def test_ten_seconds_of_two_hundred_requests_a_second(
     lasted = loop.time() - began
     assert SECONDS - 1 < lasted < 50, "longer, and the first would count no more"
 
-    heard = [each for caller in callers for each in caller.heard]
-    assert Counter(status for status, _ in heard) == {200: LIMIT, 429: CALLERS * CALLS - LIMIT}
+    results = [each for caller in callers for each in caller.heard]
+    assert Counter(status for status, _ in results) == {200: LIMIT, 429: CALLERS * CALLS - LIMIT}
     assert len(upstream.requests) == LIMIT
     for caller in callers:
         left = [left for _, left in caller.heard]
         assert left == sorted(left, reverse=True), "the remaining amount never grows"
         assert all(left == 0 for status, left in caller.heard if status == 429)
-    assert {left for status, left in heard if status == 200} <= set(range(LIMIT))
+    assert {left for status, left in results if status == 200} <= set(range(LIMIT))
     assert in_use(gateway) == NOTHING_IN_USE
 
     async with asyncio.timeout(10):

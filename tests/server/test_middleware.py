@@ -62,8 +62,8 @@ def bad_upstream(code: str, message: str = "Bad upstream response") -> Row:
 
 
 def refusal(status: int, native: str = INVALID, **fields: Any) -> Row:
-    shown: dict[str, Any] = {"message": "No, because.", "type": INVALID, "code": None}
-    return Row(status=status, native=native, headers={}, **(shown | fields))
+    mapping: dict[str, Any] = {"message": "No, because.", "type": INVALID, "code": None}
+    return Row(status=status, native=native, headers={}, **(mapping | fields))
 
 
 FORBIDDEN = Row(

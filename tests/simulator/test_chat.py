@@ -41,9 +41,9 @@ def user(text: str) -> Any:
 
 async def test_text(openai: AsyncOpenAI) -> None:
     reply = await openai.chat.completions.create(model=MODEL, messages=HELLO)
-    said = reply.choices[0].message.content
-    assert said is not None and said.startswith("I am a simulator")
-    assert "“hello there”" in said and "“Be kind.”" in said and MODEL in said
+    text = reply.choices[0].message.content
+    assert text is not None and text.startswith("I am a simulator")
+    assert "“hello there”" in text and "“Be kind.”" in text and MODEL in text
     assert reply.choices[0].finish_reason == "stop"
     assert reply.model == MODEL
     assert reply.usage is not None
@@ -96,9 +96,9 @@ async def test_stream_grammar(http: ClientSession, counted: bool) -> None:
     ],
 )
 async def test_calls_a_tool(openai: AsyncOpenAI, text: str, choice: Any) -> None:
-    asked: Any = {"model": MODEL, "messages": user(text), "tools": [WEATHER, CLOCK]}
-    reply = await openai.chat.completions.create(**asked, tool_choice=choice)
-    async with openai.chat.completions.stream(**asked, tool_choice=choice) as stream:
+    fields: Any = {"model": MODEL, "messages": user(text), "tools": [WEATHER, CLOCK]}
+    reply = await openai.chat.completions.create(**fields, tool_choice=choice)
+    async with openai.chat.completions.stream(**fields, tool_choice=choice) as stream:
         streamed = await stream.get_final_completion()
     for choice_made in (reply.choices[0], streamed.choices[0]):
         assert choice_made.finish_reason == "tool_calls"
@@ -144,8 +144,8 @@ async def test_tool_loop_ends(openai: AsyncOpenAI) -> None:
     second = await openai.chat.completions.create(
         model=MODEL, messages=[*messages, result], tools=[WEATHER]
     )
-    said = second.choices[0].message.content
-    assert said is not None and "The tool get_weather returned: “sunny, 21”" in said
+    text = second.choices[0].message.content
+    assert text is not None and "The tool get_weather returned: “sunny, 21”" in text
     assert second.usage is not None and second.usage.prompt_tokens_details is not None
     cached = second.usage.prompt_tokens_details.cached_tokens
     assert cached is not None and 0 < cached < second.usage.prompt_tokens
@@ -186,13 +186,13 @@ async def test_allowed_tools(openai: AsyncOpenAI) -> None:
 
 
 async def test_custom_tool(openai: AsyncOpenAI) -> None:
-    asked: Any = {"model": MODEL, "messages": user("use take_note"), "tools": [NOTE]}
-    reply = await openai.chat.completions.create(**asked)
+    fields: Any = {"model": MODEL, "messages": user("use take_note"), "tools": [NOTE]}
+    reply = await openai.chat.completions.create(**fields)
     assert reply.choices[0].message.tool_calls is not None
     [call] = reply.choices[0].message.tool_calls
     assert call.type == "custom" and call.custom.input == "simulated input for take_note"
     written = ""
-    async for chunk in await openai.chat.completions.create(**asked, stream=True):
+    async for chunk in await openai.chat.completions.create(**fields, stream=True):
         for delta in chunk.choices[0].delta.tool_calls or []:
             written += delta.to_dict()["custom"]["input"]  # type: ignore[index]
     assert written == call.custom.input
@@ -241,9 +241,9 @@ async def test_sees_images_and_files(openai: AsyncOpenAI) -> None:
     reply = await openai.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": content}]
     )
-    said = reply.choices[0].message.content or ""
-    assert "a PNG image of 69 bytes" in said
-    assert "example.com" in said and "plan.pdf" in said and "“What is this?”" in said
+    text = reply.choices[0].message.content or ""
+    assert "a PNG image of 69 bytes" in text
+    assert "example.com" in text and "plan.pdf" in text and "“What is this?”" in text
 
 
 async def test_limit(openai: AsyncOpenAI) -> None:
@@ -286,9 +286,9 @@ async def test_stop(openai: AsyncOpenAI) -> None:
     ],
 )
 async def test_errors(openai: AsyncOpenAI, change: dict[str, Any], param: str) -> None:
-    asked: dict[str, Any] = {"model": MODEL, "messages": HELLO}
+    fields: dict[str, Any] = {"model": MODEL, "messages": HELLO}
     with pytest.raises(BadRequestError) as caught:
-        await openai.chat.completions.create(**asked, extra_body=change)
+        await openai.chat.completions.create(**fields, extra_body=change)
     assert caught.value.param == param
     assert caught.value.type == "invalid_request_error"
 

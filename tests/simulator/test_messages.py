@@ -217,8 +217,8 @@ async def test_sees_images_and_documents(anthropic: AsyncAnthropic) -> None:
         model=MODEL, max_tokens=500, messages=[{"role": "user", "content": content}]
     )
     assert reply.content[0].type == "text"
-    said = reply.content[0].text
-    assert "a PNG image of 69 bytes" in said and "example.com" in said and "plan" in said
+    text = reply.content[0].text
+    assert "a PNG image of 69 bytes" in text and "example.com" in text and "plan" in text
 
 
 async def test_limit_and_stop(anthropic: AsyncAnthropic) -> None:

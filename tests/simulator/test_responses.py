@@ -228,8 +228,10 @@ async def test_sees_images_and_files(openai: AsyncOpenAI) -> None:
         {"type": "input_text", "text": "What is this?"},
     ]
     items: Any = [{"role": "user", "content": content}]
-    said = (await openai.responses.create(model=MODEL, input=items)).output_text
-    assert "a PNG image of 69 bytes" in said and "example.com" in said and "plan.pdf" in said
+    results = (await openai.responses.create(model=MODEL, input=items)).output_text
+    assert (
+        "a PNG image of 69 bytes" in results and "example.com" in results and "plan.pdf" in results
+    )
 
 
 async def test_limit(openai: AsyncOpenAI, http: ClientSession) -> None:

@@ -222,9 +222,9 @@ async def test_a_tail_has_what_is_new_what_came_late_and_what_has_ended(
 
 
 def test_an_id_tells_when_it_was_minted() -> None:
-    minted = new_request_id(START)
-    assert logs.started_us(minted) == START
-    assert logs.first_id(START) < minted < logs.first_id(START + 1)
+    created = new_request_id(START)
+    assert logs.started_us(created) == START
+    assert logs.first_id(START) < created < logs.first_id(START + 1)
     assert logs.started_us("req_nothing") == 0
 
 

@@ -264,8 +264,8 @@ async def test_closing_does_not_wait_for_the_end_of_a_pause(
 
 async def test_each_commit_is_told_in_its_order(database: Database) -> None:
     recorder = Recorder(database)
-    told: list[tuple[str, str]] = []
-    recorder.on_commit = lambda entries: told.extend(
+    results: list[tuple[str, str]] = []
+    recorder.on_commit = lambda entries: results.extend(
         (entry.row.state.value, entry.row.id) for entry in entries
     )
     await recorder.start()
@@ -273,6 +273,6 @@ async def test_each_commit_is_told_in_its_order(database: Database) -> None:
     await recorder.record_intent(intent(1))
     recorder.record_settlement(settlement(1))
     recorder.record_settlement(settlement(2))
-    assert told == [("running", request_id(2)), ("running", request_id(1))]
+    assert results == [("running", request_id(2)), ("running", request_id(1))]
     await recorder.close()
-    assert told[2:] == [("ok", request_id(1)), ("ok", request_id(2))]
+    assert results[2:] == [("ok", request_id(1)), ("ok", request_id(2))]

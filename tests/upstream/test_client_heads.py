@@ -162,9 +162,9 @@ async def test_a_query(heads: Heads, query: str, target: str) -> None:
 async def test_a_query_after_another(heads: Heads) -> None:
     """What is kept of one head is never taken for another."""
     async with client(heads) as line:
-        asked = [("", {}), ("a=1", {}), ("", {"a": "1"}), ("a=1", {"a": "1"}), ("", {"a": "2"})]
+        results = [("", {}), ("a=1", {}), ("", {"a": "1"}), ("a=1", {"a": "1"}), ("", {"a": "2"})]
         for _ in range(2):
-            for query, forwarded in asked:
+            for query, forwarded in results:
                 await post(line, forwarded, query)
                 assert heads.last[0].endswith(f"completions{'?' * bool(query)}{query} HTTP/1.1")
                 assert [each for each in heads.last if each.startswith("a:")] == [

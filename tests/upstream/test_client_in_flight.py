@@ -11,9 +11,9 @@ from tests.upstream.test_connection_malformed import ALL
 async def test_after_each_malformed_response(upstream: ScriptedUpstream) -> None:
     account = {"name": ACCOUNT, "key": "k", "concurrency": 1}
     async with open_client(upstream.address, accounts=[account]) as line:
-        for asked, case in enumerate(ALL, 1):
+        for request, case in enumerate(ALL, 1):
             wire, _, kind = case.values
             upstream.respond_with(Response(raw=wire))
             assert (await failure_of(send(line))).kind is kind, case.id
             assert line.in_flight(CANDIDATE.account_ref) == 0, case.id
-            assert len(upstream.requests) == asked, "it was answered, so it is not asked again"
+            assert len(upstream.requests) == request, "it was answered, so it is not asked again"

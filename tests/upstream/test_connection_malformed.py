@@ -126,10 +126,10 @@ async def test_line_ends_behind_a_response() -> None:
         assert (body, kind) == (b"hello", None)
 
 
-@pytest.mark.parametrize("said", [HELLO, b"H", b"\r\n"])
-async def test_a_response_before_any_request(said: bytes) -> None:
+@pytest.mark.parametrize("text", [HELLO, b"H", b"\r\n"])
+async def test_a_response_before_any_request(text: bytes) -> None:
     async with open_connection() as line:
-        await line.send_parts([said])
+        await line.send_parts([text])
         assert not line.connection.is_open
         assert (await line.exchange([]))[3] is FailureKind.DISCONNECT
 

@@ -126,11 +126,11 @@ async def test_an_upstream_that_answers_early_and_ends(framing: bytes) -> None:
         assert await read_all(response) == (b"hello", None)
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 100 Continue\r\n\r\n"])
-async def test_an_upstream_that_leaves_meanwhile(said: bytes) -> None:
+@pytest.mark.parametrize("text", [b"", b"HTTP/1.1 100 Continue\r\n\r\n"])
+async def test_an_upstream_that_leaves_meanwhile(text: bytes) -> None:
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(said)
+        writer.write(text)
         await writer.drain()
         writer.transport.abort()
 

@@ -93,11 +93,11 @@ async def test_one_too_old_is_not_used_although_nothing_has_closed_it(
 
 async def test_one_that_the_upstream_closes_is_dropped() -> None:
     async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
-        for asked in (1, 2, 3):
+        for request in (1, 2, 3):
             assert await ask(pool, upstream.origin) == b"hello"
             await wait_until(lambda: not pool._open)
             assert not any(pool._idle.values())
-            assert upstream.connections == asked
+            assert upstream.connections == request
 
 
 @pytest.mark.parametrize("said", [b"", b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])

@@ -35,7 +35,7 @@ def test_secrets(text: str, kept: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("at https://upstream.test:8443/v1/x?y=1, sorry", "at [address], sorry"),
         ("host upstream.test is down", "host [address] is down"),
@@ -50,8 +50,8 @@ def test_secrets(text: str, kept: str) -> None:
         (r'{"error":"at https://upstream.test/v1\"}"}', r'{"error":"at [address]\"}"}'),
     ],
 )
-def test_places_and_names_are_for_the_operator_only(text: str, shown: str) -> None:
-    assert REDACTOR.redact_all(text) == shown
+def test_places_and_names_are_for_the_operator_only(text: str, expected: str) -> None:
+    assert REDACTOR.redact_all(text) == expected
     assert REDACTOR.redact_secrets(text) == text
 
 

@@ -127,16 +127,16 @@ _OTHERS: st.SearchStrategy[Part] = st.sampled_from(
 @st.composite
 def usages(draw: st.DrawFn) -> Usage:
     """Counts as `core.usage` has them: no part exceeds the whole that it is of."""
-    asked, said = draw(st.integers(1, 10**9)), draw(st.integers(0, 10**9))
-    read = draw(st.just(0) | st.integers(0, asked))
-    written = draw(st.just(0) | st.integers(0, asked - read))
+    prompt_tokens, reply_tokens = draw(st.integers(1, 10**9)), draw(st.integers(0, 10**9))
+    read = draw(st.just(0) | st.integers(0, prompt_tokens))
+    written = draw(st.just(0) | st.integers(0, prompt_tokens - read))
     return Usage(
-        input_tokens=asked,
+        input_tokens=prompt_tokens,
         cache_read_tokens=read,
         cache_write_tokens=written,
         cache_write_1h_tokens=draw(st.just(0) | st.integers(0, written)),
-        output_tokens=said,
-        reasoning_tokens=draw(st.just(0) | st.integers(0, said)),
+        output_tokens=reply_tokens,
+        reasoning_tokens=draw(st.just(0) | st.integers(0, reply_tokens)),
         web_searches=draw(st.integers(0, 3)),
     )
 
@@ -205,24 +205,24 @@ def _thoughts(draw: st.DrawFn) -> Story:
 @st.composite
 def _calls(draw: st.DrawFn) -> Story:
     custom = draw(st.integers(0, 3)) == 0
-    said = draw(_TEXTS if custom else st.just("") | objects() | objects() | objects() | _TEXTS)
+    result = draw(_TEXTS if custom else st.just("") | objects() | objects() | objects() | _TEXTS)
     call = ToolCall(
         draw(_IDS),
         draw(_NAMES),
         kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
         namespace=draw(st.none() | st.just("space")),
     )
-    pieces: list[Piece] = draw(_cut(said))
+    pieces: list[Piece] = draw(_cut(result))
     if draw(st.integers(0, 4)) == 0:
-        return replace(call, arguments=said), []
+        return replace(call, arguments=result), []
     return call, pieces
 
 
 @st.composite
 def _searches(draw: st.DrawFn) -> Story:
     name = draw(st.sampled_from(["web_search", "code_execution"]))
-    said = draw(objects() | st.just('{"type":"search","query":"Oslo"}'))
-    return ServerToolCall(draw(st.sampled_from(["srch_1", "srv_2"])), name), draw(_cut(said))
+    result = draw(objects() | st.just('{"type":"search","query":"Oslo"}'))
+    return ServerToolCall(draw(st.sampled_from(["srch_1", "srv_2"])), name), draw(_cut(result))
 
 
 _KINDS: dict[str, st.SearchStrategy[Story]] = {

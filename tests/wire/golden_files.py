@@ -73,8 +73,8 @@ def encode(encoder: Encoder, events: Sequence[Event]) -> bytes:
 def with_usage(events: Sequence[Event]) -> list[Event]:
     """The events as encoders get them: where the upstream counted nothing, with an estimate."""
     pieces = [event.piece for event in events if isinstance(event, Delta)]
-    said = sum(len(piece) for piece in pieces if isinstance(piece, str))
-    estimate = Usage(input_tokens=METADATA.input_tokens, output_tokens=max(1, said // 4))
+    chars = sum(len(piece) for piece in pieces if isinstance(piece, str))
+    estimate = Usage(input_tokens=METADATA.input_tokens, output_tokens=max(1, chars // 4))
     return [
         replace(event, usage=estimate) if isinstance(event, End) and event.usage is None else event
         for event in events
@@ -197,8 +197,8 @@ def files_of_prompt(case: Path) -> Iterator[tuple[Path, bytes | None]]:
         own = hinges.get(format, hinge)
         yield case / f"prompt.{format}.json", None if own == hinge else own
     for format, target in targets(case).items():
-        said = {source: rendered(prompt, format, target) for source, prompt in prompts.items()}
-        yield case / f"upstream.{format}.json", _dumps(_joined(said))
+        fields = {source: rendered(prompt, format, target) for source, prompt in prompts.items()}
+        yield case / f"upstream.{format}.json", _dumps(_joined(fields))
 
 
 def rendered(prompt: Prompt, format: Format, target: Target) -> dict[str, Any]:
@@ -211,24 +211,26 @@ def rendered(prompt: Prompt, format: Format, target: Target) -> dict[str, Any]:
 
 
 def _told(rendering: Rendering) -> dict[str, Any]:
-    told: dict[str, Any] = {"body": rendering.body}
+    fields: dict[str, Any] = {"body": rendering.body}
     if rendering.dropped:
-        told["dropped"] = sorted(rendering.dropped)
+        fields["dropped"] = sorted(rendering.dropped)
     if rendering.stop:
-        told["stop"] = rendering.stop
+        fields["stop"] = rendering.stop
     if rendering.json_tool:
-        told["json_tool"] = rendering.json_tool
+        fields["json_tool"] = rendering.json_tool
     if rendering.fenced:
-        told["fenced"] = True
-    return told
+        fields["fenced"] = True
+    return fields
 
 
-def _joined(said: Mapping[Format, dict[str, Any]]) -> dict[str, Any]:
+def _joined(fields: Mapping[Format, dict[str, Any]]) -> dict[str, Any]:
     """The same for clients of several formats is told once."""
     joined: dict[bytes, list[str]] = {}
-    for source, told in said.items():
-        joined.setdefault(orjson.dumps(told), []).append(str(source))
-    return {f"from {' and '.join(sources)}": orjson.loads(told) for told, sources in joined.items()}
+    for source, result in fields.items():
+        joined.setdefault(orjson.dumps(result), []).append(str(source))
+    return {
+        f"from {' and '.join(sources)}": orjson.loads(result) for result, sources in joined.items()
+    }
 
 
 def _dumps(value: Any) -> bytes:

@@ -260,17 +260,17 @@ def all_well(turns: Iterable[Turn]) -> tuple[Turn, ...]:
 
 
 def _meant_turns(turns: Iterable[Turn]) -> list[Any]:
-    meant: list[Any] = []
+    items: list[Any] = []
     for role, run in groupby(turns, key=lambda turn: _SPEAKERS.get(turn.role, turn.role)):
-        said: list[Any] = []
+        results: list[Any] = []
         for part in (part for turn in run for part in turn.parts):
             one = _meant_part(part)
-            if said and isinstance(one, str) and isinstance(said[-1], str):
-                said[-1] += f"\n\n{one}"
+            if results and isinstance(one, str) and isinstance(results[-1], str):
+                results[-1] += f"\n\n{one}"
             else:
-                said.append(one)
-        meant.append((str(role), said))
-    return meant
+                results.append(one)
+        items.append((str(role), results))
+    return items
 
 
 _SPEAKERS = {Role.DEVELOPER: Role.SYSTEM}
@@ -285,9 +285,9 @@ def _meant_part(part: Part) -> Any:
         case ToolCall(id, name, arguments):
             return "call", sanitize_name(id), upstream_name(name), orjson.loads(arguments)
         case ToolResult(call_id, parts, is_error):
-            said = "\n".join(part.text for part in parts if isinstance(part, Text))
+            content = "\n".join(part.text for part in parts if isinstance(part, Text))
             if is_error:
-                said = f"Error: {said}" if said else "Error:"
-            return "result", sanitize_name(call_id), said
+                content = f"Error: {content}" if content else "Error:"
+            return "result", sanitize_name(call_id), content
         case _:
             raise AssertionError(f"no part of these prompts: {part}")

@@ -63,14 +63,14 @@ def test_every_format_has_its_fixtures(format: Format) -> None:
 @each_stream
 def test_decodes_to_the_expected_events(format: Format, path: Path) -> None:
     raw = path.read_bytes()
-    meant = read_events(expected_file(path, format))
+    decoded = read_events(expected_file(path, format))
     events = decode(CODECS[format].decoder(), raw)
     assert_grammar(events)
-    assert to_json(events) == meant
+    assert to_json(events) == decoded
     single = [raw[position : position + 1] for position in range(len(raw))]
-    assert to_json(decode(CODECS[format].decoder(), *single)) == meant
+    assert to_json(decode(CODECS[format].decoder(), *single)) == decoded
     framewise = [frame.raw for frame in frames_of([raw])]
-    assert to_json(decode(CODECS[format].decoder(), *framewise)) == meant
+    assert to_json(decode(CODECS[format].decoder(), *framewise)) == decoded
 
 
 @each_stream
@@ -119,8 +119,8 @@ def test_error_bodies_are_no_replies(format: Format) -> None:
 @each_stream
 def test_native_streams_differ_only_in_the_model(format: Format, path: Path) -> None:
     frames = frames_of([path.read_bytes()])
-    for shown in (UPSTREAM_MODEL, SHOWN):
-        relayed, translator = _relay(prompt(format, shown), frames)
+    for name in (UPSTREAM_MODEL, SHOWN):
+        relayed, translator = _relay(prompt(format, name), frames)
         if not translator.started:
             assert relayed == b""
             continue
@@ -128,7 +128,7 @@ def test_native_streams_differ_only_in_the_model(format: Format, path: Path) -> 
         got = frames_of([relayed])
         assert len(got) == len(expected)
         for before, after in zip(expected, got, strict=True):
-            _assert_relayed(before, after, renamed=shown == SHOWN)
+            _assert_relayed(before, after, renamed=name == SHOWN)
 
 
 @each_stream
@@ -287,10 +287,10 @@ def _dumps(value: Any) -> bytes:
 
 
 def _relay(
-    asked: Prompt, frames: list[Frame], *, close: bool = True
+    request: Prompt, frames: list[Frame], *, close: bool = True
 ) -> tuple[bytes, NativeTranslator]:
-    codec = CODECS[asked.format]
-    translator = NativeTranslator(codec.decoder(), codec.rewriter(asked), lambda text: text)
+    codec = CODECS[request.format]
+    translator = NativeTranslator(codec.decoder(), codec.rewriter(request), lambda text: text)
     out = [translator.receive(frame.raw) for frame in frames]
     return b"".join([*out, translator.close() if close else b""]), translator
 

@@ -50,8 +50,8 @@ def test_there_are_enough_cases() -> None:
 @each_case
 def test_prompts_are_equal_in_every_format(case: Path) -> None:
     for format, prompt in prompts_of(case).items():
-        meant = expected_file(case / f"{format}.json", format, "prompt")
-        assert write_prompt(prompt) == meant.read_bytes(), meant
+        expected = expected_file(case / f"{format}.json", format, "prompt")
+        assert write_prompt(prompt) == expected.read_bytes(), expected
 
 
 @each_case
@@ -81,9 +81,9 @@ def test_upstreams_accept_the_bodies(case: Path) -> None:
     """The stock libraries could have sent it, and the vendors' own rules hold."""
     for source, prompt in prompts_of(case).items():
         for format, target in targets(case).items():
-            told = rendered(prompt, format, target)
-            if "body" in told and source is not format:
-                refused = list(_refusals(format, told["body"]))
+            output = rendered(prompt, format, target)
+            if "body" in output and source is not format:
+                refused = list(_refusals(format, output["body"]))
                 expected = DOUBTFUL.get((case.name, format))
                 assert [text for text in refused if expected is None or expected not in text] == []
 

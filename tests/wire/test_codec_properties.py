@@ -99,9 +99,9 @@ def test_common_contents_are_kept_between_formats(prompt: Prompt) -> None:
             continue
         rendering = CODECS[format].render_prompt(prompt, target)
         own = CODECS[format].parse_prompt(_sent(rendering))
-        said = replace(own, stop=own.stop + rendering.stop)
+        result = replace(own, stop=own.stop + rendering.stop)
         assert rendering.dropped == frozenset()
-        assert meant(said, format) == meant(prompt, format)
+        assert meant(result, format) == meant(prompt, format)
         assert _said_again(own, target) == own
         turns = prompt.turns if format is Format.MESSAGES else all_well(prompt.turns)
         recut = replace(own, turns=turns)
@@ -163,9 +163,9 @@ def _assert_words_survive(went: list[Event], came: list[Event], format: Format) 
     if format is not Format.CHAT:
         assert _said(came, format) == _said(went, format)
         return
-    words, meant = _said(came, format), _said(went, format)
-    assert _of_kind("text", words) == _of_kind("text", meant)
-    assert _of_kind("refusal", words) == _of_kind("refusal", meant)
+    words, expected = _said(came, format), _said(went, format)
+    assert _of_kind("text", words) == _of_kind("text", expected)
+    assert _of_kind("refusal", words) == _of_kind("refusal", expected)
     assert _of_kind("thinking", words) == "\n\n".join(filter(None, _thoughts(went)))
 
 
@@ -239,8 +239,8 @@ def _said(events: Iterable[Event], format: Format) -> list[Said]:
                 pass
     return [
         (kind, text)
-        for kind, said in groupby((one for one in words if one[1]), key=lambda one: one[0])
-        if (text := "".join(text for _, text in said))
+        for kind, item in groupby((one for one in words if one[1]), key=lambda one: one[0])
+        if (text := "".join(text for _, text in item))
     ]
 
 
@@ -264,16 +264,16 @@ def _named(call: ToolCall, format: Format) -> tuple[str, str | None]:
 
 def _assert_says(call: ToolCall, came: ToolCall, format: Format) -> None:
     """To the byte. Messages clients cannot read what is no JSON object: they get one around it."""
-    said = call.arguments
+    result = call.arguments
     if format is Format.MESSAGES and call.kind is CallKind.CUSTOM:
-        assert orjson.loads(came.arguments) == {CUSTOM_TOOL_ARG: said}
-    elif format is Format.MESSAGES and not isinstance(_parsed(said), dict):
+        assert orjson.loads(came.arguments) == {CUSTOM_TOOL_ARG: result}
+    elif format is Format.MESSAGES and not isinstance(_parsed(result), dict):
         assert isinstance(orjson.loads(came.arguments or "{}"), dict)
     elif format is Format.MESSAGES:
-        assert came.arguments == said.strip()
+        assert came.arguments == result.strip()
     else:
         unsaid = "{}" if call.kind is CallKind.FUNCTION else ""
-        assert (came.arguments, came.kind) == (said or unsaid, call.kind)
+        assert (came.arguments, came.kind) == (result or unsaid, call.kind)
 
 
 def _parsed(text: str) -> Any:

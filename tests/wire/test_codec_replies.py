@@ -64,9 +64,9 @@ def test_an_output_item_whose_type_is_not_a_string() -> None:
 def test_rendered_bodies_equal_accumulated_streams(events: list[Event], counts: bool) -> None:
     reply = collect_reply(with_usage(events) if counts else events)
     for format, added_up in ((Format.MESSAGES, _message), (Format.RESPONSES, _response)):
-        asked = client(format)
+        request = client(format)
         body, lost = answer(reply, format)
-        encoder = CODECS[format].encoder(asked, METADATA)
+        encoder = CODECS[format].encoder(request, METADATA)
         raw = b"".join(map(encoder.encode, reply_events(reply)))
         frames = [orjson.loads(frame.data or b"") for frame in frames_of([raw])]
         assert orjson.dumps(body) == orjson.dumps(added_up(frames))
@@ -76,13 +76,13 @@ def test_rendered_bodies_equal_accumulated_streams(events: list[Event], counts: 
 def _assert_read_alike(format: Format, body: Payload) -> None:
     codec = CODECS[format]
     try:
-        meant: Reply | Failure = collect_reply(_told(format, body))
+        reply: Reply | Failure = collect_reply(_told(format, body))
     except ReplyFailed as failed:
-        meant = failed.failure
+        reply = failed.failure
     except ValueError:
         return  # no body of the format at all
-    assert _outcome(codec.parse_reply, body) == meant
-    measured = (meant.stop, meant.usage) if isinstance(meant, Reply) else meant
+    assert _outcome(codec.parse_reply, body) == reply
+    measured = (reply.stop, reply.usage) if isinstance(reply, Reply) else reply
     assert _outcome(codec.read_usage, body) == measured
 
 

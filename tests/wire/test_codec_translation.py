@@ -150,15 +150,15 @@ def test_complete_replies_are_translated_like_streams(
     reply = CODECS[format].parse_reply(body)
     whole, lost = answer(with_normalized_arguments(reply), to)
     assert (whole, lost) == answer(with_normalized_arguments(collect_reply(events)), to)
-    said = encode_reply(
+    output = encode_reply(
         with_estimated_usage(reply, METADATA.input_tokens), CODECS[to].encoder(client(to), METADATA)
     )
-    check(to, said, include_usage=True)
+    check(to, output, include_usage=True)
     if reply.usage is not None:
         check_body(to, whole)
         encoded, _ = stream(events, to)
         twin, spoken_twin = (
-            collect_reply(decode(CODECS[to].decoder(), raw)) for raw in (said, encoded)
+            collect_reply(decode(CODECS[to].decoder(), raw)) for raw in (output, encoded)
         )
         assert to_json(with_normalized_arguments(twin)) == to_json(
             with_normalized_arguments(spoken_twin)
@@ -221,16 +221,16 @@ def _said_by_all(path: Path, format: Format) -> bool:
 
 def _said_again(format: Format, body: dict[str, Any]) -> dict[str, Any]:
     """The next request of a client that keeps every word of the reply."""
-    asked = {"role": "user", "content": "And?"}
+    fields = {"role": "user", "content": "And?"}
     match format:
         case Format.CHAT:
             again = [body["choices"][0]["message"]]
-            return {"model": "m", "messages": [asked, *again, asked]}
+            return {"model": "m", "messages": [fields, *again, fields]}
         case Format.MESSAGES:
             again = [{"role": "assistant", "content": body["content"]}] if body["content"] else []
-            return {"model": "m", "max_tokens": 9, "messages": [asked, *again, asked]}
+            return {"model": "m", "max_tokens": 9, "messages": [fields, *again, fields]}
         case Format.RESPONSES:
-            return {"model": "m", "input": [asked, *body["output"], asked]}
+            return {"model": "m", "input": [fields, *body["output"], fields]}
 
 
 def _is_own(format: Format, thinking: Thinking) -> bool:

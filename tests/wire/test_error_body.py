@@ -26,15 +26,15 @@ def test_chat() -> None:
 
 
 def test_messages() -> None:
-    said = {"type": "overloaded_error", "message": "No available accounts"}
+    fields = {"type": "overloaded_error", "message": "No available accounts"}
     assert orjson.loads(messages_error_body(NoAvailableAccounts(), "req_1")) == {
         "type": "error",
-        "error": said,
+        "error": fields,
         "request_id": "req_1",
     }
     assert orjson.loads(messages_error_body(NoAvailableAccounts(), None)) == {
         "type": "error",
-        "error": said,
+        "error": fields,
     }
 
 

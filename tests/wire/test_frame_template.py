@@ -153,9 +153,9 @@ def test_output_does_not_depend_on_the_template(
     deltas: list[dict[str, object]], include_usage: bool, cut: int
 ) -> None:
     codec = CODECS[Format.CHAT]
-    asked = prompt(Format.CHAT, "shown", include_usage=include_usage)
-    translator = NativeTranslator(codec.decoder(), codec.rewriter(asked), lambda text: text)
-    plain = codec.rewriter(asked)
+    request = prompt(Format.CHAT, "shown", include_usage=include_usage)
+    translator = NativeTranslator(codec.decoder(), codec.rewriter(request), lambda text: text)
+    plain = codec.rewriter(request)
     sent, expected = [], []
     for delta in [{"content": "Hi"}, *deltas]:
         chunk = CHUNK | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}

@@ -22,12 +22,12 @@ def read(*pieces: str) -> str:
 def test_any_text_in_any_notation_and_split(
     text: str, ascii: bool, key: str, data: st.DataObject
 ) -> None:
-    spelled = json.dumps(
+    spelling = json.dumps(
         {key: text}, ensure_ascii=ascii, indent=data.draw(st.sampled_from([None, 1]))
     )
-    assert read(spelled) == text
-    assert read(*data.draw(splits(spelled))) == text
-    assert read(*spelled) == text
+    assert read(spelling) == text
+    assert read(*data.draw(splits(spelling))) == text
+    assert read(*spelling) == text
 
 
 @given(st.text('{}"\\u:input dD8 0cf\n', max_size=40), st.data())

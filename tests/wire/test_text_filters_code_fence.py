@@ -105,10 +105,10 @@ def test_endless_blanks_are_not_all_held() -> None:
     opened = [*fence.apply(BEGIN), *fence.apply(Open(0, Text("```json\n{")))]
     assert opened[-1] == Delta(0, "{")
     blank = Delta(0, "\n" + " " * 99)
-    told = [event for _ in range(100) for event in fence.apply(blank)]
-    passed = sum(len(event.piece) for event in told if isinstance(event, Delta))
+    results = [event for _ in range(100) for event in fence.apply(blank)]
+    passed = sum(len(event.piece) for event in results if isinstance(event, Delta))
     assert passed >= 5000
     rest = [*fence.apply(Delta(0, "}\n```")), *fence.apply(Close(0))]
-    assert "".join(event.piece for event in [*told, *rest] if isinstance(event, Delta)) == (
+    assert "".join(event.piece for event in [*results, *rest] if isinstance(event, Delta)) == (
         blank.piece * 100 + "}"
     )

@@ -445,11 +445,11 @@ def test_complete_replies_are_split_into_deltas(to: Format) -> None:
     events = decode(CODECS[to].decoder(), raw)
     pieces = [event.piece for event in events if isinstance(event, Delta)]
     assert max(len(piece) for piece in pieces if isinstance(piece, str)) <= 3000
-    told = collect_reply(events)
-    assert (told.stop, told.usage) == (LONG.stop, LONG.usage)
-    assert [getattr(part, "text", "") for part in told.parts][:2] == ["hm " * 3000, "é😀" * 4000]
-    assert isinstance(told.parts[2], ToolCall)
-    assert told.parts[2].arguments == '{"a":"' + "x" * 5000 + '"}'
+    reply = collect_reply(events)
+    assert (reply.stop, reply.usage) == (LONG.stop, LONG.usage)
+    assert [getattr(part, "text", "") for part in reply.parts][:2] == ["hm " * 3000, "é😀" * 4000]
+    assert isinstance(reply.parts[2], ToolCall)
+    assert reply.parts[2].arguments == '{"a":"' + "x" * 5000 + '"}'
 
 
 def test_missing_usage_of_complete_replies_is_estimated() -> None:

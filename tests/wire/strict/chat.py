@@ -62,9 +62,9 @@ def check_body(body: Object) -> None:
         assert isinstance(message.get(name), str | None), f"{name} that is no text"
     content = message["content"] or ""
     _check_lists(message, len(content))
-    said = _check_calls(message, cut=choice["finish_reason"] in _MAY_CUT_A_CALL)
-    assert said or message["content"] is not None or message["refusal"], "nothing, not even text"
-    _check_finish(choice["finish_reason"], called=said)
+    result = _check_calls(message, cut=choice["finish_reason"] in _MAY_CUT_A_CALL)
+    assert result or message["content"] is not None or message["refusal"], "nothing, not even text"
+    _check_finish(choice["finish_reason"], called=result)
     _check_usage(body["usage"])
 
 
@@ -183,18 +183,18 @@ class _Call:
         kind = entry.get("type")
         assert kind in _KINDS, f"a call of type {kind!r}"
         has_fields(entry, {"index", "id", "type", kind}, (), "the start of a call")
-        said = has_fields(entry[kind], {"name", _KINDS[kind]}, (), "the start of a call")
+        result = has_fields(entry[kind], {"name", _KINDS[kind]}, (), "the start of a call")
         assert _LEGAL.match(entry["id"]), f"an illegal id: {entry['id']!r}"
-        is_text(said["name"], "name", empty=True)
-        assert said[_KINDS[kind]] == "", "arguments on the start of a call"
+        is_text(result["name"], "name", empty=True)
+        assert result[_KINDS[kind]] == "", "arguments on the start of a call"
         self.kind = kind
         self.id: str = entry["id"]
         self.said = False
 
     def grow(self, entry: Object) -> None:
         has_fields(entry, {"index", self.kind}, (), "a piece of a call")
-        said = has_fields(entry[self.kind], {_KINDS[self.kind]}, (), "a piece of a call")
-        is_text(said[_KINDS[self.kind]], "a piece of a call")
+        result = has_fields(entry[self.kind], {_KINDS[self.kind]}, (), "a piece of a call")
+        is_text(result[_KINDS[self.kind]], "a piece of a call")
         self.said = True
 
 
@@ -254,8 +254,8 @@ def _check_calls(message: Object, *, cut: bool) -> bool:
         kind = entry["type"]
         has_fields(entry, {"id", "type", kind})
         assert _LEGAL.match(entry["id"]), f"an illegal id: {entry['id']!r}"
-        said = has_fields(entry[kind], {"name", _KINDS[kind]})
-        is_text(said[_KINDS[kind]], "arguments", empty=cut or kind == "custom")
+        result = has_fields(entry[kind], {"name", _KINDS[kind]})
+        is_text(result[_KINDS[kind]], "arguments", empty=cut or kind == "custom")
     return True
 
 
@@ -286,6 +286,6 @@ def _check_usage(usage: object) -> None:
     read = known["prompt_tokens_details"]
     assert read["cached_tokens"] + read.get("cache_write_tokens", 0) <= prompt, f"cached: {known}"
     assert read["audio_tokens"] == 0
-    said = known["completion_tokens_details"]
-    assert said["reasoning_tokens"] <= completion, f"more reasoning than output: {known}"
-    assert said["audio_tokens"] == 0
+    result = known["completion_tokens_details"]
+    assert result["reasoning_tokens"] <= completion, f"more reasoning than output: {known}"
+    assert result["audio_tokens"] == 0

@@ -228,10 +228,12 @@ def _check_usage(usage: object) -> None:
         (),
         "usage",
     )
-    asked, said = is_count(known["input_tokens"]), is_count(known["output_tokens"])
-    assert known["total_tokens"] == asked + said, f"the total of {known}"
+    prompt_tokens, reply_tokens = is_count(known["input_tokens"]), is_count(known["output_tokens"])
+    assert known["total_tokens"] == prompt_tokens + reply_tokens, f"the total of {known}"
     read = has_fields(known["input_tokens_details"], {"cached_tokens", "cache_write_tokens"})
     cached = is_count(read["cached_tokens"]) + is_count(read["cache_write_tokens"])
-    assert cached <= asked, f"more cached than asked: {known}"
+    assert cached <= prompt_tokens, f"more cached than asked: {known}"
     details = has_fields(known["output_tokens_details"], {"reasoning_tokens"})
-    assert is_count(details["reasoning_tokens"]) <= said, f"more reasoning than output: {known}"
+    assert is_count(details["reasoning_tokens"]) <= reply_tokens, (
+        f"more reasoning than output: {known}"
+    )
