@@ -1,7 +1,7 @@
 """Changes members of a JSON object in its bytes; every other byte stays.
 
-What is not parsed and written again costs nothing and stays as the client wrote it: numbers beyond
-64 bits, the order and notation of everything.
+The client's notation stays, such as numbers beyond 64 bits and the order of members, and bytes that
+are not serialised again cost nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Carries signed reasoning through clients of another format.
 
-Clients return the signature of reasoning unchanged. One that is foreign to the client's format is
-wrapped in a string with its format and origin, and unwrapped when it returns: `gw1.` and base64url
-of a JSON object. Nothing in it is secret, and nothing is trusted: it only goes to upstreams that
-the client could send the same content to.
+Clients return the signature of reasoning unchanged. A signature of another format is wrapped in a
+string with its format and origin, and unwrapped when it returns: `gw1.` and base64url of a JSON
+object. Nothing in it is secret, and nothing is trusted: it only goes to upstreams that the client
+could send the same content to.
 """
 
 from __future__ import annotations

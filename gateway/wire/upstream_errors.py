@@ -114,8 +114,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def reset_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds until every exhausted limit resets, by the rate limit headers: each `reset` has a
-    `remaining` beside it; a limit without one counts as exhausted."""
+    """Seconds until every exhausted limit resets, by the rate limit headers: a `reset`
+    without its `remaining` counts as exhausted."""
     times = [
         _seconds_until(headers[name], headers)
         for name in headers

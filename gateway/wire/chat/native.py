@@ -25,7 +25,7 @@ _NULL_USAGE_PATTERN: Final = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*
 
 
 def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
-    """A shallow copy. A stream requests its usage: nothing else tells the cost of a reply."""
+    """A shallow copy. Streams request their usage, which the cost of a reply depends on."""
     patched = body | {"model": target.model}
     if body.get("stream"):
         patched["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
