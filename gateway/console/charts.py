@@ -22,7 +22,7 @@ HEIGHT: Final = 220
 
 _TOP: Final = 8
 _BASELINE: Final = 166
-_RIGHT: Final = WIDTH - 16  # room for half of the last label
+_RIGHT: Final = WIDTH - 16  # half of the last label follows
 _CHARACTER_WIDTH: Final = 6.5
 _BAR_SHARE: Final = 0.7  # of the width of a column
 

@@ -1,4 +1,4 @@
-"""What the pages and the admin API of the TCP port work with."""
+"""The objects that the pages and the admin API of the TCP port use."""
 
 from __future__ import annotations
 
