@@ -104,33 +104,26 @@ _TEXT: Final = Text()
 
 def opening_part(part: Part) -> Part:
     """The part without the content that `initial_pieces` has."""
-    match part:
-        case Text(cache=None, extra=None):
-            return _TEXT
-        case Text(_, _, cache, extra):
-            return Text("", (), cache, extra)
-        case Refusal():
-            return Refusal()
-        case Thinking(redacted=False):
-            return replace(part, text="", signature=None)
-        case ToolCall() | ServerToolCall():
-            return replace(part, arguments="")
-        case _:
-            return part
+    if isinstance(part, Text):
+        plain = part.cache is None and part.extra is None
+        return _TEXT if plain else Text("", (), part.cache, part.extra)
+    if isinstance(part, ToolCall | ServerToolCall):
+        return replace(part, arguments="") if part.arguments else part
+    if isinstance(part, Thinking) and not part.redacted:
+        return replace(part, text="", signature=None) if part.text or part.signature else part
+    return Refusal() if isinstance(part, Refusal) else part
 
 
 def initial_pieces(part: Part) -> Sequence[Piece]:
     """The content of a part as the pieces of its deltas."""
-    match part:
-        case Text(text, citations):
-            return (text, *citations) if text else citations
-        case Refusal(text) | ToolCall(arguments=text) | ServerToolCall(arguments=text):
-            return (text,) if text else ()
-        case Thinking(text, signature, redacted=False):
-            pieces = (text,) if text else ()
-            return (*pieces, Signature(signature)) if signature else pieces
-        case _:
-            return ()
+    if isinstance(part, Text):
+        return (part.text, *part.citations) if part.text else part.citations
+    if isinstance(part, ToolCall | ServerToolCall):
+        return (part.arguments,) if part.arguments else ()
+    if isinstance(part, Thinking) and not part.redacted:
+        pieces = (part.text,) if part.text else ()
+        return (*pieces, Signature(part.signature)) if part.signature else pieces
+    return (part.text,) if isinstance(part, Refusal) and part.text else ()
 
 
 class _PartAccumulator:
