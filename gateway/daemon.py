@@ -88,7 +88,6 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         )
         stack.push_async_callback(key_origins.close)
         runtime = Runtime(Snapshot(config), registry, recorder, key_origins)
-        runtime.affinity_index.set_headers(config.affinity.headers)
         await load_budgets(runtime.quota, database, unix_microseconds())
         stack.push_async_callback(runtime.close)
         operations = AdminOperations(
@@ -117,7 +116,9 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
             serve(build_app(runtime, console), server.host, server.port)
         )
         stack.callback(feed.close)  # after the drain: the last requests are events too
-        stack.push_async_callback(_drain, listener, runtime)
+        stack.push_async_callback(
+            lambda: listener.drain(runtime, runtime.config.server.drain_timeout)
+        )
         yield Daemon(runtime, operations, console, listener, reloader)
 
 
@@ -127,10 +128,6 @@ async def load_budgets(quota: Quota, database: Database, at: int) -> None:
     for kind, holders in ((HolderKind.KEY, spending.tokens), (HolderKind.GROUP, spending.groups)):
         for id, sums in holders.items():
             quota.budget(kind, id).load(sums.total, sums.day, sums.month, at)
-
-
-async def _drain(listener: Listener, runtime: Runtime) -> None:
-    await listener.drain(runtime, runtime.config.server.drain_timeout)
 
 
 async def _acquire_lock(stack: AsyncExitStack, state_dir: Path) -> None:

@@ -109,6 +109,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         self.queue = AdmissionQueue(self.quota)
+        self.affinity_index.set_headers(self.config.affinity.headers)
 
     @property
     def config(self) -> Config:

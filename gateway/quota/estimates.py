@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from itertools import accumulate
 from operator import itemgetter
@@ -44,7 +44,7 @@ class InputEstimates:
 
     def __init__(self, estimator: Callable[[Prompt], int]) -> None:
         self._estimator = estimator
-        self._calibrations: dict[str, _Calibration] = {}
+        self._calibrations = defaultdict[str, _Calibration](_Calibration)
 
     def estimate(self, model_id: str, prompt: Prompt) -> int:
         """Input tokens of the prompt, rather too many than too few; never 0."""
@@ -68,10 +68,7 @@ class InputEstimates:
         raw = max(1, self._estimator(prompt) if raw is None else raw)
         ratio = used / raw
         if 1 / MAX_FACTOR <= ratio <= MAX_FACTOR:
-            calibration = self._calibrations.get(model_id)
-            if calibration is None:
-                calibration = self._calibrations[model_id] = _Calibration()
-            calibration.add(ratio, min(raw, MAX_WEIGHT))
+            self._calibrations[model_id].add(ratio, min(raw, MAX_WEIGHT))
 
 
 class _Calibration:
@@ -107,14 +104,11 @@ class OutputEstimates:
     __slots__ = ("_lengths",)
 
     def __init__(self) -> None:
-        self._lengths: dict[str, _OutputLengths] = {}
+        self._lengths = defaultdict[str, _OutputLengths](_OutputLengths)
 
     def record(self, model_id: str, tokens: int) -> None:
         """A reply of the catalog's model had so many output tokens."""
-        lengths = self._lengths.get(model_id)
-        if lengths is None:
-            lengths = self._lengths[model_id] = _OutputLengths()
-        lengths.add(tokens)
+        self._lengths[model_id].add(tokens)
 
     def estimate(self, model_id: str, max_tokens: int | None) -> int:
         """Output tokens of the next reply: the median, at most `max_tokens`."""

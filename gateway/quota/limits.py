@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -97,10 +98,10 @@ class Quota:
     __slots__ = ("_usages",)
 
     def __init__(self) -> None:
-        self._usages: dict[tuple[HolderKind, str], _HolderUsage] = {}
+        self._usages = defaultdict[tuple[HolderKind, str], _HolderUsage](_HolderUsage)
 
     def budget(self, kind: HolderKind, id: str) -> BudgetTracker:
-        return self._usage(kind, id).budget
+        return self._usages[kind, id].budget
 
     def check(
         self, holders: Sequence[Holder], *, now: float, at: int, tokens: int, micro: int
@@ -109,7 +110,7 @@ class Quota:
         rejections: list[_Rejection] = []
         for holder in holders:
             if holder.limits is not UNLIMITED:
-                usage = self._usage(holder.kind, holder.id)
+                usage = self._usages[holder.kind, holder.id]
                 rejections += usage.rejections(holder, now, at, tokens, micro)
         if rejections:
             raise max(rejections, key=_SEVERITY).error
@@ -126,7 +127,7 @@ class Quota:
         usages: list[_HolderUsage] = []
         reservations: list[_Reservation] = []
         for holder in holders:
-            usage, limits = self._usage(holder.kind, holder.id), holder.limits
+            usage, limits = self._usages[holder.kind, holder.id], holder.limits
             usages.append(usage)
             usage.running += 1
             usage.budget.reserved += micro
@@ -152,12 +153,6 @@ class Quota:
         return LimitStatuses(
             min(requests, key=_headroom, default=None), min(tokens, key=_headroom, default=None)
         )
-
-    def _usage(self, kind: HolderKind, id: str) -> _HolderUsage:
-        usage = self._usages.get((kind, id))
-        if usage is None:
-            usage = self._usages[kind, id] = _HolderUsage()
-        return usage
 
 
 class _Reservation(NamedTuple):

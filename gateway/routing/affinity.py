@@ -17,15 +17,6 @@ from gateway.core.prompt import Prompt, Role, agent_session_id
 from gateway.core.value import FastStrEnum
 from gateway.routing.health import AccountRef
 
-SESSION_HEADERS: Final = (
-    "x-session-id",
-    "session-id",
-    "session_id",
-    "x-conversation-id",
-    "conversation_id",
-)
-"""Headers with a conversation id, in lower case."""
-
 Member = tuple[AccountRef, float]
 """An account and its weight; weight 0 comes last."""
 
@@ -89,7 +80,7 @@ class AffinityIndex:
 
     __slots__ = ("_capacity", "_headers", "_replies")
 
-    def __init__(self, headers: Sequence[str] = SESSION_HEADERS, capacity: int = _CAPACITY) -> None:
+    def __init__(self, headers: Sequence[str] = (), capacity: int = _CAPACITY) -> None:
         self._capacity = capacity
         self._replies: OrderedDict[bytes, tuple[bytes, AccountRef]] = OrderedDict()
         self.set_headers(headers)

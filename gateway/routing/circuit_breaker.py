@@ -87,19 +87,16 @@ class CircuitBreaker:
     ) -> None:
         """The credential was rejected, or the quota is exhausted."""
         if self._is_current(request):
-            hint, max_seconds = (
-                _hint(verdict, t.auth_failed),
-                verdict.penalty_seconds or t.auth_failed,
-            )
+            hint = _hint(verdict, t.auth_failed)
+            max_seconds = verdict.penalty_seconds or t.auth_failed
             seconds = self._duration(HealthState.AUTH_FAILED, hint, t.auth_failed, max_seconds)
             self._open(HealthState.AUTH_FAILED, now, seconds, verdict)
 
     def trip(self, request: object, verdict: Verdict, now: float, t: Thresholds) -> None:
         """The account fails too often."""
         if self._is_current(request):
-            hint = verdict.penalty_seconds
-            max_seconds = t.max_circuit_open
-            seconds = self._duration(HealthState.CIRCUIT_OPEN, hint, t.circuit_open, max_seconds)
+            hint, first = verdict.penalty_seconds, t.circuit_open
+            seconds = self._duration(HealthState.CIRCUIT_OPEN, hint, first, t.max_circuit_open)
             self._open(HealthState.CIRCUIT_OPEN, now, seconds, verdict)
 
     def _is_current(self, request: object) -> bool:

@@ -5,6 +5,7 @@ Model-list and token-count requests do not affect it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf
@@ -96,7 +97,7 @@ class Health:
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         self._thresholds = thresholds or Thresholds()
-        self._accounts: dict[AccountRef, _AccountHealth] = {}
+        self._accounts = defaultdict[AccountRef, _AccountHealth](_AccountHealth)
 
     def available(self, pool: Sequence[AccountRef], model: str, now: float) -> Sequence[AccountRef]:
         """The available accounts in the pool's order; if they are less than half of it, followed by
@@ -129,12 +130,9 @@ class Health:
         """The ticket for a request to this account of the pool, as the probe if it is half-open;
         None if it is not available."""
         model_health = self._model_health(ref, model)
-        if (
-            model_health.account.breaker.state is _HEALTHY
-            and model_health.breaker.state is _HEALTHY
-        ):
-            return model_health.default_ticket
         breakers = (model_health.account.breaker, model_health.breaker)
+        if breakers[0].state is _HEALTHY and breakers[1].state is _HEALTHY:
+            return model_health.default_ticket
         ticket = HealthTicket(model_health, now)
         if not all(breaker.allows(now) for breaker in breakers):
             return ticket if ref in self.available(pool, model, now) else None
@@ -187,14 +185,14 @@ class Health:
     def disable(self, ref: AccountRef) -> None:
         """By hand, until `enable`; requests in flight are not affected."""
         breaker = CircuitBreaker(HealthState.DISABLED, inf, 0.0, inf, "disabled by hand")
-        self._account(ref).breaker = breaker
+        self._accounts[ref].breaker = breaker
 
     def enable(self, ref: AccountRef) -> None:
-        self._account(ref).breaker = CircuitBreaker()
+        self._accounts[ref].breaker = CircuitBreaker()
 
     def reset(self, ref: AccountRef) -> None:
         """By hand: healthy for all models, unless it is disabled."""
-        account = self._account(ref)
+        account = self._accounts[ref]
         if account.breaker.state is not HealthState.DISABLED:
             account.breaker = CircuitBreaker()
         for model_health in account.models.values():
@@ -202,7 +200,8 @@ class Health:
 
     def retain(self, refs: Collection[AccountRef]) -> None:
         """Removes all other accounts."""
-        self._accounts = {ref: health for ref, health in self._accounts.items() if ref in refs}
+        for ref in self._accounts.keys() - refs:
+            del self._accounts[ref]
 
     def snapshot(self, now: float) -> list[HealthReport]:
         """All accounts that were used or disabled."""
@@ -216,14 +215,8 @@ class Health:
                 reports.append(HealthReport(ref, model, status, *counts))
         return reports
 
-    def _account(self, ref: AccountRef) -> _AccountHealth:
-        account = self._accounts.get(ref)
-        if account is None:
-            account = self._accounts[ref] = _AccountHealth()
-        return account
-
     def _model_health(self, ref: AccountRef, model: str) -> _ModelHealth:
-        account = self._account(ref)
+        account = self._accounts[ref]
         model_health = account.models.get(model)
         if model_health is None:
             model_health = account.models[model] = _ModelHealth(account)
@@ -235,12 +228,11 @@ class Health:
         if account is None:
             return ()
         model_health = account.models.get(model)
-        if model_health is None:
+        if model_health is None or model_health.breaker.state is _HEALTHY:
             return () if account.breaker.state is _HEALTHY else (account.breaker,)
-        if account.breaker.state is _HEALTHY and model_health.breaker.state is _HEALTHY:
-            return ()
-        breakers = (account.breaker, model_health.breaker)
-        return [breaker for breaker in breakers if breaker.state is not _HEALTHY]
+        if account.breaker.state is _HEALTHY:
+            return (model_health.breaker,)
+        return account.breaker, model_health.breaker
 
     def _available_at(self, ref: AccountRef, model: str, now: float) -> float:
         """-inf is now, inf is never."""

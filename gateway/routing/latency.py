@@ -4,35 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from statistics import median_low
+from typing import Final
 
 from gateway.routing.health import AccountRef
 
-_SMOOTHING = 0.5
+_SLOW_FACTOR: Final = 3.0
+_MIN_REQUESTS: Final = 5
+_MAX_AGE: Final = 300.0
+"""Seconds."""
+
+_SMOOTHING: Final = 0.5
 """The weight of the newest time: after five more it hardly counts."""
 
 
 class LatencyTracker:
-    """An account is slow with a model if its smoothed time was over `slow_factor` times the median
-    of its pool for the last `min_requests` requests. Data expires after `max_age` seconds."""
+    """An account is slow with a model if its smoothed time was over `_SLOW_FACTOR` times the median
+    of its pool for the last `_MIN_REQUESTS` requests. Data expires after `_MAX_AGE`."""
 
-    __slots__ = ("_latencies", "_max_age", "_min_requests", "_slow_factor")
+    __slots__ = ("_latencies",)
 
-    def __init__(
-        self, slow_factor: float = 3.0, min_requests: int = 5, max_age: float = 300.0
-    ) -> None:
-        self._slow_factor = slow_factor
-        self._min_requests = min_requests
-        self._max_age = max_age
+    def __init__(self) -> None:
         self._latencies: dict[AccountRef, dict[str, _Latency]] = {}
 
     def record(self, ref: AccountRef, model: str, seconds: float, now: float) -> None:
         """A reply's first event arrived `seconds` after its prompt was sent."""
-        models = self._latencies.get(ref)
-        if models is None:
-            models = self._latencies[ref] = {}
-        latency = models.get(model)
-        if latency is None or now - latency.updated_at > self._max_age:
-            latency = models[model] = _Latency(self._min_requests, seconds)
+        latency = self._current(ref, model, now)
+        if latency is None:
+            latency = self._latencies.setdefault(ref, {})[model] = _Latency(seconds)
         latency.record(seconds, now)
 
     def smoothed(self, ref: AccountRef, model: str, now: float) -> float | None:
@@ -42,11 +40,11 @@ class LatencyTracker:
 
     def is_slow(self, ref: AccountRef, pool: Iterable[AccountRef], model: str, now: float) -> bool:
         latency = self._current(ref, model, now)
-        if latency is None or latency.count < self._min_requests:
+        if latency is None or latency.count < _MIN_REQUESTS:
             return False
         latencies = [self._current(other, model, now) for other in pool]
         median = median_low([other.smoothed for other in latencies if other] or [latency.smoothed])
-        return min(latency.recent) > self._slow_factor * median
+        return min(latency.recent) > _SLOW_FACTOR * median
 
     def retain(self, refs: Collection[AccountRef]) -> None:
         """Removes all other accounts."""
@@ -54,7 +52,7 @@ class LatencyTracker:
 
     def _current(self, ref: AccountRef, model: str, now: float) -> _Latency | None:
         latency = self._latencies.get(ref, {}).get(model)
-        if latency is None or now - latency.updated_at > self._max_age:
+        if latency is None or now - latency.updated_at > _MAX_AGE:
             return None
         return latency
 
@@ -62,14 +60,14 @@ class LatencyTracker:
 class _Latency:
     __slots__ = ("count", "recent", "smoothed", "updated_at")
 
-    def __init__(self, min_requests: int, seconds: float) -> None:
-        self.recent = [seconds] * min_requests
+    def __init__(self, seconds: float) -> None:
+        self.recent = [seconds] * _MIN_REQUESTS
         self.count = 0
         self.smoothed = seconds
         self.updated_at = 0.0
 
     def record(self, seconds: float, now: float) -> None:
         self.smoothed += _SMOOTHING * (seconds - self.smoothed)
-        self.recent[self.count % len(self.recent)] = self.smoothed
+        self.recent[self.count % _MIN_REQUESTS] = self.smoothed
         self.count += 1
         self.updated_at = now

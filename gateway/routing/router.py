@@ -59,8 +59,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ModelAccess:
-    """The ids of the models that a key or a group can use and that have a channel; `models` is in
-    catalog order."""
+    """The models that a key or a group can use and that have a channel; `models` are their ids in
+    the order of the catalog."""
 
     models: tuple[str, ...]
     model_ids: frozenset[str]
@@ -90,11 +90,9 @@ class Router:
         return self._access(self._catalog.matching_ids(patterns) & access.model_ids)
 
     def _access(self, model_ids: Set[str]) -> ModelAccess:
-        models = tuple(model for model in self._catalog if model.id in model_ids)
+        family_by_id = {model.id: model.family for model in self._catalog if model.id in model_ids}
         return ModelAccess(
-            tuple(model.id for model in models),
-            frozenset(model_ids),
-            frozenset(model.family for model in models),
+            tuple(family_by_id), frozenset(model_ids), frozenset(family_by_id.values())
         )
 
     def route(self, model_name: str, client_format: Format, access: ModelAccess) -> Route:
@@ -108,8 +106,9 @@ class Router:
         if model is None:
             raise ModelNotFound(model_name, detail="no such model in the catalog")
         if model.id not in access.model_ids:
-            detail = "not in the group's models, or without a channel"
-            raise ModelNotFound(model_name, detail=detail)
+            raise ModelNotFound(
+                model_name, detail="not in the group's models, or without a channel"
+            )
         route = self._routes.get((model.id, client_format))
         if route is None:
             raise FormatNotServed(detail=f"{client_format} is closed to {model.family} models")
@@ -151,10 +150,8 @@ def _rank(
     channel: Channel, account: Account, client_format: Format, family: Family
 ) -> tuple[int, int, int]:
     """The lowest comes first."""
-    return _format_rank(channel, client_format, family), -channel.priority, -account.priority
-
-
-def _format_rank(channel: Channel, client_format: Format, family: Family) -> int:
     if channel.format is client_format:
-        return 0 if channel.lane is Lane.NATIVE else 1
-    return 2 + _FORMAT_PREFERENCE[family].index(channel.format)
+        format_rank = 0 if channel.lane is Lane.NATIVE else 1
+    else:
+        format_rank = 2 + _FORMAT_PREFERENCE[family].index(channel.format)
+    return format_rank, -channel.priority, -account.priority

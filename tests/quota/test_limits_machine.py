@@ -168,11 +168,11 @@ class ThreeHolders(RuleBasedStateMachine):
             self.request_ends(0.0, 1, 1)
         for kind in HolderKind:
             assert self.quota.budget(kind, "x").reserved == 0
-            assert self.quota._usage(kind, "x").running == 0
+            assert self.quota._usages[kind, "x"].running == 0
 
     def snapshot(self) -> list[object]:
         """The whole state of every holder."""
-        tallies = [self.quota._usage(kind, "x") for kind in HolderKind]
+        tallies = [self.quota._usages[kind, "x"] for kind in HolderKind]
         return [
             (
                 tally.running,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config import AffinitySettings
 from gateway.core.formats import Format
 from gateway.core.parts import Image, ProviderData, Source, Text
 from gateway.core.prompt import Prompt, Role, Tool, ToolKind, Turn
 from gateway.routing.affinity import (
-    SESSION_HEADERS,
     Affinity,
     AffinityIndex,
     AffinitySource,
@@ -25,6 +25,7 @@ from gateway.routing.affinity import (
 )
 
 MODEL = "alpha-1"
+SESSION_HEADERS = AffinitySettings().headers
 UUID = "0c2c5f5e-8d1e-4f4b-9d57-0e3a3f1f0a11"
 
 
@@ -53,7 +54,7 @@ def thread(previous: Any) -> ProviderData:
 def affinity(
     request: Prompt, headers: dict[str, str] | None = None, token: str = "t", model: str = MODEL
 ) -> Affinity | None:
-    return AffinityIndex().for_prompt(request, headers or {}, token, model)
+    return AffinityIndex(SESSION_HEADERS).for_prompt(request, headers or {}, token, model)
 
 
 def key(request: Prompt, headers: dict[str, str] | None = None, **where: str) -> bytes:

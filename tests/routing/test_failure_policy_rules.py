@@ -6,7 +6,6 @@ import pytest
 
 from gateway.config import parse_config
 from gateway.core.events import Failure, FailureKind
-from gateway.routing.affinity import SESSION_HEADERS
 from gateway.routing.failure_policy import (
     AccountPenalty,
     Blame,
@@ -95,7 +94,3 @@ def test_configured_rules(
     verdict = policy().classify(failure)
     assert (verdict.reason, verdict.blame) == (reason, blame)
     assert (verdict.failover, verdict.penalty, verdict.penalty_seconds) == (others, effect, seconds)
-
-
-def test_default_affinity_headers() -> None:
-    assert parse_config("").affinity.headers == SESSION_HEADERS
