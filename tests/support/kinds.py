@@ -13,7 +13,7 @@ from tests.support.paths import TESTS
 
 MARKED_FOLDERS: Final = frozenset({"chaos", "deploy"})
 """Folders whose tests are all of the kind that their name says."""
-SAMPLED_FOLDERS: Final = {"conformance": 8, "resilience/faults": 4}
+SAMPLED_FOLDERS: Final = {"conformance": 8, "resilience/faults": 8}
 """Folders with matrices: of each test there, one case in so many is quick, and the others are
 `exhaustive`."""
 
