@@ -19,7 +19,8 @@ class GatewayError(Exception):
     `type` is for chat and responses, `messages_type`, `messages_status` (if it differs) and
     `details` are for messages. `param` is the path of the invalid field (`messages.0.role`).
     `detail` is for the request log only. `retry_after` is in seconds; the header has 1 to 60 whole
-    seconds, and the message has a longer wait. `permanent`: a retry is useless.
+    seconds, and the message has a longer wait. `permanent`: a retry is useless. `extra_headers`
+    are names and values of response headers.
     """
 
     status: int = 500
@@ -31,6 +32,7 @@ class GatewayError(Exception):
     permanent: bool = False
     details: ClassVar[Mapping[str, Any] | None] = None
     retry_after: float | None = None
+    extra_headers: tuple[tuple[str, str], ...] = ()
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class GatewayError(Exception):
             headers["retry-after"] = str(min(MAX_RETRY_AFTER, max(1, math.ceil(self.retry_after))))
         if self.permanent or (self.retry_after or 0) > MAX_RETRY_AFTER:
             headers["x-should-retry"] = "false"
-        return headers
+        return headers | dict(self.extra_headers)
 
 
 class ClientError(GatewayError):
@@ -158,9 +160,7 @@ class MissingApiKey(ClientError):
     messages_type = "authentication_error"
     text = "Auth rejected: no API key provided"
     permanent = True
-
-    def headers(self) -> dict[str, str]:
-        return super().headers() | {"www-authenticate": "Bearer"}
+    extra_headers = (("www-authenticate", "Bearer"),)
 
 
 class InvalidApiKey(MissingApiKey):
@@ -208,10 +208,7 @@ class MethodNotAllowed(ClientError):
 
     def __init__(self, allowed: str) -> None:
         super().__init__()
-        self.allowed = allowed
-
-    def headers(self) -> dict[str, str]:
-        return super().headers() | {"allow": self.allowed}
+        self.extra_headers = (("allow", allowed),)
 
 
 class RequestTimeout(ClientError):
@@ -241,9 +238,7 @@ class UpgradeRequired(ClientError):
     status = 426
     code = "websocket_not_supported"
     text = "WebSocket is not supported here: use HTTP"
-
-    def headers(self) -> dict[str, str]:
-        return super().headers() | {"upgrade": "HTTP/1.1", "connection": "upgrade"}
+    extra_headers = (("upgrade", "HTTP/1.1"), ("connection", "upgrade"))
 
 
 class MalformedRequest(ClientError):
@@ -369,7 +364,7 @@ class InsufficientQuota(GatewayError):
     permanent = True
 
 
-class UpstreamRejected(GatewayError):
+class UpstreamRejected(ClientError):
     """An upstream's 400, 404, 413 or 422, with its status and its redacted message."""
 
     def __init__(
@@ -384,8 +379,7 @@ class UpstreamRejected(GatewayError):
         super().__init__(message, param=param, detail=detail)
         self.status = status
         self.code = code
-        self.type = "invalid_request_error"
-        self.messages_type = _MESSAGES_TYPES.get(status, "invalid_request_error")
+        self.messages_type = _MESSAGES_TYPES.get(status, self.messages_type)
 
 
 _MESSAGES_TYPES = {404: "not_found_error", 413: "request_too_large"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from typing import Self
 
 from gateway.admission.client_address import Network, in_networks
-from gateway.config import REGEX_PREFIX, CompiledPattern, UserAgents, compile_agent_pattern
+from gateway.config import REGEX_PREFIX, UserAgents, compile_agent_pattern
 from gateway.core.formats import Format
 from gateway.core.limits import UNLIMITED
 from gateway.errors import PermissionDenied, UserAgentNotAllowed
@@ -19,44 +18,26 @@ from gateway.routing.router import ModelAccess, Route, Router
 from gateway.store.records import Group, Token, UserAgentMode
 
 
-@dataclass(frozen=True, slots=True)
-class UserAgentList:
-    """Case-sensitive prefixes, and regular expressions that match anywhere."""
+class UserAgentRule:
+    """An allow-list of case-sensitive prefixes and of regular expressions that match anywhere;
+    `owner` is text: "the gateway", "group team", "the key"."""
 
-    prefixes: tuple[str, ...]
-    expressions: tuple[CompiledPattern, ...]
-
-    @classmethod
-    def parse(cls, patterns: Sequence[str] | None) -> Self:
-        """Valid patterns (`gateway.config.check_agent`); None allows every user agent, an empty
-        list none."""
-        patterns = ("",) if patterns is None else patterns
-        return cls(
-            tuple(pattern for pattern in patterns if not pattern.startswith(REGEX_PREFIX)),
-            tuple(
-                compile_agent_pattern(pattern)
-                for pattern in patterns
-                if pattern.startswith(REGEX_PREFIX)
-            ),
-        )
+    def __init__(self, owner: str, patterns: Sequence[str], *, enforced: bool) -> None:
+        """The patterns are valid (`gateway.config.validate_agent_pattern`)."""
+        self.owner = owner
+        self.enforced = enforced
+        regular = [pattern for pattern in patterns if pattern.startswith(REGEX_PREFIX)]
+        self.searches = tuple(map(compile_agent_pattern, regular))
+        self.prefixes = tuple(pattern for pattern in patterns if pattern not in regular)
 
     def allows(self, user_agent: str) -> bool:
         """ "" is a client without a user agent."""
         if user_agent.startswith(self.prefixes):
             return True
-        if not self.expressions:
+        if not self.searches:
             return False
         text = user_agent.encode("utf-8", "replace").decode()  # headers can have invalid UTF-8
-        return any(expression.search(text) for expression in self.expressions)
-
-
-@dataclass(frozen=True, slots=True)
-class UserAgentRule:
-    """`owner` is text: "the gateway", "group team", "the key"."""
-
-    owner: str
-    allowed: UserAgentList
-    enforced: bool
+        return any(search(text) for search in self.searches)
 
 
 @dataclass(slots=True, eq=False)
@@ -93,9 +74,7 @@ class Permit:
         if group is not None:
             holders.insert(1, _holder(HolderKind.GROUP, group.name, group))
         limits = [holder.limits for holder in holders]
-        tokens = [
-            limit.tokens_per_minute for limit in limits if limit.tokens_per_minute is not None
-        ]
+        tokens = [each for limit in limits if (each := limit.tokens_per_minute) is not None]
         return cls(
             token=token,
             access=access,
@@ -119,7 +98,7 @@ class Permit:
         `UserAgentNotAllowed`."""
         warning = None
         for rule in self.user_agent_rules:
-            if not rule.allowed.allows(user_agent):
+            if not rule.allows(user_agent):
                 warning = f"user agent not on the list of {rule.owner}"
                 if rule.enforced:
                     raise UserAgentNotAllowed(detail=warning)
@@ -162,11 +141,9 @@ def _user_agent_rules(
     token: Token, group: Group | None, gateway: UserAgents
 ) -> Iterator[UserAgentRule]:
     if gateway.allow is not None:
-        allowed = UserAgentList.parse(gateway.allow)
-        yield UserAgentRule("the gateway", allowed, gateway.mode == "enforce")
+        yield UserAgentRule("the gateway", gateway.allow, enforced=gateway.mode == "enforce")
     if group is not None and group.user_agents is not None:
-        allowed = UserAgentList.parse(group.user_agents)
         enforced = group.user_agent_mode is UserAgentMode.ENFORCE
-        yield UserAgentRule(f"group {group.name}", allowed, enforced)
+        yield UserAgentRule(f"group {group.name}", group.user_agents, enforced=enforced)
     if token.user_agents is not None:
-        yield UserAgentRule("the key", UserAgentList.parse(token.user_agents), enforced=True)
+        yield UserAgentRule("the key", token.user_agents, enforced=True)

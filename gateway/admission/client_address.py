@@ -19,17 +19,13 @@ _HOP_PATTERN: Final = re.compile(r"\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d
 
 
 def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
-    forwarded = request.headers.getall("x-forwarded-for", ()) if trusted else ()
-    return resolve_client_address(request.remote or "", forwarded, trusted)
-
-
-def resolve_client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
-    """The last address of `x-forwarded-for` (`forwarded`: the header's values) that is not a
-    trusted proxy, if `peer` is one; else `peer`."""
+    """The last address of `x-forwarded-for` that is not a trusted proxy, if the peer is one; else
+    the peer's."""
+    address = request.remote or ""
     if not trusted:
-        return peer
-    hops = [hop for part in ",".join(forwarded).split(",") if (hop := part.strip())]
-    address = peer
+        return address
+    forwarded = ",".join(request.headers.getall("x-forwarded-for", ()))
+    hops = [hop for part in forwarded.split(",") if (hop := part.strip())]
     while hops and in_networks(address, trusted):
         address = _strip_port(hops.pop())
     return address

@@ -41,18 +41,14 @@ class KeyOriginMonitor:
         client."""
         if self._last_seen.get(token.id) == (token, address, user_agent):
             return None
-        warning = self._observe(token, _clip(address), client_product(user_agent))
-        if warning is None and token.first_used_at is not None:
+        clipped, client = _clip(address), client_product(user_agent)
+        if token.first_used_at is None:
+            self._record_first(token, clipped, client)
+            return None
+        warning = self._new_origin(token, clipped, client)
+        if warning is None:
             self._last_seen[token.id] = token, address, user_agent
         return warning
-
-    def _observe(self, token: Token, address: str, client: str) -> str | None:
-        if token.first_used_at is None:
-            self._record_first(token, address, client)
-            return None
-        if address == token.first_address and client == token.first_agent:
-            return None
-        return self._new_origin(token, address, client)
 
     async def close(self) -> None:
         """Waits until everything is stored."""
@@ -66,8 +62,10 @@ class KeyOriginMonitor:
         self._save(token.id, first=(at, address, client), changed=None)
 
     def _new_origin(self, token: Token, address: str, client: str) -> str | None:
-        origins = self._origins.setdefault(token.id, set())
         origin = _describe(token, address, client)
+        if not origin:
+            return None
+        origins = self._origins.setdefault(token.id, set())
         if origin in origins or len(origins) >= _MAX_ORIGINS:
             return None
         origins.add(origin)
@@ -100,6 +98,7 @@ def _clip(text: str) -> str:
 
 
 def _describe(token: Token, address: str, client: str) -> str:
+    """What differs from the first use."""
     parts = []
     if address != token.first_address:
         parts.append(f"address {address}, first {token.first_address}")

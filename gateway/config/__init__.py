@@ -4,7 +4,6 @@ from gateway.config.channel import Account, Channel, FailureRule, Timeouts, Trai
 from gateway.config.document import ConfigError, ConfigProblem
 from gateway.config.limits import (
     REGEX_PREFIX,
-    CompiledPattern,
     Money,
     Rates,
     Retention,
@@ -34,7 +33,6 @@ __all__ = [
     "Account",
     "AffinitySettings",
     "Channel",
-    "CompiledPattern",
     "Config",
     "ConfigError",
     "ConfigProblem",

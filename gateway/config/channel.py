@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Mapping, Set
+from typing import Annotated, Any, Final, Literal, LiteralString, Self
 
 import orjson
 from pydantic import (
@@ -149,16 +149,13 @@ class Timeouts(ConfigModel):
     """Until a client has received what is sent to it."""
 
 
-def _check_header_name(header: str) -> str:
-    if header in _RESERVED_HEADERS:
-        raise PydanticCustomError("header", "the gateway sets this header itself")
-    return header
+def _reject(reserved: Set[str], kind: LiteralString) -> AfterValidator:
+    def check(name: str) -> str:
+        if name in reserved:
+            raise PydanticCustomError("reserved", f"the gateway sets this {kind} itself")
+        return name
 
-
-def _check_param_name(field: str) -> str:
-    if field in _RESERVED_FIELDS:
-        raise PydanticCustomError("param", "the gateway sets this field itself")
-    return field
+    return AfterValidator(check)
 
 
 def _check_params(params: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
@@ -213,7 +210,7 @@ class Channel(ConfigModel):
     unchanged; translated: they are parsed and rendered again, which corrects an upstream that
     deviates from its format. Between different formats everything is translated."""
     headers: Mapping[
-        Annotated[HeaderName, AfterValidator(_check_header_name)],
+        Annotated[HeaderName, _reject(_RESERVED_HEADERS, "header")],
         Annotated[SecretStr, AfterValidator(resolve_header)],
     ] = {}
     """Additional headers for every call; the credential is set from the account. A value is plain
@@ -222,7 +219,7 @@ class Channel(ConfigModel):
     timeouts: Timeouts = Timeouts()
     """Time limits for the steps of an attempt."""
     params: Annotated[
-        Mapping[Annotated[str, AfterValidator(_check_param_name)], JsonValue],
+        Mapping[Annotated[str, _reject(_RESERVED_FIELDS, "field")], JsonValue],
         AfterValidator(_check_params),
     ] = {}
     """Fields that override those of every request body; null removes the field."""

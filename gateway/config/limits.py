@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Protocol
+from collections.abc import Callable
+from typing import Annotated, Final, Literal
 
 import re2
 from pydantic import AfterValidator, Field
@@ -17,16 +18,14 @@ Multiplier = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Limit = Annotated[int, Field(ge=1, le=10**12)]
 
 
-class CompiledPattern(Protocol):
-    def search(self, text: str) -> object | None: ...
-
-
-def compile_agent_pattern(pattern: str) -> CompiledPattern:
-    """The expression after `re:`. RE2 runs in linear time: clients choose the text it searches."""
+def compile_agent_pattern(pattern: str) -> Callable[[str], object | None]:
+    """Searches with the expression after `re:`. RE2 runs in linear time: clients choose the text
+    that it searches."""
     options = re2.Options()
     options.log_errors = False
-    expression: CompiledPattern = re2.compile(pattern.removeprefix(REGEX_PREFIX), options)
-    return expression
+    search: Callable[[str], object | None]
+    search = re2.compile(pattern.removeprefix(REGEX_PREFIX), options).search
+    return search
 
 
 def validate_agent_pattern(pattern: str) -> str:

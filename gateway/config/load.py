@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from gateway.config.catalog import default_models
 from gateway.config.document import MAX_SIZE, ConfigError, read_document
-from gateway.config.schema import Config
+from gateway.config.schema import Config, default_catalog
 from gateway.config.secrets import SecretResolver
 from gateway.config.validation import validate
 from gateway.core.formats import Format
@@ -96,7 +95,7 @@ def demo_config(simulator_port: int, state_dir: Path) -> Config:
     """A simulated upstream behind three channels, one of each format, that each have all models of
     the default catalog. The simulator checks no key."""
     address = f"http://127.0.0.1:{simulator_port}"
-    models = [model["id"] for model in default_models()]
+    models = [model.id for model in default_catalog()]
     channels = [
         {
             "name": f"demo-{format}",

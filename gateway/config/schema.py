@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import yaml
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -17,7 +19,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, to_json
 
-from gateway.config.catalog import default_models
 from gateway.config.channel import Channel, FailureRule, Traits
 from gateway.config.limits import Money, Multiplier, Rates, Retention, SharedLimits, UserAgents
 from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
@@ -147,7 +148,9 @@ class Families(ConfigModel):
 @cache
 def default_catalog() -> tuple[Model, ...]:
     """The catalog of the specification."""
-    return tuple(Model.model_validate_json(to_json(model)) for model in default_models())
+    text = files("gateway.config").joinpath("catalog.yaml").read_text(encoding="utf-8")
+    models = yaml.load(text, Loader=yaml.CSafeLoader)
+    return tuple(Model.model_validate_json(to_json(model)) for model in models)
 
 
 class Config(ConfigModel, title="Model Gateway: channels.yaml"):

@@ -12,9 +12,8 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from gateway.config.catalog import default_models
 from gateway.config.document import ConfigError, Document, KeyPath
-from gateway.config.schema import Config
+from gateway.config.schema import Config, default_catalog
 from gateway.config.secrets import LITERAL_NOT_ALLOWED, SecretResolver, is_literal_secret
 
 _MESSAGES: Final = {
@@ -113,7 +112,7 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
     _check_unique(document, [*ids, *aliases], "model id or alias")
     known = [id for _, id in ids]
     if not isinstance(data, dict) or data.get("models") is None:
-        known = [model["id"] for model in default_models()]
+        known = [model.id for model in default_catalog()]
     for path, channel in _find(data, "channels.*"):
         _check_unique(document, _texts(channel, "accounts.*.name", path), "account name")
         models = _keys_or_texts(channel, "models.*", path)

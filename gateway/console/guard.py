@@ -15,7 +15,7 @@ from yarl import URL
 
 from gateway.admin.api_feed import STILL_ALLOWED
 from gateway.admin.sessions import Session
-from gateway.admission.client_address import resolve_client_address
+from gateway.admission.client_address import client_address
 from gateway.config import Server
 from gateway.console import CONSOLE_PATH
 from gateway.console.context import CONTEXT, ConsoleContext
@@ -133,12 +133,6 @@ async def _add_security_headers(request: web.Request, response: web.StreamRespon
         response.headers.setdefault(name, value)
 
 
-def client_address(request: web.Request, server: Server) -> str:
-    """The address of the client behind trusted proxies."""
-    forwarded = request.headers.getall("X-Forwarded-For", ())
-    return resolve_client_address(request.remote or "", forwarded, server.trusted_proxies)
-
-
 def has_tls(server: Server) -> bool:
     """Whether clients connect with TLS, which a proxy terminates: the configuration says so."""
     return server.public_url is not None and server.public_url.lower().startswith("https:")
@@ -150,7 +144,8 @@ def is_secure_transport(request: web.Request, server: Server) -> bool:
     may control it."""
     if has_tls(server):
         return True
-    return _is_loopback(client_address(request, server)) and _is_loopback(_hostname(request.host))
+    address = client_address(request, server.trusted_proxies)
+    return _is_loopback(address) and _is_loopback(_hostname(request.host))
 
 
 def is_cross_site(request: web.Request, server: Server) -> bool:

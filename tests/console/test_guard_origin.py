@@ -6,8 +6,9 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from aiohttp.web import Request
 
+from gateway.admission.client_address import client_address
 from gateway.config import Server
-from gateway.console.guard import client_address, has_tls, is_cross_site, is_secure_transport
+from gateway.console.guard import has_tls, is_cross_site, is_secure_transport
 
 TLS = Server(public_url="https://gateway.example.org")
 ON_A_PORT = Server(public_url="https://gateway.example.org:8443/behind/a/path")
@@ -72,8 +73,8 @@ def test_secure_transport(server: Server, host: str, peer: str, private: bool) -
 
 def test_client_address_behind_proxies() -> None:
     proxied = request("localhost", X_Forwarded_For="198.51.100.9, 203.0.113.7, 10.0.0.1")
-    assert client_address(proxied, BEHIND) == "203.0.113.7"
-    assert client_address(proxied, DEFAULT) == "127.0.0.1"
+    assert client_address(proxied, BEHIND.trusted_proxies) == "203.0.113.7"
+    assert client_address(proxied, DEFAULT.trusted_proxies) == "127.0.0.1"
     assert not is_secure_transport(proxied, BEHIND)
     assert is_secure_transport(proxied, DEFAULT)
 

@@ -6,12 +6,12 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from gateway.admission.client_address import client_address
 from gateway.console import CONSOLE_PATH
 from gateway.console.context import CONTEXT
 from gateway.console.guard import (
     SESSION,
     SIGN_IN,
-    client_address,
     cookie_name,
     has_tls,
     is_secure_transport,
@@ -43,7 +43,7 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
     password, next_path = str(form.get("password", "")), _console_path(str(form.get("next", "")))
     if not is_secure_transport(request, server):
         return _page(request, next_path, status=403)
-    address = client_address(request, server)
+    address = client_address(request, server.trusted_proxies)
     throttle = request.app[THROTTLE]
     if seconds := throttle.check(address, context.now()):
         page = _page(request, next_path, f"Too many attempts. Try again in {seconds} s.", 429)
