@@ -7,44 +7,50 @@ Sources: JSON Schema 2020-12, and the vendors' pages on structured outputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
 import orjson
 
 from gateway.wire.ids import sanitize_name
-from gateway.wire.json_fields import Payload
+from gateway.wire.json_fields import Payload, lenient_object
 
-CHOICES: Final = ("anyOf", "oneOf")
-ANNOTATIONS: Final = ("title", "description", "default")
+_CHOICES: Final = ("anyOf", "oneOf")
+_COMPOSING: Final = (*_CHOICES, "allOf", "$ref")
+_ANNOTATIONS: Final = ("title", "description", "default")
 """Keywords that describe a value without restricting it."""
-DEFINITIONS: Final = ("$defs", "definitions")
-IGNORED: Final = ("$schema", "$id", "$anchor", "$comment", *DEFINITIONS, "discriminator")
+_DEFINITIONS: Final = ("$defs", "definitions")
+_IGNORED: Final = ("$schema", "$id", "$anchor", "$comment", *_DEFINITIONS, "discriminator")
 """Keywords that neither restrict nor describe a value."""
 
-_COMPOSING: Final = (*CHOICES, "allOf", "$ref")
 _MAX_DEPTH: Final = 64
 _MAX_VISITS: Final = 20_000
 """Schemas visited for one: references within references multiply."""
 
+_TYPE_KEYWORDS: Final = ("type", "anyOf", "enum", "const", "$ref")
 _STRICT_KEYWORDS: Final = frozenset(
     {
-        *("$schema", "$ref", *DEFINITIONS, "title", "description"),
-        *("type", "anyOf", "enum", "const"),
+        *_TYPE_KEYWORDS,
+        *("$schema", *_DEFINITIONS, "title", "description"),
         *("properties", "required", "additionalProperties"),
         *("items", "minItems", "maxItems"),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
         *("pattern", "format"),
     }
 )
-_TYPE_KEYWORDS: Final = ("type", "anyOf", "enum", "const", "$ref")
 _FORMATS: Final = (
     *("date-time", "time", "date", "duration"),
     *("email", "hostname", "uri", "ipv4", "ipv6", "uuid"),
 )
 _COMPLEX_PATTERN: Final = re.compile(r"\(\?|\\[bB1-9]|\{")
 """What a pattern may not contain that is enforced while the reply is generated."""
+_ENFORCED: Final = {
+    "format": _FORMATS.__contains__,
+    "pattern": lambda text: isinstance(text, str) and not _COMPLEX_PATTERN.search(text),
+    "minItems": (0, 1).__contains__,
+}
+"""Constraints of the messages format, and whether a value of each is enforced."""
 
 
 class UnsupportedSchema(Exception):
@@ -58,15 +64,15 @@ def parameters_schema(schema: Mapping[str, Any] | None) -> Payload:
     A choice there becomes one object with the properties of all branches; those are required that
     every branch requires, and the description names the others.
     """
-    result = without(dict(schema or {}), "$schema")
+    result = _without(schema or {}, "$schema")
     if any(word in result for word in _COMPOSING):
         try:
-            result = _single_object(RefResolver(result), result, 0) | only(result, DEFINITIONS)
+            result = _single_object(RefResolver(result), result, 0) | _only(result, _DEFINITIONS)
         except UnsupportedSchema:
-            result = without(result, *_COMPOSING)
+            result = _without(result, *_COMPOSING)
     if not isinstance(result.get("required", []), list):
         del result["required"]
-    fixed = {"type": "object", "properties": dict(mapping_of(result, "properties"))}
+    fixed = {"type": "object", "properties": dict(_mapping(result, "properties"))}
     return {"type": "object"} | result | fixed
 
 
@@ -75,16 +81,14 @@ def is_strict(schema: object) -> bool:
     required and no others allowed, in keywords that upstreams enforce."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return False
-    waiting: list[Any] = [schema]
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, dict) or not node.keys() <= _STRICT_KEYWORDS:
+    nodes: list[Any] = [schema]
+    for node in nodes:  # it grows
+        if not _is_strict_node(node):
             return False
-        if not any(word in node for word in _TYPE_KEYWORDS) or ("$ref" in node and len(node) > 1):
-            return False
-        if "object" in types_of(node) and not _is_closed(node):
-            return False
-        waiting += _subschemas(node)
+        for word in ("properties", *_DEFINITIONS):
+            nodes += _mapping(node, word).values()
+        nodes += _list(node, "anyOf")
+        nodes += [node["items"]] if "items" in node else []
     return True
 
 
@@ -116,12 +120,12 @@ class RefResolver:
         """The schema with its reference and `allOf` merged in, as far as one schema can express
         it; the `allOf` of the result is the rest."""
         node = self.visit(schema, depth)
-        parts = list_of(node, "allOf")
+        parts = _list(node, "allOf")
         if "$ref" in node:
             parts = [self.look_up(node["$ref"]), *parts]
-        merged = without(node, "$ref", "allOf", *IGNORED)
+        merged = _without(node, "$ref", "allOf", *_IGNORED)
         for part in parts:
-            merged = _merged(merged, self.resolve(part, depth + 1))
+            merged = _merge(merged, self.resolve(part, depth + 1))
         return merged
 
     def visit(self, schema: object, depth: int) -> Payload:
@@ -138,64 +142,55 @@ class RefResolver:
         target: Any = self.root
         for step in reference.split("/")[1:]:
             name = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and name in map(str, range(len(target))):
-                target = target[int(name)]
-            elif isinstance(target, dict) and name in target:
-                target = target[name]
-            else:
+            if isinstance(target, list):
+                target = {str(index): item for index, item in enumerate(target)}
+            if not isinstance(target, dict) or name not in target:
                 raise UnsupportedSchema
+            target = target[name]
         return target
 
 
-def _merged(first: Payload, second: Payload) -> Payload:
+def _merge(first: Payload, second: Payload) -> Payload:
     """Both schemas as one; keywords that cannot be merged stay in `allOf`."""
     merged = dict(first)
-    rest: Payload = {}
+    remaining: Payload = {}
     for word, value in second.items():
         existing = merged.setdefault(word, value)
-        if existing == value or word in ANNOTATIONS:
+        if existing == value or word in _ANNOTATIONS:
             continue
         if word == "properties" and isinstance(existing, dict) and isinstance(value, dict):
-            merged[word] = _merged_properties(existing, value)
+            merged[word] = existing | {
+                name: {"allOf": [existing[name], new]} if existing.get(name, new) != new else new
+                for name, new in value.items()
+            }
         elif word == "required":
-            merged[word] = [*(required_of(first) | required_of(second))]
+            merged[word] = [*(_required(first) | _required(second))]
         elif word == "allOf" and isinstance(existing, list) and isinstance(value, list):
             merged[word] = [*existing, *value]
         elif word == "additionalProperties":
             merged[word] = existing is not False and value is not False
         else:
-            rest[word] = value
-    if rest:
-        merged["allOf"] = [*list_of(merged, "allOf"), rest]
+            remaining[word] = value
+    if remaining:
+        merged["allOf"] = [*_list(merged, "allOf"), remaining]
     return merged
 
 
-def _merged_properties(first: Payload, second: Payload) -> Payload:
-    return first | {
-        name: {"allOf": [first[name], schema]} if first.get(name, schema) != schema else schema
-        for name, schema in second.items()
-    }
-
-
-def _is_too_deep(root: Payload) -> bool:
+def _is_too_deep(node: object, levels: int = 2 * _MAX_DEPTH) -> bool:
     """Whether the JSON is nested too deeply for recursion."""
-    level: list[Any] = [root]
-    for _ in range(2 * _MAX_DEPTH):
-        inner = [node.values() if isinstance(node, dict) else node for node in level]
-        level = [node for nodes in inner for node in nodes if isinstance(node, dict | list)]
-        if not level:
-            return False
-    return True
+    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return levels == 0 or any(
+        _is_too_deep(value, levels - 1) for value in values if isinstance(value, dict | list)
+    )
 
 
 def _single_object(resolver: RefResolver, schema: object, depth: int) -> Payload:
     flat = resolver.resolve(schema, depth)
-    result = without(flat, *_COMPOSING)
-    word = choice_of(flat)
-    if word is None:
-        return result
-    branches = [_single_object(resolver, branch, depth + 1) for branch in list_of(flat, word)]
-    objects = [one for one in branches if "object" in types_of(one) or "required" in one]
+    result = _without(flat, *_COMPOSING)
+    branches = [
+        _single_object(resolver, branch, depth + 1) for branch in _list(flat, _choice(flat))
+    ]
+    objects = [one for one in branches if "object" in _types(one) or "required" in one]
     return _union_object(result, objects) if objects else result
 
 
@@ -203,12 +198,12 @@ def _union_object(base: Payload, objects: Sequence[Payload]) -> Payload:
     """`base` with the properties of all the objects, any one of which it may be."""
     schemas: dict[str, list[Any]] = {}
     for one in (base, *objects):
-        for name, schema in mapping_of(one, "properties").items():
+        for name, schema in _mapping(one, "properties").items():
             variants = schemas.setdefault(name, [])
             if schema not in variants:
                 variants.append(schema)
-    required = [required_of(one).keys() & schemas.keys() for one in objects]
-    always = required_of(base).keys() | set.intersection(*required)
+    required = [_required(one).keys() & schemas.keys() for one in objects]
+    always = _required(base).keys() | set.intersection(*required)
     union = base | {
         "properties": {
             name: variants[0] if len(variants) == 1 else {"anyOf": variants}
@@ -219,22 +214,19 @@ def _union_object(base: Payload, objects: Sequence[Payload]) -> Payload:
     if any(names != required[0] for names in required):
         sets = [", ".join(name for name in schemas if name in names) for names in required]
         note = f"Required together: {'; or '.join(names or 'nothing' for names in sets)}."
-        description = union.get("description")
-        union["description"] = f"{description}\n\n{note}" if description else note
+        union["description"] = _add_note(union.get("description"), note)
     return union
 
 
-def _is_closed(node: Payload) -> bool:
-    all_required = mapping_of(node, "properties").keys() == required_of(node).keys()
-    return all_required and node.get("additionalProperties") is False
-
-
-def _subschemas(node: Payload) -> Iterator[Any]:
-    for word in ("properties", *DEFINITIONS):
-        yield from mapping_of(node, word).values()
-    yield from list_of(node, "anyOf")
-    if "items" in node:
-        yield node["items"]
+def _is_strict_node(node: Any) -> bool:
+    """Whether this schema is strict, apart from those in it."""
+    if not isinstance(node, dict) or not node.keys() <= _STRICT_KEYWORDS:
+        return False
+    if not any(word in node for word in _TYPE_KEYWORDS) or ("$ref" in node and len(node) > 1):
+        return False
+    all_required = _mapping(node, "properties").keys() == _required(node).keys()
+    is_closed = all_required and node.get("additionalProperties") is False
+    return is_closed or "object" not in _types(node)
 
 
 class _MessagesSchema(RefResolver):
@@ -248,17 +240,18 @@ class _MessagesSchema(RefResolver):
 
     def _convert(self, schema: object, depth: int) -> Payload:
         node = self.visit(schema, depth)
-        if "$ref" in node and not without(node, "$ref", *ANNOTATIONS, *IGNORED):
+        if "$ref" in node and not _without(node, "$ref", *_ANNOTATIONS, *_IGNORED):
             reference = self._reference(node["$ref"], depth)
-            notes = only(node, ANNOTATIONS)
+            notes = _only(node, _ANNOTATIONS)
             return notes | {"anyOf": [reference]} if notes else reference
         flat = self.resolve(node, depth)
-        notes = only(flat, ANNOTATIONS)
+        notes = _only(flat, _ANNOTATIONS)
         if branches := _branches(flat):
             return notes | {"anyOf": [self._convert(branch, depth + 1) for branch in branches]}
         enforced = self._enforced(flat, depth)
-        if rest := without(flat, *enforced, *ANNOTATIONS):
-            notes["description"] = _describe_constraints(notes.get("description"), rest)
+        if others := _without(flat, *enforced, *_ANNOTATIONS):
+            texts = [f"{word}: {orjson.dumps(value).decode()}" for word, value in others.items()]
+            notes["description"] = _add_note(notes.get("description"), f"({', '.join(texts)})")
         return notes | enforced
 
     def _reference(self, pointer: object, depth: int) -> Payload:
@@ -274,10 +267,10 @@ class _MessagesSchema(RefResolver):
 
     def _enforced(self, flat: Payload, depth: int) -> Payload:
         """What is enforced of a schema without a choice."""
-        types = types_of(flat)
+        types = _types(flat)
         enforced = {word: flat[word] for word in ("enum", "const") if _is_literal(flat, word)}
         if types:
-            enforced = {"type": types[0] if len(types) == 1 else [*types]} | enforced
+            enforced = {"type": types[0] if len(types) == 1 else types} | enforced
         elif not enforced:
             raise UnsupportedSchema
         if "object" in types:
@@ -286,92 +279,74 @@ class _MessagesSchema(RefResolver):
             enforced["items"] = self._convert(flat["items"], depth + 1)
         return enforced | {
             word: flat[word]
-            for word, is_enforced in _CONSTRAINTS.items()
+            for word, is_enforced in _ENFORCED.items()
             if word in flat and is_enforced(flat[word])
         }
 
     def _object(self, flat: Payload, depth: int) -> Payload:
-        properties = mapping_of(flat, "properties")
+        properties = _mapping(flat, "properties")
         if not properties and flat.get("additionalProperties") is not False:
             raise UnsupportedSchema  # closed, it would be empty
         return {
             "properties": {
                 name: self._convert(schema, depth + 1) for name, schema in properties.items()
             },
-            "required": [name for name in required_of(flat) if name in properties],
+            "required": [name for name in _required(flat) if name in properties],
             "additionalProperties": False,
         }
 
 
 def _branches(flat: Payload) -> list[Any]:
     """The branches of a choice, each with the keywords next to it."""
-    word = choice_of(flat)
-    if word is None:
-        return []
-    common = without(flat, word, *ANNOTATIONS)
-    if not common:
-        return list_of(flat, word)
-    inherited = list_of(common, "allOf")
-    return [common | {"allOf": [*inherited, branch]} for branch in list_of(flat, word)]
+    word = _choice(flat)
+    branches = _list(flat, word)
+    common = _without(flat, word, *_ANNOTATIONS)
+    inherited = _list(common, "allOf")
+    return [common | {"allOf": [*inherited, branch]} for branch in branches] if common else branches
+
+
+def _choice(schema: Payload) -> str:
+    """The keyword of a choice; empty where there is none."""
+    return next((word for word in _CHOICES if _list(schema, word)), "")
 
 
 def _is_literal(schema: Payload, word: str) -> bool:
     """Whether `enum` or `const` is there and has nothing but plain values."""
-    values = [schema[word]] if word == "const" and word in schema else list_of(schema, word)
+    values = [schema[word]] if word == "const" and word in schema else _list(schema, word)
     return bool(values) and not any(isinstance(value, dict | list) for value in values)
 
 
-def _is_simple(pattern: object) -> bool:
-    return isinstance(pattern, str) and not _COMPLEX_PATTERN.search(pattern)
+def _types(schema: Payload) -> list[str]:
+    """The types in `type`, or the one that the other keywords imply."""
+    named = schema.get("type")
+    if isinstance(named, str | list):
+        return [
+            name for name in ([named] if isinstance(named, str) else named) if isinstance(name, str)
+        ]
+    return ["object"] if "properties" in schema else ["array"] if "items" in schema else []
 
 
-_CONSTRAINTS: Final = {
-    "format": _FORMATS.__contains__,
-    "pattern": _is_simple,
-    "minItems": (0, 1).__contains__,
-}
-"""Whether a value of the keyword is enforced."""
+def _required(schema: Payload) -> dict[str, None]:
+    """The names of the required properties, in order."""
+    return dict.fromkeys(name for name in _list(schema, "required") if isinstance(name, str))
 
 
-def _describe_constraints(description: object, constraints: Payload) -> str:
-    texts = [f"{word}: {orjson.dumps(value).decode()}" for word, value in constraints.items()]
-    note = f"({', '.join(texts)})"
+def _add_note(description: object, note: str) -> str:
     return f"{description}\n\n{note}" if description else note
 
 
-def types_of(schema: Payload) -> Sequence[str]:
-    """The types in `type`, or the one that the other keywords imply."""
-    named = schema.get("type")
-    if isinstance(named, str):
-        return (named,)
-    if isinstance(named, list):
-        return [name for name in named if isinstance(name, str)]
-    return ("object",) if "properties" in schema else ("array",) if "items" in schema else ()
+def _mapping(schema: Payload, word: str) -> Payload:
+    return lenient_object(schema.get(word))
 
 
-def choice_of(schema: Payload) -> str | None:
-    """The keyword of a choice, if there is one."""
-    return next((word for word in CHOICES if list_of(schema, word)), None)
-
-
-def required_of(schema: Payload) -> dict[str, None]:
-    """The names of the required properties, in order."""
-    return dict.fromkeys(name for name in list_of(schema, "required") if isinstance(name, str))
-
-
-def mapping_of(schema: Payload, word: str) -> Payload:
-    value = schema.get(word)
-    return value if isinstance(value, dict) else {}
-
-
-def list_of(schema: Payload, word: str) -> list[Any]:
+def _list(schema: Payload, word: str) -> list[Any]:
     value = schema.get(word)
     return value if isinstance(value, list) else []
 
 
-def only(schema: Payload, words: Iterable[str]) -> Payload:
+def _only(schema: Payload, words: Iterable[str]) -> Payload:
     return {word: schema[word] for word in words if word in schema}
 
 
-def without(schema: Payload, *words: str) -> Payload:
+def _without(schema: Mapping[str, Any], *words: str) -> Payload:
     return {word: value for word, value in schema.items() if word not in words}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import string
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 import orjson
 
@@ -20,7 +20,6 @@ from gateway.core.parts import (
     Document,
     Image,
     Part,
-    Refusal,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -82,13 +81,10 @@ _PRICES: Final = (
 )
 """Hundredths of a token for a character, by its first byte in UTF-8."""
 
-_OTHER: Final = 100
-
 _PRICE_OF: Final = bytes(
-    next((price for price, members in _PRICES if byte in members), _OTHER) for byte in range(256)
+    next((price for price, members in _PRICES if byte in members), 100) for byte in range(256)
 )
-_LETTERS: Final = string.ascii_lowercase.encode()
-_PRICE_OF_LETTER: Final = _PRICE_OF[_LETTERS[0]]
+_PRICE_OF_LETTER, _LETTERS = _PRICES[0]
 """Half of most texts: counted instead of summed."""
 
 _MODULUS: Final = 65521
@@ -96,10 +92,10 @@ _SUMMED: Final = (_MODULUS - 1) // max(_PRICE_OF)
 _SUMMED_ASCII: Final = (_MODULUS - 1) // max(_PRICE_OF[:128])
 """Bytes whose sum is exact in Adler-32: its lower half is the sum plus one, by this modulus."""
 
-_SHORT: Final = 4096
+_MAX_SHORT: Final = 4096
 """Characters of a text that is priced together with others."""
 
-_PIECE: Final = 16 * 1024
+_STEP: Final = 16 * 1024
 """Characters that are priced in one step, as they fit the processor's cache."""
 
 
@@ -117,10 +113,11 @@ def estimate_tokens(prompt: Prompt) -> int:
 
 
 def _price(text: str) -> int:
-    if len(text) <= _PIECE:
-        return _price_of_bytes(text.encode("utf-8", "surrogatepass"))
-    pieces = (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
-    return sum(_price_of_bytes(piece.encode("utf-8", "surrogatepass")) for piece in pieces)
+    """Hundredths of a token."""
+    total = 0
+    for start in range(0, len(text), _STEP):
+        total += _price_of_bytes(text[start : start + _STEP].encode("utf-8", "surrogatepass"))
+    return total
 
 
 def _price_of_bytes(text: bytes) -> int:
@@ -134,8 +131,6 @@ def _price_of_bytes(text: bytes) -> int:
 class _Counter:
     """Adds up texts, in hundredths of a token, and everything else, in tokens."""
 
-    __slots__ = ("_format", "_hundredths", "_short", "tokens")
-
     def __init__(self, format: Format) -> None:
         self._format = format
         self._hundredths = 0
@@ -147,60 +142,51 @@ class _Counter:
         return self._hundredths + _price("".join(self._short))
 
     def text(self, text: str | None) -> None:
-        if text and len(text) <= _SHORT:
+        if text and len(text) <= _MAX_SHORT:
             self._short.append(text)
         elif text:
             self._hundredths += _price(text)
 
     def json(self, data: object) -> None:
         if data is not None:
-            self._hundredths += _price_of_bytes(_json(data))
+            self._hundredths += _price_of_bytes(_dump(data))
 
     def parts(self, parts: Iterable[Part]) -> None:
         for part in parts:
             if type(part) is Text:
                 self.text(part.text)
             else:
-                _COUNTS[type(part)](self, part)
+                self.other_part(part)
 
-    def plain_text(self, part: Text | Refusal) -> None:
-        self.text(part.text)
-
-    def thinking(self, part: Thinking) -> None:
-        self.text(part.text)
-        if part.signature is not None and not part.text:
-            self.tokens += len(_json(part.signature.data)) // ENCRYPTED_BYTES_PER_TOKEN
-
-    def call(self, part: ToolCall | ServerToolCall) -> None:
-        self.tokens += PER_CALL
-        self.text(part.name)
-        self.text(part.arguments)
-
-    def result(self, part: ToolResult) -> None:
-        self.tokens += PER_CALL
-        self.parts(part.parts)
-
-    def server_result(self, part: ServerToolResult) -> None:
-        self.tokens += PER_CALL
-        self.json(part.content.data)
-
-    def image(self, part: Image) -> None:
-        if self._format is Format.MESSAGES:
-            self.tokens += _image_tokens(part.source)
-        else:
-            self.tokens += LOW_DETAIL_IMAGE if part.detail == "low" else CHAT_IMAGE
-
-    def document(self, part: Document) -> None:
-        for text in (part.title, part.context, part.text):
-            self.text(text)
-        if part.source is not None:
-            self.tokens += _document_tokens(part.source)
-
-    def audio(self, part: Audio) -> None:
-        self.tokens += 1 + _size(part.source) // AUDIO_BYTES_PER_TOKEN
-
-    def unknown(self, part: UnknownPart) -> None:
-        self.json(part.data.data)
+    def other_part(self, part: Part) -> None:
+        match part:
+            case ToolCall() | ServerToolCall():
+                self.tokens += PER_CALL
+                self.text(part.name)
+                self.text(part.arguments)
+            case ToolResult():
+                self.tokens += PER_CALL
+                self.parts(part.parts)
+            case Thinking():
+                self.text(part.text)
+                if part.signature is not None and not part.text:
+                    self.tokens += len(_dump(part.signature.data)) // ENCRYPTED_BYTES_PER_TOKEN
+            case ServerToolResult():
+                self.tokens += PER_CALL
+                self.json(part.content.data)
+            case Document():
+                self.text(part.title)
+                self.text(part.context)
+                self.text(part.text)
+                self.tokens += _document_tokens(part.source)
+            case Image():
+                self.tokens += _image_tokens(part, self._format)
+            case Audio():
+                self.tokens += 1 + _size(part.source) // AUDIO_BYTES_PER_TOKEN
+            case UnknownPart():
+                self.json(part.data.data)
+            case _:  # Refusal
+                self.text(part.text)
 
     def tool(self, tool: Tool) -> None:
         self.tokens += PER_TOOL
@@ -217,22 +203,26 @@ class _Counter:
         self.json(output.schema)
 
 
-def _json(data: object) -> bytes:
+def _dump(data: object) -> bytes:
     try:
         return orjson.dumps(data)
     except orjson.JSONEncodeError:  # nested too deeply to be sent
         return b""
 
 
-def _image_tokens(source: Source) -> int:
-    size = image_size(source.data) if source.data else None
+def _image_tokens(image: Image, format: Format) -> int:
+    if format is not Format.MESSAGES:
+        return LOW_DETAIL_IMAGE if image.detail == "low" else CHAT_IMAGE
+    size = image_size(image.source.data) if image.source.data else None
     if size is None:
         return MAX_IMAGE
     width, height = size
     return min(MAX_IMAGE, max(1, width * height // PIXELS_PER_TOKEN))
 
 
-def _document_tokens(source: Source) -> int:
+def _document_tokens(source: Source | None) -> int:
+    if source is None:
+        return 0
     if source.data is None:
         return DEFAULT_PAGES * PAGE
     if (source.media_type or "").startswith("text/"):
@@ -243,18 +233,3 @@ def _document_tokens(source: Source) -> int:
 def _size(source: Source) -> int:
     """Bytes of a base64 text."""
     return len(source.data or "") * 3 // 4
-
-
-_COUNTS: Final[Mapping[type[Part], Callable[[_Counter, Any], None]]] = {
-    Text: _Counter.plain_text,
-    Refusal: _Counter.plain_text,
-    Thinking: _Counter.thinking,
-    ToolCall: _Counter.call,
-    ToolResult: _Counter.result,
-    ServerToolCall: _Counter.call,
-    ServerToolResult: _Counter.server_result,
-    Image: _Counter.image,
-    Document: _Counter.document,
-    Audio: _Counter.audio,
-    UnknownPart: _Counter.unknown,
-}

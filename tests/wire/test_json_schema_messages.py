@@ -307,3 +307,22 @@ def test_any_schema_is_converted_or_unsupported(schema: dict[str, Any]) -> None:
     assert schema == before
     if cleaned is not None:
         assert messages_schema(cleaned) == cleaned
+
+
+@pytest.mark.parametrize("odd", [None, True, 3, "a"])
+def test_malformed_keywords_count_as_absent(odd: Any) -> None:
+    schema = closed() | {"properties": odd, "required": odd, "anyOf": odd}
+    converted = messages_schema(schema)
+    assert converted is not None
+    assert converted | {"description": ""} == closed() | {"description": ""}
+
+
+def test_required_names_are_in_order() -> None:
+    schema = closed(a=STRING, b=STRING) | {"required": ["b", 1, "a", "b", None]}
+    assert messages_schema(schema) == closed(a=STRING, b=STRING) | {"required": ["b", "a"]}
+
+
+def test_a_choice_has_branches() -> None:
+    converted = messages_schema({"anyOf": [], "oneOf": [STRING]})
+    assert converted is not None
+    assert "type" not in converted
