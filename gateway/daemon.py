@@ -23,7 +23,7 @@ from gateway.admin.sessions import Sessions
 from gateway.admin.socket import serve_admin
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.app import build_app
-from gateway.config import Config
+from gateway.config.schema import Config
 from gateway.console.context import ConsoleContext
 from gateway.quota.limits import HolderKind, Quota
 from gateway.runtime import Runtime, Snapshot, unix_microseconds

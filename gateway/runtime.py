@@ -13,7 +13,7 @@ from hashlib import blake2b
 from gateway.admission.access import Permit
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.queue import AdmissionQueue
-from gateway.config import Config
+from gateway.config.schema import Config
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.quota.estimates import InputEstimates, OutputEstimates
 from gateway.quota.limits import Holder, HolderKind, Quota

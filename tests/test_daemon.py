@@ -13,7 +13,8 @@ import psutil
 import pytest
 from aiohttp import ClientSession
 
-from gateway.config import Config, parse_config
+from gateway.config.load import parse_config
+from gateway.config.schema import Config
 from gateway.core.formats import Format
 from gateway.daemon import run_daemon, systemd_notifications
 from gateway.server.listener import BindError

@@ -9,7 +9,7 @@ from math import isinf
 from typing import Any
 
 from gateway.admin.errors import UnknownAccount, UnknownModel
-from gateway.config import Account, Channel
+from gateway.config.channel import Account, Channel
 from gateway.core.formats import Lane
 from gateway.routing.catalog import build_target
 from gateway.routing.circuit_breaker import AccountStatus, HealthState

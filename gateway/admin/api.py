@@ -24,7 +24,7 @@ from gateway.admin.key_forms import (
     validate_import,
 )
 from gateway.admin.operations import AdminOperations
-from gateway.config import ConfigError
+from gateway.config.document import ConfigError
 from gateway.store import logs
 from gateway.store.errors import StoreError
 from gateway.store.records import HOUR_US, RequestRow, Token

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from gateway.config import validate_agent_pattern
+from gateway.config.limits import validate_agent_pattern
 from gateway.core.formats import Family
 
 _FAMILY_PREFIX: Final = "family:"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
-from gateway.config import Config, ConfigError, ConfigProblem
+from gateway.config.document import ConfigError, ConfigProblem
+from gateway.config.schema import Config
 from gateway.runtime import Runtime, unix_microseconds
 
 _SECTIONS: Final = (

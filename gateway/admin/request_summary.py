@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from gateway.admin.units import format_cost, format_count, format_duration
-from gateway.config import Money
+from gateway.config.limits import Money
 from gateway.store.records import ExchangeState
 
 RowFields = dict[str, Any]

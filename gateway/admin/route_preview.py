@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.config import Config, Lifecycle, Model
+from gateway.config.schema import Config, Lifecycle, Model
 from gateway.core.formats import Family, Format, Lane
 from gateway.core.prompt import Prompt
 from gateway.errors import GatewayError, InvalidUrl, ModelNotFound, NoAvailableAccounts

@@ -13,7 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gateway.admin import API_PATH
-from gateway.config import MAX_SOCKET_PATH, SOCKET_NAME
+from gateway.config.schema import MAX_SOCKET_PATH, SOCKET_NAME
 
 _OWNER_ONLY = 0o177  # as umask: rw-------
 _DRAIN_TIMEOUT = 2.0

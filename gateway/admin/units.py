@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from gateway.config import Money
+from gateway.config.limits import Money
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.core.text import NARROW_SPACE
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 
 from gateway.admission.client_address import Network, in_networks
-from gateway.config import REGEX_PREFIX, UserAgents, compile_agent_pattern
+from gateway.config.limits import REGEX_PREFIX, UserAgents, compile_agent_pattern
 from gateway.core.formats import Format
 from gateway.core.limits import UNLIMITED
 from gateway.errors import PermissionDenied, UserAgentNotAllowed
@@ -23,7 +23,7 @@ class UserAgentRule:
     `owner` is text: "the gateway", "group team", "the key"."""
 
     def __init__(self, owner: str, patterns: Sequence[str], *, enforced: bool) -> None:
-        """The patterns are valid (`gateway.config.validate_agent_pattern`)."""
+        """The patterns are valid (`gateway.config.limits.validate_agent_pattern`)."""
         self.owner = owner
         self.enforced = enforced
         regular = [pattern for pattern in patterns if pattern.startswith(REGEX_PREFIX)]

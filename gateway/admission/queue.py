@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Final
 
-from gateway.config import SharedLimits
+from gateway.config.limits import SharedLimits
 from gateway.core.value import value
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.limit_errors import queue_full, queued_behind

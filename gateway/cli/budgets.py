@@ -11,7 +11,7 @@ from gateway.admin.units import format_cost, format_count, format_price, format_
 from gateway.cli.client import Client
 from gateway.cli.option_types import now_us
 from gateway.cli.output import Cell, Column, Record, right_align
-from gateway.config import Money
+from gateway.config.limits import Money
 
 _COUNTS: Final = {
     "requests_per_minute": "RPM",

@@ -10,7 +10,8 @@ import click
 from gateway.cli.errors import report_config_errors
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import Column, print_json, print_note, print_table
-from gateway.config import Config, find_config, load_config
+from gateway.config.load import find_config, load_config
+from gateway.config.schema import Config
 
 _COLUMNS: Final[dict[str, Column]] = {
     "Channel": "name",

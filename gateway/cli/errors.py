@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 import orjson
 
-from gateway.config import ConfigError
+from gateway.config.document import ConfigError
 
 EX_UNAVAILABLE: Final = 69
 """Exit code of sysexits.h: the gateway does not answer."""

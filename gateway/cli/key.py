@@ -26,7 +26,8 @@ from gateway.cli.output import (
     shorten,
     style_state,
 )
-from gateway.config import SOCKET_NAME, Money
+from gateway.config.limits import Money
+from gateway.config.schema import SOCKET_NAME
 from gateway.store.lock import DEMO_NAME
 
 

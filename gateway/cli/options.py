@@ -12,7 +12,10 @@ import click
 
 from gateway.cli.errors import report_config_errors
 from gateway.cli.output import print_json
-from gateway.config import Config, ConfigError, Money, find_config, find_state_dir, load_config
+from gateway.config.document import ConfigError
+from gateway.config.limits import Money
+from gateway.config.load import find_config, find_state_dir, load_config
+from gateway.config.schema import Config
 from gateway.routing.catalog import Catalog
 
 Command = Callable[..., Any]

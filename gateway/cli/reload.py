@@ -10,7 +10,7 @@ from gateway.cli.client import connect
 from gateway.cli.errors import report_config_errors
 from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import print_note
-from gateway.config import ConfigError, ConfigProblem
+from gateway.config.document import ConfigError, ConfigProblem
 
 
 @click.command()

@@ -15,7 +15,7 @@ from gateway.cli.errors import CommandRefused, GatewayUnreachable, report_config
 from gateway.cli.find_key import effective_state, find_key
 from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import print_note, print_tree
-from gateway.config import load_config
+from gateway.config.load import load_config
 from gateway.core.formats import Format
 
 Preview = dict[str, Any]

@@ -21,7 +21,8 @@ from aiohttp import web
 from gateway.admin.reload import ConfigSource
 from gateway.admin.socket import AdminSocketError, socket_path
 from gateway.cli.errors import EX_CONFIG, report_config_errors
-from gateway.config import Config, demo_config, find_config, load_config
+from gateway.config.load import demo_config, find_config, load_config
+from gateway.config.schema import Config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.listener import BindError
 from gateway.store.errors import StateLocked, StoreError

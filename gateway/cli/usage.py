@@ -26,7 +26,7 @@ from gateway.cli.output import (
     print_table,
     shorten,
 )
-from gateway.config import Money
+from gateway.config.limits import Money
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.records import HOUR_US, USAGE_COUNTS
 

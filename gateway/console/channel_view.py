@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.admin.accounts import Accounts, AccountView
-from gateway.config import Channel
+from gateway.config.channel import Channel
 from gateway.core.formats import Format
 from gateway.routing.circuit_breaker import HealthState
 from gateway.runtime import Runtime

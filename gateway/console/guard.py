@@ -16,7 +16,7 @@ from yarl import URL
 from gateway.admin.api_feed import STILL_ALLOWED
 from gateway.admin.sessions import Session
 from gateway.admission.client_address import client_address
-from gateway.config import Server
+from gateway.config.schema import Server
 from gateway.console import CONSOLE_PATH
 from gateway.console.context import CONTEXT, ConsoleContext
 

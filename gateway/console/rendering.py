@@ -14,7 +14,7 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from gateway.admin import units
-from gateway.config import Money
+from gateway.config.limits import Money
 from gateway.console.charts import HEIGHT, WIDTH, Chart
 from gateway.console.context import ConsoleContext
 from gateway.console.guard import SESSION, STATIC

@@ -12,7 +12,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Final, Self
 
-from gateway.config import Model
+from gateway.config.schema import Model
 from gateway.core.events import Usage
 from gateway.core.limits import MICRO_PER_UNIT
 

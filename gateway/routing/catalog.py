@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Final
 
-from gateway.config import Account, Channel, Lifecycle, Model, Traits, default_catalog
+from gateway.config.channel import Account, Channel, Traits
+from gateway.config.schema import Lifecycle, Model, default_catalog
 from gateway.core.formats import Family, Format
 from gateway.core.target import Target
 

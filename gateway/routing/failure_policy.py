@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.config import FailureRule
+from gateway.config.channel import FailureRule
 from gateway.core.events import Failure
 from gateway.core.events import FailureKind as _K
 from gateway.core.value import FastStrEnum

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.config import Account, Channel, Families, Model
+from gateway.config.channel import Account, Channel
+from gateway.config.schema import Families, Model
 from gateway.core.formats import Family, Format, Lane
 from gateway.core.target import Target
 from gateway.core.value import value

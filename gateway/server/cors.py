@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from gateway.config import Server
+from gateway.config.schema import Server
 from gateway.server.count_tokens import ESTIMATED_HEADER
 from gateway.server.headers import CORS_HEADERS, DROPPED_HEADER, RATE_LIMIT_HEADERS, STRICT_HEADER
 from gateway.server.middleware import is_subapp_request

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.config import Server
+from gateway.config.schema import Server
 from gateway.core.formats import Format
 from gateway.errors import InvalidRequest, UnsupportedField
 from gateway.quota.limits import LimitStatuses

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from gateway.config import Model
+from gateway.config.schema import Model
 from gateway.errors import InvalidRequest, UnknownModelId
 from gateway.runtime import Runtime
 from gateway.server.auth import authorize

@@ -10,7 +10,8 @@ import orjson
 from yarl import URL
 
 from gateway import __version__
-from gateway.config import Account, Channel, Config, Server
+from gateway.config.channel import Account, Channel
+from gateway.config.schema import Config, Server
 from gateway.core.events import Failure, FailureKind
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate

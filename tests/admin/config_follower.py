@@ -14,7 +14,7 @@ import orjson
 from aiohttp import ClientSession
 
 from gateway.admin.reload import ConfigSource, Reloader, ReloadResult
-from gateway.config import load_config
+from gateway.config.load import load_config
 from gateway.core.formats import Format
 from gateway.daemon import run_daemon
 from gateway.runtime import Runtime

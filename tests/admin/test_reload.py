@@ -14,7 +14,8 @@ import pytest
 
 from gateway.admin.reload import ConfigSource
 from gateway.admin.socket import socket_path
-from gateway.config import ConfigError, parse_config
+from gateway.config.document import ConfigError
+from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.routing.circuit_breaker import HealthState
 from tests.admin.config_follower import NAME, ConfigFollower, follow_config, messages_channel, write

@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 
 from gateway.admin.reload import ConfigChanges, compare_configs, keep_fixed_settings
-from gateway.config import Config, parse_config
+from gateway.config.load import parse_config
+from gateway.config.schema import Config
 
 
 def config(*accounts: str, secret: str = "abc-1", **fields: Any) -> Config:

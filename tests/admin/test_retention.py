@@ -11,7 +11,7 @@ import pytest
 
 from gateway.admin import retention as room
 from gateway.admin.retention import delete_old_rows
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.runtime import unix_microseconds
 from gateway.store.lock import DATABASE_NAME

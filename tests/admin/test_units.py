@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.admin.units import format_cost, format_price, format_units
-from gateway.config import Money
+from gateway.config.limits import Money
 
 
 @pytest.mark.parametrize(

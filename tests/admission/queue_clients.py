@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from gateway.admission.queue import AdmissionQueue, ResourceRequest
-from gateway.config import SharedLimits
+from gateway.config.limits import SharedLimits
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.errors import TooManyRequests
 from gateway.quota.limits import Holder, HolderKind, Lease

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.admission.access import Permit
-from gateway.config import UserAgents, parse_config
+from gateway.config.limits import UserAgents
+from gateway.config.load import parse_config
 from gateway.core.events import Usage
 from gateway.core.formats import Format
 from gateway.core.limits import UNLIMITED, Limits

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.admission.queue import AdmissionQueue, ResourceRequest
-from gateway.config import SharedLimits
+from gateway.config.limits import SharedLimits
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gateway.admission.queue import AdmissionQueue
-from gateway.config import SharedLimits
+from gateway.config.limits import SharedLimits
 from gateway.core.limits import Limits
 from gateway.errors import TooManyRequests
 from gateway.quota.limits import Holder, HolderKind

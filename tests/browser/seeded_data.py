@@ -16,7 +16,8 @@ from typing import Any, Final
 import orjson
 from aiohttp import ClientSession, web
 
-from gateway.config import Config, parse_config
+from gateway.config.load import parse_config
+from gateway.config.schema import Config
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.daemon import Daemon, run_daemon

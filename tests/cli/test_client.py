@@ -17,7 +17,7 @@ import pytest
 
 from gateway.admin.socket import socket_path
 from gateway.cli import client
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.daemon import run_daemon
 from gateway.store.keys import digest
 from gateway.store.lock import DATABASE_NAME, lock_state_dir

@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import (
-    MAX_SOCKET_PATH,
-    SOCKET_NAME,
-    ConfigError,
-    find_config,
-    find_state_dir,
-    load_config,
-)
+from gateway.config.document import ConfigError
+from gateway.config.load import find_config, find_state_dir, load_config
+from gateway.config.schema import MAX_SOCKET_PATH, SOCKET_NAME
 
 
 @pytest.fixture(autouse=True)

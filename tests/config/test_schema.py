@@ -10,7 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.config import Config, Traits, demo_config, load_config, parse_config
+from gateway.config.channel import Traits
+from gateway.config.load import demo_config, load_config, parse_config
+from gateway.config.schema import Config
 from gateway.core.formats import Family, Format
 from gateway.core.target import Target
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config, ConfigError, load_config
+from gateway.config.document import ConfigError
+from gateway.config.load import load_config
+from gateway.config.schema import Config
 
 CANARY = "sk-canary-7f3a9c"
 

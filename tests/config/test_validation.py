@@ -6,7 +6,8 @@ from textwrap import dedent
 
 import pytest
 
-from gateway.config import ConfigError, parse_config
+from gateway.config.document import ConfigError
+from gateway.config.load import parse_config
 
 CANARY = "canary-7f3a9c"
 

@@ -7,7 +7,7 @@ from aiohttp.test_utils import make_mocked_request
 from aiohttp.web import Request
 
 from gateway.admission.client_address import client_address
-from gateway.config import Server
+from gateway.config.schema import Server
 from gateway.console.guard import has_tls, is_cross_site, is_secure_transport
 
 TLS = Server(public_url="https://gateway.example.org")

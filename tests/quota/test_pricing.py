@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import Model, Rates
+from gateway.config.limits import Rates
+from gateway.config.schema import Model
 from gateway.core.events import Usage
 from gateway.core.formats import Family
 from gateway.quota.pricing import MAX_COST, Price

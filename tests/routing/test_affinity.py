@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import AffinitySettings
+from gateway.config.schema import AffinitySettings
 from gateway.core.formats import Format
 from gateway.core.parts import Image, ProviderData, Source, Text
 from gateway.core.prompt import Prompt, Role, Tool, ToolKind, Turn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.config import Config, Lifecycle, Model
+from gateway.config.schema import Config, Lifecycle, Model
 from gateway.core.formats import Family
 from gateway.routing.catalog import Catalog, matches
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.core.target import EFFORTS, SamplingStyle, Target, ThinkingStyle, ToolEffort
 from gateway.routing.catalog import build_target

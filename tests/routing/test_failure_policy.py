@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import FailureRule
+from gateway.config.channel import FailureRule
 from gateway.core.events import Failure, FailureKind
 from gateway.routing.failure_policy import (
     TABLE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.core.events import Failure, FailureKind
 from gateway.routing.failure_policy import (
     AccountPenalty,

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.core.formats import Family, Format, Lane
 from gateway.errors import FormatNotServed, ModelNotFound
 from gateway.routing.catalog import Catalog

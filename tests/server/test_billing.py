@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.admission.access import Permit
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.core.events import Usage
 from gateway.runtime import Snapshot
 from gateway.server.billing import Bill, UsageMeter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.config import Server
+from gateway.config.schema import Server
 from gateway.core.formats import Format
 from gateway.errors import InvalidRequest
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header

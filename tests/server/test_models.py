@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 

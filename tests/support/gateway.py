@@ -17,7 +17,7 @@ import orjson
 from aiohttp import ClientResponse, ClientSession
 
 from gateway.admin.operations import AdminOperations
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.daemon import Daemon, run_daemon
 from gateway.store.lock import DATABASE_NAME

@@ -12,7 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.config import Config, parse_config
+from gateway.config.load import parse_config
+from gateway.config.schema import Config
 from gateway.core.formats import Format, Lane
 from gateway.core.target import Target
 from gateway.routing.router import Candidate

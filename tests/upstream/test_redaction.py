@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.config import Config, parse_config
+from gateway.config.load import parse_config
+from gateway.config.schema import Config
 from gateway.upstream.redaction import Redactor
 
 REDACTOR = Redactor(

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.config import Lifecycle
+from gateway.config.schema import Lifecycle
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render
 from gateway.core.formats import Family

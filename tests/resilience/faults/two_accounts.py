@@ -18,7 +18,7 @@ import orjson
 from aiohttp import ClientResponse
 
 from gateway.admin.operations import UnknownRequest
-from gateway.config import parse_config
+from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.routing.health import Health, HealthReport
 from gateway.routing.latency import LatencyTracker
