@@ -22,7 +22,7 @@ async def mint(client: Any, **fields: Any) -> dict[str, Any]:
 
 
 async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
-    said = {
+    fields = {
         "note": "for the team",
         "expires_at": admin.clock.now + 1,
         "probe": True,
@@ -31,8 +31,8 @@ async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
         "user_agents": ["codex", "re:claude-(cli|code)/", ""],
         "limits": {"requests_per_minute": 0, "budget": 5_000_000},
     }
-    created = await mint(client, **said)
-    assert {name: created[name] for name in said} == said | {
+    created = await mint(client, **fields)
+    assert {name: created[name] for name in fields} == fields | {
         "addresses": ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::1/128"],
         "limits": LIMITLESS | {"requests_per_minute": 0, "budget": 5_000_000},
     }
@@ -231,14 +231,14 @@ async def test_an_import_of_the_wrong_shape(client, keys: Any) -> None:
 
 
 async def test_a_group_with_all_that_may_be_said(client, admin) -> None:
-    said = {
+    fields = {
         "patterns": ["*"],
         "multiplier": "0.50",
         "limits": {"tokens_per_minute": 9},
         "user_agents": ["codex"],
         "user_agent_mode": "observe",
     }
-    status, added = await call(client, "POST", "groups", {"name": "team"} | said)
+    status, added = await call(client, "POST", "groups", {"name": "team"} | fields)
     assert (status, added["multiplier"]) == (201, "0.5")
     assert added["limits"] == LIMITLESS | {"tokens_per_minute": 9}
     assert await call(client, "PATCH", "groups/team", {}) == (200, added)

@@ -105,13 +105,13 @@ async def test_totals_are_those_of_the_ledger(admin) -> None:
     for number in range(3):
         recorder.record_intent(intent(number, token.id))
         recorder.record_settlement(settlement(number, token.id, input_tokens=11, output_tokens=7))
-    minted = [
+    results = [
         await admin.operations.create_key(f"during-{number}", "default") for number in range(3)
     ]
     await recorder.close()
     found = await admin.operations.get_key(token.id)
     assert (found.requests, found.input_tokens, found.output_tokens) == (3, 33, 21)
-    assert len(minted) == 3
+    assert len(results) == 3
 
 
 async def test_a_change_binds_in_memory_and_in_the_database(admin) -> None:

@@ -67,7 +67,7 @@ async def test_broken_files_under_load_fail_no_request(
         try:
             for text in BROKEN.values():
                 it.write(text)
-                asked = len(statuses)
+                request = len(statuses)
                 with pytest.raises(ConfigError):
                     await it.reloader.reload()
                 assert it.runtime.current is current
@@ -77,7 +77,7 @@ async def test_broken_files_under_load_fail_no_request(
                     r"channels\.yaml(:\d+)?: \d errors?, see the process log", config.pop("error")
                 )
                 assert config == before
-                await it.until(lambda asked=asked: len(statuses) > asked + 8)
+                await it.until(lambda request=request: len(statuses) > request + 8)
         finally:
             done.set()
             await asyncio.gather(*asking)

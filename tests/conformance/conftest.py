@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from gateway.routing.health import Health
 from gateway.simulator import build_simulator
 from tests.conformance import matrix
-from tests.conformance.clients.base import Talk
+from tests.conformance.clients.base import Conversation
 from tests.conformance.pairs import PAIRS, Clients, Pair, clients_of, pair_config
 from tests.conformance.validating_upstream import ValidatingUpstream, validating_upstream
 from tests.support.gateway import channels
@@ -64,8 +64,8 @@ def vendor(strict_upstream: ValidatingUpstream) -> Iterator[ValidatingUpstream]:
 
 
 @pytest.fixture
-def talk(pair: Pair, clients: Clients) -> Talk:
-    return clients.talk(pair.client, pair.model)
+def conversation(pair: Pair, clients: Clients) -> Conversation:
+    return clients.conversation(pair.client, pair.model)
 
 
 @session

@@ -13,9 +13,9 @@ from gateway.core.parts import ProviderData
 from gateway.wire.signatures import wrap
 from tests.wire.golden_files import TARGET
 
-Asked = tuple[Format, dict[str, Any]]
+ClientRequest = tuple[Format, dict[str, Any]]
 
-HERE: Final = TARGET.origin
+ORIGIN: Final = TARGET.origin
 OF_THE_UPSTREAM: Final = "reasoning of the same upstream"
 PICTURE: Final = "data:image/png;base64,iVBORw0KGgo="
 PDF: Final = "data:application/pdf;base64,JVBERi0x"
@@ -26,17 +26,17 @@ BILLING: Final = {"type": "text", "text": "x-anthropic-billing-header: v=1;"}
 USER: Final = {"role": "user", "content": "Hello"}
 
 
-def chat(*said: Any, **fields: Any) -> Asked:
-    return Format.CHAT, {"model": "m", "messages": [*said] or [USER], **fields}
+def chat(*parts: Any, **fields: Any) -> ClientRequest:
+    return Format.CHAT, {"model": "m", "messages": [*parts] or [USER], **fields}
 
 
-def messages(*said: Any, **fields: Any) -> Asked:
-    body = {"model": "m", "max_tokens": 40000, "messages": [*said] or [USER], **fields}
+def messages(*parts: Any, **fields: Any) -> ClientRequest:
+    body = {"model": "m", "max_tokens": 40000, "messages": [*parts] or [USER], **fields}
     return Format.MESSAGES, {name: value for name, value in body.items() if value is not None}
 
 
-def responses(*said: Any, **fields: Any) -> Asked:
-    return Format.RESPONSES, {"model": "m", "input": [*said] or [USER], **fields}
+def responses(*parts: Any, **fields: Any) -> ClientRequest:
+    return Format.RESPONSES, {"model": "m", "input": [*parts] or [USER], **fields}
 
 
 def says(role: str, *content: Any) -> dict[str, Any]:
@@ -45,17 +45,17 @@ def says(role: str, *content: Any) -> dict[str, Any]:
     return {"role": role, "content": [*content]}
 
 
-def every(*said: Any, **fields: Any) -> list[Asked]:
+def every(*parts: Any, **fields: Any) -> list[ClientRequest]:
     """What all formats say alike."""
-    return [make(*said, **fields) for make in (chat, messages, responses)]
+    return [make(*parts, **fields) for make in (chat, messages, responses)]
 
 
 def part(kind: str, **fields: Any) -> dict[str, Any]:
     return {"type": kind, **fields}
 
 
-def text(said: str, **fields: Any) -> dict[str, Any]:
-    return part("text", text=said, **fields)
+def text(string: str, **fields: Any) -> dict[str, Any]:
+    return part("text", text=string, **fields)
 
 
 def url(address: str, **fields: Any) -> dict[str, Any]:
@@ -66,11 +66,11 @@ def block(kind: str, form: str, **source: Any) -> dict[str, Any]:
     return part(kind, source={"type": form, **source})
 
 
-def asked(*parts: Any) -> dict[str, Any]:
+def user_turn(*parts: Any) -> dict[str, Any]:
     return says("user", *parts)
 
 
-def answered(*parts: Any) -> dict[str, Any]:
+def assistant_turn(*parts: Any) -> dict[str, Any]:
     return says("assistant", *parts)
 
 
@@ -84,11 +84,11 @@ def chat_result(content: Any = "5", id: str = "call_1") -> dict[str, Any]:
 
 
 def use(id: str = "call_1", name: str = "f", **fields: Any) -> dict[str, Any]:
-    return answered(part("tool_use", id=id, name=name, input={}, **fields))
+    return assistant_turn(part("tool_use", id=id, name=name, input={}, **fields))
 
 
 def result(content: Any = "5", id: str = "call_1", **fields: Any) -> dict[str, Any]:
-    return asked(part("tool_result", tool_use_id=id, content=content, **fields))
+    return user_turn(part("tool_result", tool_use_id=id, content=content, **fields))
 
 
 def call_item(id: str = "call_1", name: str = "f", **fields: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def output(content: Any = "5", id: str = "call_1") -> dict[str, Any]:
     return part("function_call_output", call_id=id, output=content)
 
 
-def loops(id: str = "call_1", name: str = "f") -> list[Asked]:
+def loops(id: str = "call_1", name: str = "f") -> list[ClientRequest]:
     return [
         chat(USER, chat_call(id, name), chat_result(id=id), **CHAT_TOOL),
         messages(USER, use(id, name), result(id=id), **MESSAGES_TOOL),
@@ -122,22 +122,22 @@ def flat(name: str = "f", **fields: Any) -> dict[str, Any]:
 CHAT_TOOL: Final = {"tools": [function(), function("g")]}
 MESSAGES_TOOL: Final = {"tools": [tool(), tool("g")]}
 RESPONSES_TOOL: Final = {"tools": [flat(), flat("g")]}
-FOUND: Final = part("search_result", title="t", source="s", content=[text("It rains.")])
+SEARCH_RESULT: Final = part("search_result", title="t", source="s", content=[text("It rains.")])
 LONG: Final = "a.name/" + 70 * "x"
 GRAMMAR: Final = {"syntax": "lark", "definition": "start: WORD"}
 
 
-def chosen(of_chat: Any, of_messages: Any, of_responses: Any) -> list[Asked]:
+def chosen(of_chat: Any, of_messages: Any, of_responses: Any) -> list[ClientRequest]:
     """A choice among the usual tools; None where the format has none such."""
-    made = [
+    requests = [
         chat(tool_choice=of_chat, **CHAT_TOOL) if of_chat else None,
         messages(tool_choice=of_messages, **MESSAGES_TOOL) if of_messages else None,
         responses(tool_choice=of_responses, **RESPONSES_TOOL) if of_responses else None,
     ]
-    return [each for each in made if each is not None]
+    return [request for request in requests if request is not None]
 
 
-def form(**schema: Any) -> list[Asked]:
+def form(**schema: Any) -> list[ClientRequest]:
     """A schema for the answer."""
     described = {"name": "answer", "schema": SCHEMA, **schema}
     return [
@@ -147,36 +147,36 @@ def form(**schema: Any) -> list[Asked]:
     ]
 
 
-THOUGHT: Final = part("thinking", thinking="Hm.", signature="c2ln")
+THINKING: Final = part("thinking", thinking="Hm.", signature="c2ln")
 REASONING: Final = part("reasoning", id="rs_1", summary=[], encrypted_content="ZW5j")
 SEARCHED: Final = part("server_tool_use", id="srvtoolu_1", name="web_search", input={"query": "x"})
 SEARCH_ITEM: Final = part("web_search_call", id="ws_1", action={"type": "search", "query": "x"})
 CITED: Final = part("char_location", cited_text="x", document_index=0)
 CITES: Final = part("url_citation", url="https://example.org", start_index=0, end_index=1)
 
-CONVERSATION: Final[dict[str, Sequence[Asked]]] = {
+CONVERSATION: Final[dict[str, Sequence[ClientRequest]]] = {
     "leading system and developer text": [
         chat(says("system", "Be brief."), says("developer", "And kind."), USER),
         messages(system="Be brief."),
         responses(instructions="Be brief."),
     ],
     "system text later on": [
-        chat(USER, answered("Hi"), asked("Go on"), says("system", "Be brief.")),
-        messages(USER, answered("Hi"), asked("Go on"), says("system", "Be brief.")),
-        responses(USER, answered("Hi"), asked("Go on"), says("developer", "Be brief.")),
+        chat(USER, assistant_turn("Hi"), user_turn("Go on"), says("system", "Be brief.")),
+        messages(USER, assistant_turn("Hi"), user_turn("Go on"), says("system", "Be brief.")),
+        responses(USER, assistant_turn("Hi"), user_turn("Go on"), says("developer", "Be brief.")),
     ],
     "an agent's billing header in the system text": [
         messages(system=[BILLING, text("Be brief.")]),
     ],
     "consecutive messages of the same role": every(
-        USER, asked("Again"), answered("Hi"), answered("Ho"), USER
+        USER, user_turn("Again"), assistant_turn("Hi"), assistant_turn("Ho"), USER
     ),
-    "a first message of the assistant": every(answered("Hi"), USER),
-    "a last message of the assistant": every(USER, answered("Hi")),
-    "empty texts": every(asked("")),
+    "a first message of the assistant": every(assistant_turn("Hi"), USER),
+    "a last message of the assistant": every(USER, assistant_turn("Hi")),
+    "empty texts": every(user_turn("")),
     "names of participants": [
         chat({**USER, "name": "Ann"}),
-        chat({**USER, "name": "Ann"}, answered("Hi"), {**USER, "name": "Bob"}),
+        chat({**USER, "name": "Ann"}, assistant_turn("Hi"), {**USER, "name": "Bob"}),
     ],
     "calls without result": [
         chat(USER, chat_call(), USER, **CHAT_TOOL),
@@ -196,29 +196,31 @@ CONVERSATION: Final[dict[str, Sequence[Asked]]] = {
     "`item_reference`": [responses(part("item_reference", id="msg_1"), USER)],
 }
 
-PARTS: Final[dict[str, Sequence[Asked]]] = {
+PARTS: Final[dict[str, Sequence[ClientRequest]]] = {
     "text": every(USER),
     "image, by URL or base64": [
-        *(chat(asked(url(at))) for at in (PICTURE, "https://example.org/a.png")),
-        messages(asked(block("image", "base64", media_type="image/png", data="iVBORw0KGgo="))),
-        messages(asked(block("image", "url", url="https://example.org/a.png"))),
-        responses(asked(part("input_image", image_url=PICTURE))),
+        *(chat(user_turn(url(at))) for at in (PICTURE, "https://example.org/a.png")),
+        messages(user_turn(block("image", "base64", media_type="image/png", data="iVBORw0KGgo="))),
+        messages(user_turn(block("image", "url", url="https://example.org/a.png"))),
+        responses(user_turn(part("input_image", image_url=PICTURE))),
     ],
     "image in a data URL that is not base64": [
-        chat(asked(url("data:image/svg+xml,<svg/>"))),
-        responses(asked(part("input_image", image_url="data:image/svg+xml,<svg/>"))),
+        chat(user_turn(url("data:image/svg+xml,<svg/>"))),
+        responses(user_turn(part("input_image", image_url="data:image/svg+xml,<svg/>"))),
     ],
     "image detail": [
-        chat(asked(url(PICTURE, detail="low"))),
-        responses(asked(part("input_image", image_url=PICTURE, detail="low"))),
+        chat(user_turn(url(PICTURE, detail="low"))),
+        responses(user_turn(part("input_image", image_url=PICTURE, detail="low"))),
     ],
     "PDF, base64": [
-        chat(asked(part("file", file={"file_data": PDF}))),
-        messages(asked(block("document", "base64", media_type="application/pdf", data="JVBERi0x"))),
-        responses(asked(part("input_file", file_data=PDF))),
+        chat(user_turn(part("file", file={"file_data": PDF}))),
+        messages(
+            user_turn(block("document", "base64", media_type="application/pdf", data="JVBERi0x"))
+        ),
+        responses(user_turn(part("input_file", file_data=PDF))),
     ],
     "other files, base64": [
-        make(asked(part(kind, **fields)))
+        make(user_turn(part(kind, **fields)))
         for data in ("data:application/zip;base64,UEsDBA==",)
         for make, kind, fields in (
             (chat, "file", {"file": {"file_data": data}}),
@@ -226,57 +228,61 @@ PARTS: Final[dict[str, Sequence[Asked]]] = {
         )
     ],
     "document by URL": [
-        messages(asked(block("document", "url", url="https://example.org/a.pdf"))),
-        responses(asked(part("input_file", file_url="https://example.org/a.pdf"))),
+        messages(user_turn(block("document", "url", url="https://example.org/a.pdf"))),
+        responses(user_turn(part("input_file", file_url="https://example.org/a.pdf"))),
     ],
     "text document, with title and context": [
         messages(
-            asked(
+            user_turn(
                 block("document", "text", media_type="text/plain", data="It rains.")
                 | {"title": "Weather", "context": "From today."}
             )
         ),
-        chat(asked(part("file", file={"file_data": "data:text/plain;base64,SXQgcmFpbnMu"}))),
+        chat(user_turn(part("file", file={"file_data": "data:text/plain;base64,SXQgcmFpbnMu"}))),
     ],
     "context of other documents": [
         messages(
-            asked(
+            user_turn(
                 block("document", "base64", media_type="application/pdf", data="JVBERi0x")
                 | {"context": "From today."}
             )
         ),
     ],
     "file ids": [
-        chat(asked(part("file", file={"file_id": "file_1"}))),
-        messages(asked(block("document", "file", file_id="file_1"))),
-        messages(asked(block("image", "file", file_id="file_1"))),
-        responses(asked(part("input_image", file_id="file_1"))),
+        chat(user_turn(part("file", file={"file_id": "file_1"}))),
+        messages(user_turn(block("document", "file", file_id="file_1"))),
+        messages(user_turn(block("image", "file", file_id="file_1"))),
+        responses(user_turn(part("input_image", file_id="file_1"))),
     ],
     "audio input": [
-        make(asked(part("input_audio", input_audio={"data": "UklGRg==", "format": "wav"})))
+        make(user_turn(part("input_audio", input_audio={"data": "UklGRg==", "format": "wav"})))
         for make in (chat, responses)
     ],
     "images, files and audio in assistant messages": [
         chat(USER, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, USER),
-        chat(USER, answered(text("Here"), part("file", file={"file_data": PDF})), USER),
-        chat(USER, answered(text("Here"), url(PICTURE)), USER),
-        messages(USER, answered(text("Here"), block("image", "url", url="https://a.org/a")), USER),
-        messages(USER, answered(text("Here"), block("document", "url", url="https://a.org")), USER),
-        responses(USER, answered(part("input_image", image_url=PICTURE)), USER),
-        responses(USER, answered(part("input_file", file_data=PDF)), USER),
+        chat(USER, assistant_turn(text("Here"), part("file", file={"file_data": PDF})), USER),
+        chat(USER, assistant_turn(text("Here"), url(PICTURE)), USER),
+        messages(
+            USER, assistant_turn(text("Here"), block("image", "url", url="https://a.org/a")), USER
+        ),
+        messages(
+            USER, assistant_turn(text("Here"), block("document", "url", url="https://a.org")), USER
+        ),
+        responses(USER, assistant_turn(part("input_image", image_url=PICTURE)), USER),
+        responses(USER, assistant_turn(part("input_file", file_data=PDF)), USER),
         responses(
             USER,
-            answered(part("input_audio", input_audio={"data": "UklGRg==", "format": "wav"})),
+            assistant_turn(part("input_audio", input_audio={"data": "UklGRg==", "format": "wav"})),
             USER,
         ),
     ],
     "refusal in the history": [
         chat(USER, {"role": "assistant", "content": None, "refusal": "No."}, USER),
-        responses(USER, answered(part("refusal", refusal="No.")), USER),
+        responses(USER, assistant_turn(part("refusal", refusal="No.")), USER),
     ],
     "citations in the history": [
-        messages(USER, answered(text("x", citations=[CITED])), USER),
-        responses(USER, answered(part("output_text", text="x", annotations=[CITES])), USER),
+        messages(USER, assistant_turn(text("x", citations=[CITED])), USER),
+        responses(USER, assistant_turn(part("output_text", text="x", annotations=[CITES])), USER),
     ],
     "tool result: text": loops(),
     "tool result: images, documents": [
@@ -296,47 +302,47 @@ PARTS: Final[dict[str, Sequence[Asked]]] = {
     "tool result: `is_error`": [messages(USER, use(), result(is_error=True), **MESSAGES_TOOL)],
     OF_THE_UPSTREAM: [],
     "reasoning of another upstream": [
-        chat(USER, {**answered("Hi"), "reasoning_content": "Hm."}, USER),
-        messages(USER, answered(THOUGHT, text("Hi")), USER),
-        responses(USER, REASONING, answered("Hi"), USER),
+        chat(USER, {**assistant_turn("Hi"), "reasoning_content": "Hm."}, USER),
+        messages(USER, assistant_turn(THINKING, text("Hi")), USER),
+        responses(USER, REASONING, assistant_turn("Hi"), USER),
     ],
     "server tool calls in the history": [
-        messages(USER, answered(SEARCHED, text("x")), USER),
-        responses(USER, SEARCH_ITEM, answered("Hi"), USER),
+        messages(USER, assistant_turn(SEARCHED, text("x")), USER),
+        responses(USER, SEARCH_ITEM, assistant_turn("Hi"), USER),
     ],
     "prompt-cache breakpoints": [
-        chat(asked(text("Hello", **BREAK))),
-        chat(*[asked(text("Hello", **BREAK)), answered("Hi")] * 5, USER),
-        messages(asked(text("Hello", **MARK))),
-        responses(asked(part("input_text", text="Hello", **BREAK))),
+        chat(user_turn(text("Hello", **BREAK))),
+        chat(*[user_turn(text("Hello", **BREAK)), assistant_turn("Hi")] * 5, USER),
+        messages(user_turn(text("Hello", **MARK))),
+        responses(user_turn(part("input_text", text="Hello", **BREAK))),
     ],
     "prompt-cache breakpoints of tools and calls": [
         messages(USER, use(**MARK), result(), tools=[tool(**MARK)]),
     ],
     "search results": [
-        messages(asked(FOUND, text("Hello"))),
-        messages(USER, use(), result([FOUND]), **MESSAGES_TOOL),
+        messages(user_turn(SEARCH_RESULT, text("Hello"))),
+        messages(USER, use(), result([SEARCH_RESULT]), **MESSAGES_TOOL),
     ],
     "documents of several texts": [
         messages(
-            asked(
+            user_turn(
                 block("document", "content", content=[text("It rains."), text("It stops.")])
                 | {"title": "Weather", "context": "From today."}
             )
         ),
     ],
     "parts of other kinds": [
-        messages(asked(part("container_upload", file_id="f"), text("Hello"))),
+        messages(user_turn(part("container_upload", file_id="f"), text("Hello"))),
         responses(USER, part("compaction", encrypted_content="ZW5j"), USER),
     ],
     "other fields of messages and parts": [
         chat({**USER, "mood": "good"}),
-        messages(asked(text("Hello", mood="good"))),
-        responses({**answered("Hi"), "phase": "commentary"}, USER),
+        messages(user_turn(text("Hello", mood="good"))),
+        responses({**assistant_turn("Hi"), "phase": "commentary"}, USER),
     ],
 }
 
-TOOLS: Final[dict[str, Sequence[Asked]]] = {
+TOOLS: Final[dict[str, Sequence[ClientRequest]]] = {
     "functions, schemas": [
         chat(**CHAT_TOOL),
         messages(**MESSAGES_TOOL),
@@ -473,7 +479,7 @@ TOOLS: Final[dict[str, Sequence[Asked]]] = {
     ],
 }
 
-SETTINGS: Final[dict[str, Sequence[Asked]]] = {
+SETTINGS: Final[dict[str, Sequence[ClientRequest]]] = {
     "max tokens": [chat(max_completion_tokens=200), messages(), responses(max_output_tokens=200)],
     "a token limit beyond what the model or its upstream accepts": [
         chat(max_completion_tokens=10**6),
@@ -514,8 +520,8 @@ SETTINGS: Final[dict[str, Sequence[Asked]]] = {
     "JSON schema for the output": form(),
     "its `strict`, where the schema allows more than can be enforced": form(strict=True)[::2],
     "JSON without schema": [
-        chat(asked("Answer in JSON."), response_format={"type": "json_object"}),
-        responses(asked("Answer in JSON."), text={"format": {"type": "json_object"}}),
+        chat(user_turn("Answer in JSON."), response_format={"type": "json_object"}),
+        responses(user_turn("Answer in JSON."), text={"format": {"type": "json_object"}}),
     ],
     "verbosity": [chat(verbosity="low"), responses(text={"verbosity": "low"})],
     "end user": [
@@ -560,26 +566,30 @@ SETTINGS: Final[dict[str, Sequence[Asked]]] = {
 }
 
 
-def thought(proof: str) -> dict[str, Any]:
+def thinking_part(proof: str) -> dict[str, Any]:
     return part("thinking", thinking="Hm.", signature=proof)
 
 
-THOUGHTS: Final = {
-    Format.CHAT: messages(USER, answered(thought(wrap(None, HERE)), text("Hi")), USER),
+THINKING_PARTS: Final = {
+    Format.CHAT: messages(
+        USER, assistant_turn(thinking_part(wrap(None, ORIGIN)), text("Hi")), USER
+    ),
     Format.MESSAGES: responses(
         USER,
         part(
             "reasoning",
             summary=[part("summary_text", text="Hm.")],
-            encrypted_content=wrap(ProviderData(Format.MESSAGES, "c2ln"), HERE),
+            encrypted_content=wrap(ProviderData(Format.MESSAGES, "c2ln"), ORIGIN),
         ),
-        answered("Hi"),
+        assistant_turn("Hi"),
         USER,
     ),
     Format.RESPONSES: messages(
         USER,
-        answered(
-            thought(wrap(ProviderData(Format.RESPONSES, {"encrypted_content": "ZW5j"}), HERE)),
+        assistant_turn(
+            thinking_part(
+                wrap(ProviderData(Format.RESPONSES, {"encrypted_content": "ZW5j"}), ORIGIN)
+            ),
             text("Hi"),
         ),
         USER,

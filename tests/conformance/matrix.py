@@ -27,8 +27,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    told = (report for reports in terminalreporter.stats.values() for report in reports)
-    if lines := [*table(report for report in told if isinstance(report, pytest.TestReport))]:
+    results = (report for reports in terminalreporter.stats.values() for report in reports)
+    if lines := [*table(report for report in results if isinstance(report, pytest.TestReport))]:
         terminalreporter.section("stock clients, client → upstream: passed/total")
         for line in lines:
             terminalreporter.write_line(line)
@@ -43,12 +43,12 @@ def table(reports: Iterable[pytest.TestReport]) -> Iterator[str]:
     for (pair, _), (passed, total) in [*cells.items()]:
         so_far = cells[pair, _ALL]
         cells[pair, _ALL] = so_far[0] + passed, so_far[1] + total
-    shown = [["", *cases]]
+    rows = [["", *cases]]
     for pair in map(str, PAIRS):
         found = (cells[pair, case] for case in cases)
-        shown.append([pair, *(f"{passed}/{total}" if total else "–" for passed, total in found)])
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for name, *others in shown:
+        rows.append([pair, *(f"{passed}/{total}" if total else "–" for passed, total in found)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *others in rows:
         fields = (text.rjust(width) for text, width in zip(others, widths[1:], strict=True))
         yield "  ".join([name.ljust(widths[0]), *fields])
 

@@ -1,7 +1,4 @@
-"""What an upstream says, in no format's words, so that all three can say the very same.
-
-It must not know who asks, nor how it is spoken.
-"""
+"""A reply independent of any format, so that all three upstreams can return the same one."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import orjson
 
 
 class Stop(Enum):
-    """`DECLINED`: the model itself says why; `FILTERED`: somebody else stopped it."""
+    """`DECLINED`: the model refuses itself; `FILTERED`: a filter stopped it."""
 
     END = "end"
     LIMIT = "limit"
@@ -24,30 +21,30 @@ class Stop(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
-    """`seal` proves it where the format signs at all; without a text it is redacted."""
+class Thinking:
+    """`seal` is the signature in formats that sign; without a text it is redacted."""
 
     text: str
     seal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """`source` is the address and title of a page that all of it leans on."""
+class Text:
+    """`source` is the address and title of the page that the text cites."""
 
     text: str
     source: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Declined:
+class Refusal:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
-    """`cut`: only so many characters of the arguments were written before the limit came. Only
-    responses speaks of calls with free text and of namespaces here."""
+class ToolCall:
+    """`cut`: the number of characters of the arguments before the output limit. Only responses
+    has calls with free text and namespaces."""
 
     id: str
     name: str
@@ -56,13 +53,13 @@ class Called:
     namespace: str | None = None
 
     @property
-    def written(self) -> str:
+    def arguments_text(self) -> str:
         if isinstance(self.arguments, str):
             return self.arguments
         return orjson.dumps(self.arguments).decode()[: self.cut]
 
 
-Part = Thought | Words | Declined | Called
+Part = Thinking | Text | Refusal | ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +79,8 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One answer. `sequence` is the text that stopped it."""
+class NeutralReply:
+    """One reply. `sequence` is the stop sequence that ended it."""
 
     parts: tuple[Part, ...]
     stop: Stop
@@ -91,28 +88,28 @@ class Said:
     sequence: str | None = None
 
     @property
-    def calls(self) -> list[Called]:
-        return [part for part in self.parts if isinstance(part, Called)]
+    def calls(self) -> list[ToolCall]:
+        return [part for part in self.parts if isinstance(part, ToolCall)]
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Words))
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
-def say(
+def make_reply(
     *parts: Part | str,
     stop: Stop | None = None,
     cost: Cost | None = None,
     sequence: str | None = None,
-) -> Said:
-    """Strings are words; it stops by itself unless told how."""
-    heard = tuple(Words(part) if isinstance(part, str) else part for part in parts)
-    called = any(isinstance(part, Called) for part in heard)
-    declined = any(isinstance(part, Declined) for part in heard)
+) -> NeutralReply:
+    """Strings become texts. The default of `stop` depends on the parts."""
+    received = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+    called = any(isinstance(part, ToolCall) for part in received)
+    declined = any(isinstance(part, Refusal) for part in received)
     reason = Stop.CALLS if called else Stop.DECLINED if declined else Stop.END
-    return Said(heard, stop or reason, cost or Cost(), sequence)
+    return NeutralReply(received, stop or reason, cost or Cost(), sequence)
 
 
-def pieces(text: str, size: int = 7) -> list[str]:
-    """A text as it arrives, never in one piece where it is longer."""
+def split_text(text: str, size: int = 7) -> list[str]:
+    """The text in deltas of `size` characters."""
     return [text[start : start + size] for start in range(0, len(text), size)]

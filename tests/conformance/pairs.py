@@ -17,10 +17,10 @@ from openai import AsyncOpenAI
 
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState, RequestRow
-from tests.conformance.clients.base import Talk
-from tests.conformance.clients.chat import ChatTalk
-from tests.conformance.clients.messages import MessagesTalk
-from tests.conformance.clients.responses import ResponsesTalk
+from tests.conformance.clients.base import Conversation
+from tests.conformance.clients.chat import ChatConversation
+from tests.conformance.clients.messages import MessagesConversation
+from tests.conformance.clients.responses import ResponsesConversation
 from tests.support.gateway import RunningGateway, channel, run_gateway
 
 UPSTREAM_MODEL: Final = "upstream-model"
@@ -113,14 +113,14 @@ class Clients:
     openai: AsyncOpenAI
     anthropic: AsyncAnthropic
 
-    def talk(self, client: Format, model: str) -> Talk:
+    def conversation(self, client: Format, model: str) -> Conversation:
         match client:
             case Format.CHAT:
-                return ChatTalk(self.openai, model)
+                return ChatConversation(self.openai, model)
             case Format.MESSAGES:
-                return MessagesTalk(self.anthropic, model)
+                return MessagesConversation(self.anthropic, model)
             case Format.RESPONSES:
-                return ResponsesTalk(self.openai, model)
+                return ResponsesConversation(self.openai, model)
 
     async def newest_rows(self, count: int) -> list[RequestRow]:
         """What the ledger says of the last exchanges, oldest first, once all of them are over."""

@@ -91,12 +91,12 @@ def last_user_parts(request: Request) -> list[str]:
 def extends(later: Request, earlier: Request) -> bool:
     """Whether a prompt goes on where the earlier one ended, so that a cache of it is of use."""
     history = "input" if later.format is Format.RESPONSES else "messages"
-    said, again = earlier.body[history], later.body[history]
+    result, again = earlier.body[history], later.body[history]
     same = all(
         _unmarked(later.body.get(field)) == _unmarked(earlier.body.get(field))
         for field in ("system", "instructions", "tools", "prompt_cache_key")
     )
-    return same and _unmarked(again[: len(said)]) == _unmarked(said)
+    return same and _unmarked(again[: len(result)]) == _unmarked(result)
 
 
 def _unmarked(value: Any) -> Any:

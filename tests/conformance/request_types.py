@@ -57,7 +57,7 @@ _OLD_VERSION: Final = {
 """Fields of version 2023-06-01 of messages that the library's newer one no longer has."""
 _EXTENSIONS: Final = ("reasoning_content", "reasoning_details")
 """What servers of open models say, and take back, beyond chat's own fields."""
-_HEARING: Final = "ResponseInputFileParam"
+_FILE_INPUT: Final = "ResponseInputFileParam"
 """Where responses takes this, servers of open models take audio too. The library has a type for it
 and does not say where it belongs."""
 
@@ -74,30 +74,30 @@ def violations(
     try:
         _validator(format, streamed, old, extended).validate_json(body, strict=True)
     except ValidationError as error:
-        found = sorted(
-            error.errors(include_url=False), key=lambda mistake: mistake["type"] == "string_type"
+        details = sorted(
+            error.errors(include_url=False), key=lambda detail: detail["type"] == "string_type"
         )
-        return [_told(mistake) for mistake in (_meant(found) or found)[:_MOST_SHOWN]]
+        return [_described(detail) for detail in (_relevant(details) or details)[:_MOST_SHOWN]]
     return []
 
 
-def _meant(found: list[Any]) -> list[Any]:
+def _relevant(details: list[Any]) -> list[Any]:
     """Without those of alternatives that the body by its own type or role did not want to be."""
-    others = [
-        mistake["loc"][:-1]
-        for mistake in found
-        if mistake["type"] == "literal_error" and mistake["loc"][-1] in ("type", "role")
+    excluded = [
+        detail["loc"][:-1]
+        for detail in details
+        if detail["type"] == "literal_error" and detail["loc"][-1] in ("type", "role")
     ]
     return [
-        mistake
-        for mistake in found
-        if not any(mistake["loc"][: len(other)] == other for other in others)
+        detail
+        for detail in details
+        if not any(detail["loc"][: len(other)] == other for other in excluded)
     ]
 
 
-def _told(mistake: Any) -> str:
-    place = ".".join(str(step) for step in mistake["loc"] if not _names_alternative(step))
-    return f"{place}: {mistake['msg']} (not {mistake['input']!r:.200})"
+def _described(detail: Any) -> str:
+    place = ".".join(str(step) for step in detail["loc"] if not _names_alternative(step))
+    return f"{place}: {detail['msg']} (not {detail['input']!r:.200})"
 
 
 def _names_alternative(step: str | int) -> bool:
@@ -136,10 +136,10 @@ def _with_audio(schema: Any) -> Schema:
     """Wherever a file is taken."""
     audio = TypeAdapter(ResponseInputAudioParam).core_schema
     definitions = [
-        {"type": "union", "choices": [known | {"ref": None}, audio], "ref": known["ref"]}
-        if f".{_HEARING}:" in known["ref"]
-        else known
-        for known in schema.get("definitions", ())
+        {"type": "union", "choices": [model | {"ref": None}, audio], "ref": model["ref"]}
+        if f".{_FILE_INPUT}:" in model["ref"]
+        else model
+        for model in schema.get("definitions", ())
     ]
     return schema | ({"definitions": definitions} if definitions else {})
 

@@ -11,7 +11,7 @@ import pytest
 from anthropic import beta_async_tool
 
 from gateway.core.formats import Format
-from tests.conformance.neutral_reply import Called, Said, Thought, say
+from tests.conformance.neutral_reply import NeutralReply, Thinking, ToolCall, make_reply
 from tests.conformance.pairs import FOREIGN, PAIRS, Clients, Pair, only
 from tests.conformance.read_request import tools_of
 from tests.conformance.validating_upstream import Body, Request, ValidatingUpstream
@@ -61,16 +61,16 @@ RESPONSES_AGENT: dict[str, Any] = {
 def _calls(upstream: Format) -> Any:
     """An upstream that calls both special tools, by the names under which it knows them."""
 
-    def answer(body: Body) -> Said:
-        thought = Thought("I patch and read.", "SEAL")
+    def answer(body: Body) -> NeutralReply:
+        thinking = Thinking("I patch and read.", "SEAL")
         if upstream is Format.RESPONSES:
-            patch = Called("call_1", "apply_patch", PATCH)
-            read = Called("call_2", "read", {"path": "a"}, namespace="mcp__files")
-            return say(thought, patch, read)
+            patch = ToolCall("call_1", "apply_patch", PATCH)
+            read = ToolCall("call_2", "read", {"path": "a"}, namespace="mcp__files")
+            return make_reply(thinking, patch, read)
         names = list(tools_of(Request(upstream, body)))
         (reader,) = (name for name in names if name.endswith("read"))
-        patch = Called("call_1", "apply_patch", {"input": PATCH})
-        return say(thought, patch, Called("call_2", reader, {"path": "a"}))
+        patch = ToolCall("call_1", "apply_patch", {"input": PATCH})
+        return make_reply(thinking, patch, ToolCall("call_2", reader, {"path": "a"}))
 
     return answer
 
@@ -80,7 +80,7 @@ def _calls(upstream: Format) -> Any:
 async def test_the_responses_agent(
     clients: Clients, pair: Pair, vendor: ValidatingUpstream, streamed: bool
 ) -> None:
-    vendor.play(_calls(pair.upstream), say("Done."))
+    vendor.play(_calls(pair.upstream), make_reply("Done."))
     fields = RESPONSES_AGENT | {"model": pair.model}
     if pair.upstream is not Format.RESPONSES:
         fields["extra_body"] = {"client_metadata": {"session": "1"}}
@@ -159,13 +159,13 @@ MESSAGES_AGENT: dict[str, Any] = {
 @only(pair for pair in PAIRS if pair.client is Format.MESSAGES)
 async def test_the_messages_agent(clients: Clients, pair: Pair, vendor: ValidatingUpstream) -> None:
     vendor.play(
-        say(
-            Thought("I look.", "SEAL"),
+        make_reply(
+            Thinking("I look.", "SEAL"),
             "Let me look.",
-            Called("toolu_1", "Bash", {"command": "ls"}),
-            Called("toolu_2", "Read", {"path": "a"}),
+            ToolCall("toolu_1", "Bash", {"command": "ls"}),
+            ToolCall("toolu_2", "Read", {"path": "a"}),
         ),
-        say("All is well."),
+        make_reply("All is well."),
     )
     fields = MESSAGES_AGENT | {"model": pair.model}
     if pair.upstream is not Format.MESSAGES:
@@ -182,8 +182,8 @@ async def test_the_messages_agent(clients: Clients, pair: Pair, vendor: Validati
     assert kinds == ["thinking", "text", "tool_use", "tool_use"]
 
     results = [
-        {"type": "tool_result", "tool_use_id": id, "content": said, "is_error": False}
-        for id, said in ((message.content[3].id, "read"), (message.content[2].id, "listed"))
+        {"type": "tool_result", "tool_use_id": id, "content": text, "is_error": False}
+        for id, text in ((message.content[3].id, "read"), (message.content[2].id, "listed"))
     ]
     # Marks move on with the conversation.
     history[0]["content"][0].pop("cache_control")
@@ -220,7 +220,9 @@ async def test_the_tool_runner(
         """The time in a zone."""
         return f"noon in {zone}"
 
-    vendor.play(say(Called("call_1", "read_clock", {"zone": "UTC"})), say("It is noon."))
+    vendor.play(
+        make_reply(ToolCall("call_1", "read_clock", {"zone": "UTC"})), make_reply("It is noon.")
+    )
     runner: Any = clients.anthropic.beta.messages.tool_runner(
         model=pair.model,
         max_tokens=1000,
@@ -234,15 +236,15 @@ async def test_the_tool_runner(
         final = await runner.until_done()
     assert [block.text for block in final.content] == ["It is noon."]
     assert "noon in UTC" in str(vendor.last.body)
-    assert len(vendor.seen) == 2
+    assert len(vendor.received) == 2
 
 
 @only(pair for pair in PAIRS if pair.client is Format.MESSAGES and pair.upstream is Format.CHAT)
-async def test_a_search_is_handed_back(
+async def test_a_search_result_is_returned(
     clients: Clients, pair: Pair, vendor: ValidatingUpstream
 ) -> None:
     """Where nobody upstream can search the web, the agent that asks for it may."""
-    vendor.play(say(Called("call_1", "web_search", {"query": "model gateway"})))
+    vendor.play(make_reply(ToolCall("call_1", "web_search", {"query": "model gateway"})))
     message = await clients.anthropic.messages.create(
         model=pair.model,
         max_tokens=1000,
@@ -260,13 +262,13 @@ async def test_a_search_is_handed_back(
 async def test_free_text_through_chat(
     clients: Clients, pair: Pair, vendor: ValidatingUpstream, streamed: bool
 ) -> None:
-    def answer(body: Body) -> Said:
+    def answer(body: Body) -> NeutralReply:
         if pair.upstream is Format.RESPONSES:
-            return say(Called("call_1", "apply_patch", PATCH))
+            return make_reply(ToolCall("call_1", "apply_patch", PATCH))
         assert list(tools_of(Request(pair.upstream, body))) == ["apply_patch"]
-        return say(Called("call_1", "apply_patch", {"input": PATCH}))
+        return make_reply(ToolCall("call_1", "apply_patch", {"input": PATCH}))
 
-    vendor.play(answer, say("Done."))
+    vendor.play(answer, make_reply("Done."))
     history: list[Any] = [{"role": "user", "content": "Patch it."}]
     custom = {"name": "apply_patch", "format": {"type": "text"}}
     fields = {"model": pair.model, "tools": [{"type": "custom", "custom": custom}]}
@@ -274,11 +276,11 @@ async def test_free_text_through_chat(
     if streamed:
         call: dict[str, Any] = {"id": "", "type": "custom", "custom": {"name": "", "input": ""}}
         async for chunk in await create(messages=history, stream=True, **fields):
-            for piece in chunk.choices[0].delta.tool_calls or ():
-                call["id"] += piece.id or ""
-                told = (piece.model_extra or {}).get("custom") or {}
-                call["custom"]["name"] += told.get("name") or ""
-                call["custom"]["input"] += told.get("input") or ""
+            for delta in chunk.choices[0].delta.tool_calls or ():
+                call["id"] += delta.id or ""
+                results = (delta.model_extra or {}).get("custom") or {}
+                call["custom"]["name"] += results.get("name") or ""
+                call["custom"]["input"] += results.get("input") or ""
     else:
         (made,) = (await create(messages=history, **fields)).choices[0].message.tool_calls
         call = made.to_dict()

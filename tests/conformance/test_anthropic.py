@@ -67,7 +67,7 @@ async def test_streams(anthropic: AsyncAnthropic, upstream: ScriptedUpstream, sh
         *("redacted_thinking", "stop_sequence", "max_tokens", "cached_usage"),
     ],
 )
-async def test_streamed_and_whole_agree(
+async def test_streams_and_bodies_agree(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream, case: str
 ) -> None:
     upstream.respond_with(
@@ -88,9 +88,9 @@ async def test_a_cut_stream_never_looks_complete(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream, ending: str
 ) -> None:
     upstream.respond_with(by_frame(fixture_stream("messages", "cut", ending=TRUNCATIONS[ending])))
-    with pytest.raises(APIStatusError) as told:
+    with pytest.raises(APIStatusError) as caught:
         await final_message(anthropic)
-    assert told.value.body == {
+    assert caught.value.body == {
         "type": "error",
         "error": {"type": "api_error", "message": "Bad upstream response"},
     }
@@ -112,19 +112,17 @@ async def test_an_error_event_before_any_other(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_stream("messages", "error_first"))
-    with pytest.raises(InternalServerError) as told:
+    with pytest.raises(InternalServerError) as caught:
         await anthropic.messages.create(**ASK, stream=True)
-    assert told.value.status_code == 503
-    assert told.value.response.headers["retry-after"] == "30"
+    assert caught.value.status_code == 503
+    assert caught.value.response.headers["retry-after"] == "30"
 
 
-async def test_a_stream_that_says_nothing(
-    anthropic: AsyncAnthropic, upstream: ScriptedUpstream
-) -> None:
+async def test_an_empty_stream(anthropic: AsyncAnthropic, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(event_stream(b""))
-    with pytest.raises(InternalServerError) as told:
+    with pytest.raises(InternalServerError) as caught:
         await anthropic.messages.create(**ASK, stream=True)
-    assert told.value.status_code == 502
+    assert caught.value.status_code == 502
 
 
 async def test_the_simulator(simulated: Clients) -> None:
@@ -149,7 +147,7 @@ async def test_tools_thinking_and_images_through_the_simulator(simulated: Client
     assert "PNG image of 69 bytes" in seen.content[0].text
 
 
-async def test_the_thinking_of_one_turn_comes_back_in_the_next(
+async def test_thinking_is_returned_in_the_next_turn(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("messages", "thinking_then_text"))
@@ -167,18 +165,18 @@ async def test_models(anthropic: AsyncAnthropic) -> None:
     assert [model.id async for model in anthropic.models.list(limit=1)] == listed, "page by page"
     model = await anthropic.models.retrieve(ALPHA)
     assert (model.id, model.type, model.display_name) == (ALPHA, "model", "Alpha Sonnet 4.6")
-    with pytest.raises(NotFoundError) as told:
+    with pytest.raises(NotFoundError) as caught:
         await anthropic.models.retrieve("nobody")
-    assert told.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+    assert caught.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
 
 
 async def test_a_bad_key(anthropic: AsyncAnthropic) -> None:
-    stranger = anthropic.with_options(api_key="sk-wrong")
-    for ask in (stranger.messages.create(**ASK), stranger.models.list()):
-        with pytest.raises(AuthenticationError) as told:
+    unauthorized = anthropic.with_options(api_key="sk-wrong")
+    for ask in (unauthorized.messages.create(**ASK), unauthorized.models.list()):
+        with pytest.raises(AuthenticationError) as caught:
             await ask
-        assert told.value.body["error"]["type"] == "authentication_error"  # type: ignore[index]
-        assert told.value.request_id is not None
+        assert caught.value.body["error"]["type"] == "authentication_error"  # type: ignore[index]
+        assert caught.value.request_id is not None
 
 
 async def test_a_bad_body(anthropic: AsyncAnthropic, upstream: ScriptedUpstream) -> None:
@@ -190,21 +188,21 @@ async def test_a_bad_body(anthropic: AsyncAnthropic, upstream: ScriptedUpstream)
     assert not upstream.requests
 
 
-async def test_an_unknown_model_is_asked_for_once(
+async def test_an_unknown_model_is_not_retried(
     anthropic: AsyncAnthropic, upstream: ScriptedUpstream
 ) -> None:
     patient = anthropic.with_options(max_retries=2)
-    with pytest.raises(InternalServerError, match="model_not_found") as told:
+    with pytest.raises(InternalServerError, match="model_not_found") as caught:
         await patient.messages.create(**ASK | {"model": "nobody"})
-    assert told.value.status_code == 503
-    assert told.value.response.headers["x-should-retry"] == "false"
-    assert told.value.request.headers["x-stainless-retry-count"] == "0"
+    assert caught.value.status_code == 503
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert caught.value.request.headers["x-stainless-retry-count"] == "0"
     assert not upstream.requests
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(
-    ("status", "error", "told_as", "told_type"),
+    ("status", "error", "expected_status", "error_type"),
     [
         (400, BadRequestError, 400, "invalid_request_error"),
         (401, InternalServerError, 502, "api_error"),
@@ -219,14 +217,14 @@ async def test_refusals_of_an_upstream(
     upstream: ScriptedUpstream,
     status: int,
     error: type[APIStatusError],
-    told_as: int,
-    told_type: str,
+    expected_status: int,
+    error_type: str,
     streamed: bool,
 ) -> None:
     body = {"type": "error", "error": {"type": "any_error", "message": "No."}}
     upstream.respond_with(json_response(body, status))
-    with pytest.raises(error) as told:
+    with pytest.raises(error) as caught:
         await anthropic.messages.create(**ASK, stream=streamed)
-    assert told.value.status_code == told_as
-    assert told.value.body["error"]["type"] == told_type  # type: ignore[index]
-    assert told.value.request_id is not None
+    assert caught.value.status_code == expected_status
+    assert caught.value.body["error"]["type"] == error_type  # type: ignore[index]
+    assert caught.value.request_id is not None

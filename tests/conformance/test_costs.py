@@ -142,7 +142,7 @@ def cases(*left_out: str) -> Iterator[Any]:
                 yield pytest.param(pair, path, id=f"{pair.id}-{param_id(path)}")
 
 
-def meant(format: Format, path: Path) -> Usage | None:
+def expected_usage(format: Format, path: Path) -> Usage | None:
     """What the fixture's author says that it tells."""
     end = from_json(read_events(expected_file(path, format)))[-1]
     assert isinstance(end, End)
@@ -150,27 +150,25 @@ def meant(format: Format, path: Path) -> Usage | None:
 
 
 @pytest.mark.parametrize(("pair", "path"), [*cases()])
-async def test_every_form_costs_what_the_upstream_counted(
-    place: Place, pair: Pair, path: Path
-) -> None:
+async def test_reported_usage_is_billed_in_every_form(place: Place, pair: Pair, path: Path) -> None:
     scripts = {
         ".sse": event_stream(path.read_bytes()),
         ".json": json_response(path.with_suffix(".json").read_bytes()),
     }
     billed = await bills(place, pair, scripts)
-    told = meant(pair.upstream, path)
-    if told is None:
+    result = expected_usage(pair.upstream, path)
+    if result is None:
         assert {bill.source for bill in billed.values()} == {"estimated"}
         assert len({*billed.values()}) == 1
-        told = billed["whole"].usage
+        result = billed["whole"].usage
     else:
         assert {bill.source for bill in billed.values()} == {"upstream"}
-        assert {bill.usage for bill in billed.values()} == {replace(told, web_searches=0)}
-    assert {bill.micro for bill in billed.values()} == {price(told)}
+        assert {bill.usage for bill in billed.values()} == {replace(result, web_searches=0)}
+    assert {bill.micro for bill in billed.values()} == {price(result)}
 
 
 @pytest.mark.parametrize(("pair", "path"), [*cases("empty", "empty_text")])
-async def test_every_form_is_estimated_by_what_was_said(
+async def test_estimates_follow_the_output_in_every_form(
     place: Place, pair: Pair, path: Path
 ) -> None:
     """A body of messages does not tell how arguments are spelled: only there forms may differ."""
@@ -183,8 +181,8 @@ async def test_every_form_is_estimated_by_what_was_said(
     assert len({bill.usage.input_tokens for bill in billed.values()}) == 1
     for form, (_, ending) in FORMS.items():
         usage = billed[form].usage
-        told = streamed.body if ending == ".sse" else body
-        assert usage.output_tokens == max(1, heard(pair.upstream, told, ending) // 4)
+        result = streamed.body if ending == ".sse" else body
+        assert usage.output_tokens == max(1, output_chars(pair.upstream, result, ending) // 4)
         assert usage.input_tokens > 0
         assert billed[form].micro == price(usage)
 
@@ -193,9 +191,9 @@ def ended(frame: bytes) -> bytes:
     return frame + b"\n\n"
 
 
-def heard(format: Format, told: bytes, ending: str) -> int:
+def output_chars(format: Format, data: bytes, ending: str) -> int:
     """How many characters."""
     codec = CODECS[format]
     if ending == ".sse":
-        return count_output_chars(collect_reply(decode(codec.decoder(), told)))
-    return count_output_chars(codec.parse_reply(orjson.loads(told)))
+        return count_output_chars(collect_reply(decode(codec.decoder(), data)))
+    return count_output_chars(codec.parse_reply(orjson.loads(data)))

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from gateway.core.formats import Format
-from tests.conformance.neutral_reply import say
+from tests.conformance.neutral_reply import make_reply
 from tests.conformance.pairs import FOREIGN, PAIRS, Clients, Pair, only
 from tests.conformance.validating_upstream import ValidatingUpstream
 
@@ -50,8 +50,10 @@ async def ask(clients: Clients, pair: Pair, **headers: str) -> Any:
             return await raw.create(input=turns, store=False, **fields)
 
 
-async def test_they_are_named(clients: Clients, pair: Pair, vendor: ValidatingUpstream) -> None:
-    vendor.play(say("Hello."))
+async def test_dropped_fields_are_named(
+    clients: Clients, pair: Pair, vendor: ValidatingUpstream
+) -> None:
+    vendor.play(make_reply("Hello."))
     answer = await ask(clients, pair)
     lost = LOST.get((pair.client, pair.upstream))
     assert answer.headers.get("x-gateway-dropped") == lost
@@ -59,8 +61,10 @@ async def test_they_are_named(clients: Clients, pair: Pair, vendor: ValidatingUp
     assert row.dropped == lost
 
 
-async def test_who_insists(clients: Clients, pair: Pair, vendor: ValidatingUpstream) -> None:
-    vendor.play(say("Hello."))
+async def test_strict_clients_get_an_error(
+    clients: Clients, pair: Pair, vendor: ValidatingUpstream
+) -> None:
+    vendor.play(make_reply("Hello."))
     headers = {"x-gateway-strict": "1"}
     lost = LOST.get((pair.client, pair.upstream))
     if lost is None:
@@ -69,22 +73,22 @@ async def test_who_insists(clients: Clients, pair: Pair, vendor: ValidatingUpstr
     with pytest.raises((openai.BadRequestError, anthropic.BadRequestError)) as raised:
         await ask(clients, pair, **headers)
     assert all(name in str(raised.value) for name in lost.split(", "))
-    assert vendor.seen == []
+    assert vendor.received == []
 
 
 @only(pair for pair in PAIRS if pair.client is Format.CHAT and not pair.native)
-async def test_what_would_mean_something_else(
+async def test_fields_that_change_the_meaning_are_refused(
     clients: Clients, pair: Pair, vendor: ValidatingUpstream
 ) -> None:
     if pair.again:
-        vendor.play(say("One."))
+        vendor.play(make_reply("One."))
     with pytest.raises(openai.BadRequestError) as raised:
         await clients.openai.chat.completions.create(
             model=pair.model, messages=[{"role": "user", "content": "Hello"}], n=2
         )
     assert raised.value.param == "n"
     assert raised.value.code == "convert_request_failed"
-    assert vendor.seen == []
+    assert vendor.received == []
 
 
 @only(pair for pair in FOREIGN if pair.client is Format.RESPONSES)
@@ -97,10 +101,10 @@ async def test_what_would_mean_something_else(
     ],
     ids=["previous response", "background", "conversation"],
 )
-async def test_what_only_a_vendor_remembers(
+async def test_references_to_stored_responses_are_refused(
     clients: Clients, pair: Pair, vendor: ValidatingUpstream, fields: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         await clients.openai.responses.create(model=pair.model, input="And then?", **fields)
     assert (raised.value.param, raised.value.code) == (next(iter(fields)), code)
-    assert vendor.seen == []
+    assert vendor.received == []

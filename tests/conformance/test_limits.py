@@ -109,7 +109,7 @@ async def key_with(gateway: RunningGateway, **limits: int) -> tuple[Token, str]:
     return await gateway.operations.create_key("limited", "default", limits=limits)
 
 
-def asked_before(gateway: RunningGateway, token: Token, seconds: float) -> None:
+def attempts_before(gateway: RunningGateway, token: Token, seconds: float) -> None:
     """The key has made a request so long ago."""
     runtime = gateway.daemon.runtime
     now = asyncio.get_running_loop().time()
@@ -128,7 +128,7 @@ async def statuses(gateway: RunningGateway, token: Token, count: int) -> list[in
             await asyncio.sleep(0.005)
 
 
-async def assert_asked_once(gateway: RunningGateway, token: Token, error: Any) -> None:
+async def assert_one_attempt(gateway: RunningGateway, token: Token, error: Any) -> None:
     assert error.response.headers["x-should-retry"] == "false"
     assert error.response.request.headers["x-stainless-retry-count"] == "0"
     assert await statuses(gateway, token, 1) == [error.status_code]
@@ -146,16 +146,18 @@ each_way = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whol
 
 @each_kind
 @each_format
-async def test_who_waits_as_told_succeeds(library: Library, format: Format, sync: bool) -> None:
+async def test_a_retry_after_the_wait_succeeds(
+    library: Library, format: Format, sync: bool
+) -> None:
     gateway, loop = library.gateway, asyncio.get_running_loop()
 
     async def wait(stream: bool) -> None:
         token, key = await key_with(gateway, requests_per_minute=1)
-        asked_before(gateway, token, SPAN - 0.9)
+        attempts_before(gateway, token, SPAN - 0.9)
         began = loop.time()
-        said = await library.ask(format, key, sync=sync, stream=stream, retries=2)
+        reply = await library.ask(format, key, sync=sync, stream=stream, retries=2)
         assert 0.9 <= loop.time() - began < SLACK
-        assert TEXT in said
+        assert TEXT in reply
         assert await statuses(gateway, token, 2) == [429, 200]
 
     await asyncio.gather(wait(True), wait(False))
@@ -164,16 +166,16 @@ async def test_who_waits_as_told_succeeds(library: Library, format: Format, sync
 @each_way
 @each_kind
 @each_format
-async def test_the_error_says_what_is_the_matter(
+async def test_the_error_names_the_limit(
     library: Library, format: Format, sync: bool, stream: bool
 ) -> None:
     token, key = await key_with(library.gateway, requests_per_minute=1)
-    asked_before(library.gateway, token, SPAN - 30)
+    attempts_before(library.gateway, token, SPAN - 30)
     with pytest.raises(refused(format)) as raised:
         await library.ask(format, key, sync=sync, stream=stream)
     error = raised.value
-    said = "Too Many Requests: key limited: 1 of 1 request per minute used"
-    assert said in error.message
+    text = "Too Many Requests: key limited: 1 of 1 request per minute used"
+    assert text in error.message
     assert error.status_code == 429
     assert error.request_id == error.response.headers["request-id"]
     assert 28 <= int(error.response.headers["retry-after"]) <= 30
@@ -190,7 +192,7 @@ async def test_the_error_says_what_is_the_matter(
 @each_way
 @each_kind
 @each_format
-async def test_a_spent_budget_is_tried_once(
+async def test_a_spent_budget_is_not_retried(
     library: Library, format: Format, sync: bool, stream: bool
 ) -> None:
     token, key = await key_with(library.gateway, budget_day=MICRO_PER_UNIT)
@@ -206,26 +208,26 @@ async def test_a_spent_budget_is_tried_once(
         assert error.status_code == 402
     else:
         assert error.code == error.type == "insufficient_quota"
-    await assert_asked_once(library.gateway, token, error)
+    await assert_one_attempt(library.gateway, token, error)
 
 
 @each_way
 @each_kind
 @each_format
-async def test_what_never_fits_is_tried_once(
+async def test_requests_that_never_fit_are_not_retried(
     library: Library, format: Format, sync: bool, stream: bool
 ) -> None:
     token, key = await key_with(library.gateway, tokens_per_minute=1)
     with pytest.raises(refused(format)) as raised:
         await library.ask(format, key, sync=sync, stream=stream, retries=2)
     assert "over the limit" in raised.value.message
-    await assert_asked_once(library.gateway, token, raised.value)
+    await assert_one_attempt(library.gateway, token, raised.value)
 
 
 @each_way
 @each_kind
 @each_format
-async def test_good_answers_tell_what_is_left(
+async def test_replies_report_the_remaining_limits(
     library: Library, format: Format, sync: bool, stream: bool
 ) -> None:
     _, key = await key_with(library.gateway, requests_per_minute=5, tokens_per_minute=100_000)

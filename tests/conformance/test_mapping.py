@@ -1,8 +1,8 @@
 """docs/mapping.md against the codecs: every cell says what they do, and they do nothing else.
 
 A cell's `names` after "dropped:" and "refused:" are all that is lost and refused there; its other
-`words` are traits, or stand in what the upstream or the client gets. Each row is tried with the
-requests or replies of `mapping_cases.py`, and with every value of the traits that it names.
+`expected_words` are traits, or occur in what the upstream or the client gets. Each row is tested
+with the requests or replies of `mapping_cases.py`, and with every value of its traits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from gateway.core.target import SamplingStyle, Target, ThinkingStyle, ToolEffort
 from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
 from gateway.wire.registry import CODECS
-from tests.conformance.mapping_cases import OF_THE_UPSTREAM, REPLIES, ROWS, THOUGHTS, Asked, chat
+from tests.conformance.mapping_cases import (
+    OF_THE_UPSTREAM,
+    REPLIES,
+    ROWS,
+    THINKING_PARTS,
+    ClientRequest,
+    chat,
+)
 from tests.support.paths import FIXTURES, ROOT
 from tests.wire.golden_files import (
     METADATA,
@@ -58,7 +65,7 @@ class Cell(NamedTuple):
         return {name for each in lists for name in re.findall("`([^`]+)`", each)}
 
     @property
-    def words(self) -> set[str]:
+    def expected_words(self) -> set[str]:
         marked = set(re.findall("`([^`]+)`", self.text))
         return marked - self.names("dropped") - self.names("refused") - self.traits
 
@@ -84,8 +91,8 @@ def _rows() -> Iterator[Row]:
 
 
 TABLE = [*_rows()]
-ASKED = [row for row in TABLE if row.section != OF_REPLIES]
-TOLD = [row for row in TABLE if row.section == OF_REPLIES]
+REQUEST_ROWS = [row for row in TABLE if row.section != OF_REPLIES]
+REPLY_ROWS = [row for row in TABLE if row.section == OF_REPLIES]
 
 
 class Outcome(NamedTuple):
@@ -94,9 +101,9 @@ class Outcome(NamedTuple):
     refused: set[str]
 
 
-def _outcome(asked: list[Asked], to: Format, targets: list[Target]) -> Outcome:
+def _outcome(items: list[ClientRequest], to: Format, targets: list[Target]) -> Outcome:
     outcome = Outcome([], set(), set())
-    for format, body in asked:
+    for format, body in items:
         prompt = CODECS[format].parse_prompt(orjson.loads(orjson.dumps(body)))
         for target in targets:
             try:
@@ -109,10 +116,10 @@ def _outcome(asked: list[Asked], to: Format, targets: list[Target]) -> Outcome:
     return outcome
 
 
-def _foreign(what: str, to: Format) -> list[Asked]:
+def _foreign(what: str, to: Format) -> list[ClientRequest]:
     """What clients of other formats ask; their own where no others can."""
     if what == OF_THE_UPSTREAM:
-        return [THOUGHTS[to]]
+        return [THINKING_PARTS[to]]
     return [each for each in ROWS[what] if each[0] is not to] or [*ROWS[what]]
 
 
@@ -130,46 +137,46 @@ def _name(row: Row) -> str:
 def _fits(names: set[str], patterns: set[str]) -> bool:
     """Whether they are the same names; `<…>` in one stands for any word."""
     forms = [re.sub("<[^>]+>", r"[\\w.]+", pattern) for pattern in patterns]
-    each_meant = all(any(re.fullmatch(form, name) for form in forms) for name in names)
-    return each_meant and all(any(re.fullmatch(form, name) for name in names) for form in forms)
+    all_matched = all(any(re.fullmatch(form, name) for form in forms) for name in names)
+    return all_matched and all(any(re.fullmatch(form, name) for name in names) for form in forms)
 
 
-@pytest.mark.parametrize("row", ASKED, ids=_name)
-def test_upstreams_get_what_the_row_says(row: Row) -> None:
+@pytest.mark.parametrize("row", REQUEST_ROWS, ids=_name)
+def test_upstream_requests_match_the_page(row: Row) -> None:
     for cell in row.cells:
-        asked = _foreign(row.what, cell.to)
-        outcome = _outcome(asked, cell.to, _targets(cell.to, cell.traits))
+        request = _foreign(row.what, cell.to)
+        outcome = _outcome(request, cell.to, _targets(cell.to, cell.traits))
         assert _fits(outcome.dropped, cell.names("dropped")), (cell, outcome.dropped)
         assert _fits(outcome.refused, cell.names("refused")), (cell, outcome.refused)
         assert outcome.sent or cell.text.startswith("refused"), cell
         raw = b"".join(orjson.dumps(sent.body) for sent in outcome.sent).decode()
-        assert [word for word in cell.words if word not in raw] == [], cell
+        assert [word for word in cell.expected_words if word not in raw] == [], cell
         if "watched" in cell.text:
             assert any(sent.stop for sent in outcome.sent), cell
         if "code fence" in cell.text:
             assert all(sent.fenced for sent in outcome.sent), cell
-        if BILLING in str(asked):
+        if BILLING in str(request):
             assert (BILLING in raw) is (cell.text == "kept"), cell
 
 
-@pytest.mark.parametrize("row", TOLD, ids=_name)
-def test_clients_get_what_the_row_says(row: Row) -> None:
+@pytest.mark.parametrize("row", REPLY_ROWS, ids=_name)
+def test_client_replies_match_the_page(row: Row) -> None:
     for cell in row.cells:
         raw, dropped = b"", set[str]()
         for case in REPLIES[row.what]:
-            said, lost = _spoken(case, cell.to, deprecated="functions" in row.what)
-            raw += said
+            result, lost = _encoded(case, cell.to, deprecated="functions" in row.what)
+            raw += result
             dropped |= lost
         assert _fits(dropped, cell.names("dropped")), (cell, dropped)
-        assert [word for word in cell.words if word.encode() not in raw] == [], cell
+        assert [word for word in cell.expected_words if word.encode() not in raw] == [], cell
 
 
-def _spoken(case: str, to: Format, *, deprecated: bool) -> tuple[bytes, set[str]]:
+def _encoded(case: str, to: Format, *, deprecated: bool) -> tuple[bytes, set[str]]:
     """A case as upstreams of other formats stream it, or of the client's own where no others can,
     and what the client hears and misses."""
     paths = sorted((FIXTURES / "streams" / case).glob("[!c]*.sse"))
     paths += sorted((FIXTURES / "streams" / case).glob("chat.sse"))
-    heard, lost = b"", set[str]()
+    received, lost = b"", set[str]()
     prompt = client(to)
     if deprecated and to is Format.CHAT:
         _, body = chat(functions=[{"name": "get_weather", "parameters": {}}])
@@ -178,39 +185,39 @@ def _spoken(case: str, to: Format, *, deprecated: bool) -> tuple[bytes, set[str]
         encoder = CODECS[to].encoder(prompt, METADATA)
         for event in with_usage(decode(CODECS[Format(path.stem)].decoder(), path.read_bytes())):
             if isinstance(event, Fail):
-                heard += encoder.encode_error(error_for(event))
+                received += encoder.encode_error(error_for(event))
             else:
-                heard += encoder.encode(event)
+                received += encoder.encode(event)
         lost |= encoder.dropped
-    return heard, lost
+    return received, lost
 
 
-def test_every_row_is_tried_and_every_trial_is_a_row() -> None:
-    assert [row.what for row in ASKED] == [*ROWS]
-    assert [row.what for row in TOLD] == [*REPLIES]
+def test_rows_and_cases_match() -> None:
+    assert [row.what for row in REQUEST_ROWS] == [*ROWS]
+    assert [row.what for row in REPLY_ROWS] == [*REPLIES]
 
 
-def test_traits_are_those_of_the_configuration() -> None:
-    named = {trait for row in ASKED for cell in row.cells for trait in cell.traits}
+def test_traits_match_the_configuration() -> None:
+    named = {trait for row in REQUEST_ROWS for cell in row.cells for trait in cell.traits}
     assert named <= {field.name for field in fields(Target)}
-    unsaid = {"model", "origin"}
-    assert {field.name for field in fields(Target)} - unsaid == named
+    untested = {"model", "origin"}
+    assert {field.name for field in fields(Target)} - untested == named
 
 
 @pytest.mark.parametrize("format", list(Format))
-def test_a_client_of_the_upstreams_own_format_loses_what_the_page_says(format: Format) -> None:
+def test_same_format_losses_match_the_page(format: Format) -> None:
     own = [each for rows in ROWS.values() for each in rows if each[0] is format]
     outcome = _outcome(own, format, [TARGETS[format]])
-    (said,) = re.findall(r"^If both have the same.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
-    said = said.replace("\n", " ")
-    assert outcome.dropped <= Cell(said, format).names("dropped")
-    assert outcome.refused <= {*Cell(said, format).names("refused"), "tool_choice"}
+    (result,) = re.findall(r"^If both have the same.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    result = result.replace("\n", " ")
+    assert outcome.dropped <= Cell(result, format).names("dropped")
+    assert outcome.refused <= {*Cell(result, format).names("refused"), "tool_choice"}
 
 
-def test_every_name_in_the_code_is_on_the_page() -> None:
+def test_names_in_the_code_are_on_the_page() -> None:
     listed = set(re.findall("`([^`\n]+)`", PAGE))
-    wanting = {name for name in _names_in_code() if name not in listed}
-    assert wanting == set()
+    missing = {name for name in _names_in_code() if name not in listed}
+    assert missing == set()
 
 
 def _names_in_code() -> Iterator[str]:
@@ -242,11 +249,11 @@ def _names_in_code() -> Iterator[str]:
                     pass
 
 
-def test_what_the_fixtures_lose_is_on_the_page_or_a_word_of_the_clients() -> None:
+def test_losses_of_fixtures_are_on_the_page() -> None:
     listed = set(re.findall("`([^`\n]+)`", PAGE))
     for case in PROMPTS:
         for source, prompt in prompts_of(case).items():
-            words = set(re.findall(r'"([\w.]+)"', (case / f"{source}.json").read_text()))
+            expected_words = set(re.findall(r'"([\w.]+)"', (case / f"{source}.json").read_text()))
             for to, target in TARGETS.items():
                 try:
                     dropped = CODECS[to].render_prompt(prompt, target).dropped
@@ -254,4 +261,4 @@ def test_what_the_fixtures_lose_is_on_the_page_or_a_word_of_the_clients() -> Non
                     assert refused.param in listed, (case.name, refused.message)
                     continue
                 bare = {name.removeprefix("tools.").removeprefix("content.") for name in dropped}
-                assert bare <= listed | words, (case.name, source, to)
+                assert bare <= listed | expected_words, (case.name, source, to)

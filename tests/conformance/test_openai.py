@@ -72,17 +72,15 @@ async def test_chat_streams(openai: AsyncOpenAI, upstream: ScriptedUpstream, sha
     assert final.choices[0].message.role == "assistant"
 
 
-async def test_chat_usage_is_for_those_who_asked(
-    openai: AsyncOpenAI, upstream: ScriptedUpstream
-) -> None:
+async def test_chat_usage_only_on_request(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_stream("chat"))
     _, chunks = await chat_text(openai)
     assert all(chunk.choices for chunk in chunks)
     assert not any("usage" in chunk.model_fields_set for chunk in chunks)
-    asked = await openai.chat.completions.create(
+    stream = await openai.chat.completions.create(
         **CHAT, stream=True, stream_options={"include_usage": True}
     )
-    chunks = [chunk async for chunk in asked]
+    chunks = [chunk async for chunk in stream]
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.total_tokens == 16
@@ -115,10 +113,10 @@ async def test_a_cut_chat_stream_never_looks_complete(
     openai: AsyncOpenAI, upstream: ScriptedUpstream, ending: str
 ) -> None:
     upstream.respond_with(cut(Format.CHAT, TRUNCATIONS[ending]))
-    with pytest.raises(APIError) as told:
+    with pytest.raises(APIError) as caught:
         await chat_text(openai)
-    assert told.value.code == "bad_upstream_response"
-    assert told.value.message == "Bad upstream response"
+    assert caught.value.code == "bad_upstream_response"
+    assert caught.value.message == "Bad upstream response"
     with pytest.raises(APIError):
         async with openai.chat.completions.stream(**CHAT) as helper:
             await helper.get_final_completion()
@@ -128,11 +126,11 @@ async def test_an_error_event_within_a_chat_stream(
     openai: AsyncOpenAI, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(by_byte(fixture_stream("chat", "error_mid_stream")))
-    with pytest.raises(APIError) as told:
+    with pytest.raises(APIError) as caught:
         await chat_text(openai)
-    assert not isinstance(told.value, APIStatusError)
+    assert not isinstance(caught.value, APIStatusError)
     # The upstream's limit is not the client's: it hears what a status would have told it.
-    assert told.value.code == "no_available_accounts"
+    assert caught.value.code == "no_available_accounts"
 
 
 async def test_chat_through_the_simulator(simulated: Clients) -> None:
@@ -230,47 +228,47 @@ async def test_models(openai: AsyncOpenAI) -> None:
     assert listed == [BETA, ALPHA]
     model = await openai.models.retrieve(BETA)
     assert (model.id, model.object, model.owned_by) == (BETA, "model", "beta")
-    with pytest.raises(NotFoundError) as told:
+    with pytest.raises(NotFoundError) as caught:
         await openai.models.retrieve("nobody")
-    assert told.value.code == "model_not_found"
+    assert caught.value.code == "model_not_found"
 
 
 async def test_a_bad_key(openai: AsyncOpenAI) -> None:
-    stranger = openai.with_options(api_key="sk-wrong")
+    unauthorized = openai.with_options(api_key="sk-wrong")
     for ask in (
-        stranger.chat.completions.create(**CHAT),
-        stranger.responses.create(**RESPONSES, stream=True),
-        stranger.models.list(),
+        unauthorized.chat.completions.create(**CHAT),
+        unauthorized.responses.create(**RESPONSES, stream=True),
+        unauthorized.models.list(),
     ):
-        with pytest.raises(AuthenticationError) as told:
+        with pytest.raises(AuthenticationError) as caught:
             await ask
-        assert told.value.code == "invalid_api_key"
-        assert told.value.request_id is not None
+        assert caught.value.code == "invalid_api_key"
+        assert caught.value.request_id is not None
 
 
 async def test_a_bad_body(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
-    with pytest.raises(BadRequestError) as told:
+    with pytest.raises(BadRequestError) as caught:
         await openai.chat.completions.create(
             model=BETA,
             messages=[{"role": "nobody", "content": "Hello"}],  # type: ignore[typeddict-item]
         )
-    assert told.value.param == "messages.0.role"
-    assert "messages.0.role" in told.value.message
-    with pytest.raises(BadRequestError) as told:
+    assert caught.value.param == "messages.0.role"
+    assert "messages.0.role" in caught.value.message
+    with pytest.raises(BadRequestError) as caught:
         await openai.responses.create(model=BETA, input=5)  # type: ignore[call-overload]
-    assert told.value.param == "input"
+    assert caught.value.param == "input"
     assert not upstream.requests
 
 
-async def test_an_unknown_model_is_asked_for_once(
+async def test_an_unknown_model_is_not_retried(
     openai: AsyncOpenAI, upstream: ScriptedUpstream
 ) -> None:
     patient = openai.with_options(max_retries=2)
-    with pytest.raises(InternalServerError) as told:
+    with pytest.raises(InternalServerError) as caught:
         await patient.chat.completions.create(**CHAT | {"model": "nobody"})
-    assert (told.value.status_code, told.value.code) == (503, "model_not_found")
-    assert told.value.response.headers["x-should-retry"] == "false"
-    assert told.value.request.headers["x-stainless-retry-count"] == "0"
+    assert (caught.value.status_code, caught.value.code) == (503, "model_not_found")
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert caught.value.request.headers["x-stainless-retry-count"] == "0"
     assert not upstream.requests
 
 
@@ -301,9 +299,9 @@ async def test_refusals_of_an_upstream(
         openai.chat.completions.create(**CHAT, stream=streamed),
         openai.responses.create(**RESPONSES, stream=streamed),
     ):
-        with pytest.raises(error) as told:
+        with pytest.raises(error) as caught:
             await ask
-        assert told.value.code == code
+        assert caught.value.code == code
 
 
 async def test_an_error_event_before_any_other(
@@ -316,13 +314,13 @@ async def test_an_error_event_before_any_other(
         openai.chat.completions.create(**CHAT, stream=True),
         openai.responses.create(**RESPONSES, stream=True),
     ):
-        with pytest.raises(InternalServerError) as told:
+        with pytest.raises(InternalServerError) as caught:
             await ask
-        assert told.value.code == "no_available_accounts"
+        assert caught.value.code == "no_available_accounts"
 
 
-async def test_a_stream_that_says_nothing(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
+async def test_an_empty_stream(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(event_stream(b"data: [DONE]\n\n"))
-    with pytest.raises(InternalServerError) as told:
+    with pytest.raises(InternalServerError) as caught:
         await openai.chat.completions.create(**CHAT, stream=True)
-    assert told.value.code == "empty_upstream_response"
+    assert caught.value.code == "empty_upstream_response"

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.conformance.neutral_reply import say
+from tests.conformance.neutral_reply import make_reply
 from tests.conformance.pairs import FOREIGN, Clients, Pair
 from tests.conformance.validating_upstream import ValidatingUpstream
 from tests.support.paths import PROMPTS
@@ -29,15 +29,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_prompts(
     clients: Clients, pair: Pair, prompt: Path, vendor: ValidatingUpstream
 ) -> None:
-    written = prompt.read_bytes()
+    arguments_text = prompt.read_bytes()
     # No stock library can send audio to responses, while servers of open models take it.
-    vendor.play(say("I see."), extended=b"input_audio" in written)
-    body = orjson.loads(written) | {"model": pair.model, "stream": False}
+    vendor.play(make_reply("I see."), extended=b"input_audio" in arguments_text)
+    body = orjson.loads(arguments_text) | {"model": pair.model, "stream": False}
     body.pop("stream_options", None)
     answer = await clients.gateway.post(pair.client, body)
-    told = await answer.text()
+    text = await answer.text()
     if answer.status == 400:
-        assert vendor.seen == []
+        assert vendor.received == []
     elif body.get("max_tokens") != 0:
-        assert answer.status == 200, told
-        assert "I see" in told
+        assert answer.status == 200, text
+        assert "I see" in text

@@ -165,7 +165,7 @@ FREE = {"parameters", "input_schema", "schema", "input"}
 """Objects in which anything may stand."""
 
 
-def found(format: Format, body: Any) -> list[str]:
+def violations_of(format: Format, body: Any) -> list[str]:
     return violations(format, orjson.dumps(body), streamed=True, old=True, extended=False)
 
 
@@ -185,8 +185,8 @@ def at(body: Any, path: Iterable[Any]) -> Any:
 
 
 @pytest.mark.parametrize("format", Format)
-def test_something_of_everything_is_taken(format: Format) -> None:
-    assert found(format, RICH[format]) == []
+def test_rich_requests_are_valid(format: Format) -> None:
+    assert violations_of(format, RICH[format]) == []
 
 
 @pytest.mark.parametrize("format", Format)
@@ -196,7 +196,7 @@ def test_wrong_types(format: Format) -> None:
         body = deepcopy(RICH[format])
         holder = at(body, above)
         holder[last] = 7.5 if isinstance(holder[last], dict) else {"surprise": 1}
-        if not found(format, body):
+        if not violations_of(format, body):
             overlooked.append((*above, last))
     assert overlooked == []
 
@@ -209,6 +209,8 @@ def test_unknown_keys(format: Format) -> None:
         place = at(body, path)
         if isinstance(place, dict) and not FREE & {*path[-1:]}:
             place["surprise"] = 1
-            if not any("surprise: Extra inputs" in told for told in found(format, body)):
+            if not any(
+                "surprise: Extra inputs" in result for result in violations_of(format, body)
+            ):
                 overlooked.append(path)
     assert overlooked == []

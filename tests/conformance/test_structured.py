@@ -8,15 +8,17 @@ from openai import pydantic_function_tool
 from pydantic import BaseModel, Field
 
 from gateway.core.formats import Format
-from tests.conformance.clients.base import How, Talk, Wish
-from tests.conformance.neutral_reply import Called, Said, say
+from tests.conformance.clients.base import CallMode, Conversation, Options
+from tests.conformance.neutral_reply import NeutralReply, ToolCall, make_reply
 from tests.conformance.pairs import OLDER, PAIRS, Clients, Pair, only
 from tests.conformance.read_request import answer_schema_of, tools_of
 from tests.conformance.validating_upstream import Body, Request, ValidatingUpstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-both = pytest.mark.parametrize("how", [How.CREATE, How.HELPER], ids=lambda how: how.value)
+both = pytest.mark.parametrize(
+    "mode", [CallMode.CREATE, CallMode.HELPER], ids=lambda mode: mode.value
+)
 openai_clients = only(pair for pair in PAIRS if pair.client is not Format.MESSAGES)
 
 
@@ -43,11 +45,13 @@ TREE = Tree(name="a", branches=[Tree(name="b", branches=[])])
 
 
 @both
-async def test_a_form(talk: Talk, pair: Pair, vendor: ValidatingUpstream, how: How) -> None:
-    vendor.play(say(JOURNEY.model_dump_json()))
-    talk.ask("Plan a journey.")
-    heard = await talk.parse(Journey, how, Wish())
-    assert heard.parsed == JOURNEY
+async def test_a_schema(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream, mode: CallMode
+) -> None:
+    vendor.play(make_reply(JOURNEY.model_dump_json()))
+    conversation.ask("Plan a journey.")
+    reply = await conversation.parse(Journey, mode, Options())
+    assert reply.parsed == JOURNEY
     schema = answer_schema_of(vendor.last)
     assert schema is not None
     assert set(schema["properties"]) == {"title", "stops"}
@@ -60,67 +64,69 @@ async def test_a_form(talk: Talk, pair: Pair, vendor: ValidatingUpstream, how: H
 
 @both
 @openai_clients
-async def test_a_form_without_end(
-    talk: Talk, pair: Pair, vendor: ValidatingUpstream, how: How
+async def test_a_recursive_schema(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream, mode: CallMode
 ) -> None:
     """A form that holds itself, for which messages and its library have no words."""
 
-    def answer(body: Body) -> Said:
-        written = orjson.loads(TREE.model_dump_json())
+    def answer(body: Body) -> NeutralReply:
+        arguments_text = orjson.loads(TREE.model_dump_json())
         if body.get("tool_choice"):
-            return say(Called("toolu_1", body["tool_choice"]["name"], written))
-        return say(orjson.dumps(written).decode())
+            return make_reply(ToolCall("toolu_1", body["tool_choice"]["name"], arguments_text))
+        return make_reply(orjson.dumps(arguments_text).decode())
 
     vendor.play(answer)
-    talk.ask("Grow a tree.")
-    heard = await talk.parse(Tree, how, Wish())
-    assert heard.parsed == TREE
-    assert heard.calls == ()
+    conversation.ask("Grow a tree.")
+    reply = await conversation.parse(Tree, mode, Options())
+    assert reply.parsed == TREE
+    assert reply.calls == ()
 
 
 @both
 @pytest.mark.parametrize("client", [Format.CHAT, Format.RESPONSES])
-async def test_a_form_by_a_tool(
-    clients: Clients, vendor: ValidatingUpstream, client: Format, how: How
+async def test_a_schema_through_a_tool(
+    clients: Clients, vendor: ValidatingUpstream, client: Format, mode: CallMode
 ) -> None:
     """A model without forms calls a tool instead, of which the client sees nothing."""
 
-    def answer(body: Body) -> Said:
+    def answer(body: Body) -> NeutralReply:
         (name,) = tools_of(Request(Format.MESSAGES, body))
         assert body["tool_choice"]["name"] == name
-        return say(Called("toolu_1", name, JOURNEY.model_dump()))
+        return make_reply(ToolCall("toolu_1", name, JOURNEY.model_dump()))
 
     vendor.play(answer)
-    talk = clients.talk(client, OLDER)
-    talk.ask("Plan a journey.")
-    heard = await talk.parse(Journey, how, Wish())
-    assert heard.parsed == JOURNEY
-    assert heard.stop == ("stop" if client is Format.CHAT else "completed")
-    assert heard.calls == ()
+    conversation = clients.conversation(client, OLDER)
+    conversation.ask("Plan a journey.")
+    reply = await conversation.parse(Journey, mode, Options())
+    assert reply.parsed == JOURNEY
+    assert reply.stop == ("stop" if client is Format.CHAT else "completed")
+    assert reply.calls == ()
 
 
-@pytest.mark.parametrize("how", How, ids=lambda how: how.value)
+@pytest.mark.parametrize("mode", CallMode, ids=lambda mode: mode.value)
 @openai_clients
-async def test_any_json(talk: Talk, pair: Pair, vendor: ValidatingUpstream, how: How) -> None:
+async def test_any_json(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream, mode: CallMode
+) -> None:
     fenced = pair.upstream is Format.MESSAGES
-    vendor.play(say('```json\n{"a": [1, "```"]}\n```' if fenced else '{"a": [1, "```"]}'))
-    talk.ask("Answer in JSON.")
-    heard = await talk.hear(how, Wish(json=True))
-    assert orjson.loads(heard.text) == {"a": [1, "```"]}
+    vendor.play(make_reply('```json\n{"a": [1, "```"]}\n```' if fenced else '{"a": [1, "```"]}'))
+    conversation.ask("Answer in JSON.")
+    reply = await conversation.receive(mode, Options(json=True))
+    assert orjson.loads(reply.text) == {"a": [1, "```"]}
 
 
 @both
 @openai_clients
 async def test_a_strict_tool(
-    clients: Clients, pair: Pair, vendor: ValidatingUpstream, how: How
+    clients: Clients, pair: Pair, vendor: ValidatingUpstream, mode: CallMode
 ) -> None:
-    vendor.play(say(Called("call_1", "Journey", JOURNEY.model_dump())))
+    vendor.play(make_reply(ToolCall("call_1", "Journey", JOURNEY.model_dump())))
     described = pydantic_function_tool(Journey)
     ask = [{"role": "user", "content": "Plan a journey."}]
     if pair.client is Format.CHAT:
         completions = clients.openai.chat.completions
         fields = {"model": pair.model, "messages": ask, "tools": [described]}
-        if how is How.CREATE:
+        if mode is CallMode.CREATE:
             completion = await completions.parse(**fields)
         else:
             async with completions.stream(**fields) as chat_helper:
@@ -132,7 +138,7 @@ async def test_a_strict_tool(
         fields = {"model": pair.model, "input": ask, "store": False}
         # The library's other form of the same tool.
         fields["tools"] = [{"type": "function", **described["function"]}]
-        if how is How.CREATE:
+        if mode is CallMode.CREATE:
             response = await responses.parse(**fields)
         else:
             async with responses.stream(**fields) as helper:

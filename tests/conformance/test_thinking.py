@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.formats import Format
-from tests.conformance.clients.base import How, Talk, Tool, Wish
-from tests.conformance.neutral_reply import Called, Thought, say
+from tests.conformance.clients.base import CallMode, Conversation, Options, Tool
+from tests.conformance.neutral_reply import Thinking, ToolCall, make_reply
 from tests.conformance.pairs import OLDER, PAIRS, Clients, Pair, model_on, only
 from tests.conformance.read_request import effort_of, extends
 from tests.conformance.validating_upstream import ValidatingUpstream
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SEAL = "EqQBCkYIBxgCKkDq+/9zR0l4==.AbC_-~" * 5
 SECOND = "gAAAAABo-second_SEAL+/=" * 9
-HARD = Wish(effort="high", tools=(Tool("clock"), Tool("dice")))
-ways = pytest.mark.parametrize("how", How, ids=lambda how: how.value)
+HARD = Options(effort="high", tools=(Tool("clock"), Tool("dice")))
+ways = pytest.mark.parametrize("mode", CallMode, ids=lambda mode: mode.value)
 SIGNED = tuple(pair for pair in PAIRS if pair.upstream is not Format.CHAT)
 signed = only(SIGNED)
 
@@ -30,40 +30,42 @@ def seals(vendor: ValidatingUpstream) -> tuple[int, int]:
 
 
 @ways
-async def test_it_is_shown_and_carried(
-    talk: Talk, pair: Pair, vendor: ValidatingUpstream, how: How
+async def test_thinking_is_shown_and_returned(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream, mode: CallMode
 ) -> None:
     # Between two sides of chat its extension for reasoning is theirs to use.
     extended = pair.client is pair.upstream
-    vendor.play(say(Thought("Hm, let me see.", SEAL), "42."), say("Yes."), extended=extended)
-    talk.ask("Six times seven?")
-    heard = await talk.hear(how, HARD)
-    assert (heard.thinking, heard.text) == ("Hm, let me see.", "42.")
-    talk.ask("Sure?")
-    assert (await talk.hear(how, HARD)).text == "Yes."
+    vendor.play(
+        make_reply(Thinking("Hm, let me see.", SEAL), "42."), make_reply("Yes."), extended=extended
+    )
+    conversation.ask("Six times seven?")
+    reply = await conversation.receive(mode, HARD)
+    assert (reply.thinking, reply.text) == ("Hm, let me see.", "42.")
+    conversation.ask("Sure?")
+    assert (await conversation.receive(mode, HARD)).text == "Yes."
     assert seals(vendor) == (int(pair in SIGNED), 0)
 
 
 @ways
-async def test_it_leads_a_tool_loop(
-    talk: Talk, pair: Pair, vendor: ValidatingUpstream, how: How
+async def test_thinking_in_a_tool_loop(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream, mode: CallMode
 ) -> None:
     vendor.play(
-        say(Thought("I need the time.", SEAL), Called("call_1", "clock", {})),
-        say(Thought("And now a die.", SECOND), "One more.", Called("call_2", "dice", {})),
-        say("Noon, and a six."),
+        make_reply(Thinking("I need the time.", SEAL), ToolCall("call_1", "clock", {})),
+        make_reply(Thinking("And now a die.", SECOND), "One more.", ToolCall("call_2", "dice", {})),
+        make_reply("Noon, and a six."),
         extended=pair.client is pair.upstream,
     )
-    talk.ask("Time and luck?")
-    heard = await talk.hear(how, HARD)
-    assert heard.called == [("clock", {})]
-    talk.answer((heard.calls[0][0], ["noon"]))
-    heard = await talk.hear(how, HARD)
-    assert (heard.thinking, heard.text) == ("And now a die.", "One more.")
+    conversation.ask("Time and luck?")
+    reply = await conversation.receive(mode, HARD)
+    assert reply.called == [("clock", {})]
+    conversation.answer((reply.calls[0][0], ["noon"]))
+    reply = await conversation.receive(mode, HARD)
+    assert (reply.thinking, reply.text) == ("And now a die.", "One more.")
     assert seals(vendor) == (int(pair in SIGNED), 0)
-    talk.answer((heard.calls[0][0], ["six"]))
-    assert (await talk.hear(how, HARD)).text == "Noon, and a six."
-    first, second, third = vendor.seen
+    conversation.answer((reply.calls[0][0], ["six"]))
+    assert (await conversation.receive(mode, HARD)).text == "Noon, and a six."
+    first, second, third = vendor.received
     assert extends(second, first)
     assert extends(third, second)
     assert seals(vendor) == (int(pair in SIGNED), int(pair in SIGNED))
@@ -71,47 +73,53 @@ async def test_it_leads_a_tool_loop(
 
 @ways
 @signed
-async def test_redacted(talk: Talk, pair: Pair, vendor: ValidatingUpstream, how: How) -> None:
-    vendor.play(say(Thought("", SEAL), "42."), say("Yes."))
-    talk.ask("Six times seven?")
-    heard = await talk.hear(how, HARD)
-    assert (heard.thinking, heard.text) == ("", "42.")
-    talk.ask("Sure?")
-    assert (await talk.hear(how, HARD)).text == "Yes."
+async def test_redacted(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream, mode: CallMode
+) -> None:
+    vendor.play(make_reply(Thinking("", SEAL), "42."), make_reply("Yes."))
+    conversation.ask("Six times seven?")
+    reply = await conversation.receive(mode, HARD)
+    assert (reply.thinking, reply.text) == ("", "42.")
+    conversation.ask("Sure?")
+    assert (await conversation.receive(mode, HARD)).text == "Yes."
     assert seals(vendor) == (1, 0)
 
 
 @ways
 @signed
-async def test_several_thoughts(
-    talk: Talk, pair: Pair, vendor: ValidatingUpstream, how: How
+async def test_several_thinking_blocks(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream, mode: CallMode
 ) -> None:
     """Each keeps its own proof."""
     vendor.play(
-        say(Thought("First.", SEAL), Thought("Second.", SECOND), Called("call_1", "clock", {})),
-        say("Noon."),
+        make_reply(
+            Thinking("First.", SEAL), Thinking("Second.", SECOND), ToolCall("call_1", "clock", {})
+        ),
+        make_reply("Noon."),
     )
-    talk.ask("Time?")
-    heard = await talk.hear(how, HARD)
-    talk.answer((heard.calls[0][0], ["noon"]))
-    assert (await talk.hear(how, HARD)).text == "Noon."
+    conversation.ask("Time?")
+    reply = await conversation.receive(mode, HARD)
+    conversation.answer((reply.calls[0][0], ["noon"]))
+    assert (await conversation.receive(mode, HARD)).text == "Noon."
     again = str(vendor.last.body)
     assert again.index(SEAL) < again.index(SECOND)
     assert seals(vendor) == (1, 1)
 
 
 @only(pair for pair in SIGNED if pair.client is not Format.CHAT)
-async def test_it_keeps_its_place(talk: Talk, pair: Pair, vendor: ValidatingUpstream) -> None:
+async def test_thinking_keeps_its_position(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream
+) -> None:
     """Between calls, where a model thinks on before the first has been answered."""
-    said = say(
-        *(Thought("First.", SEAL), Called("call_1", "clock", {})),
-        *(Thought("Second.", SECOND), Called("call_2", "dice", {})),
+    result = make_reply(
+        *(Thinking("First.", SEAL), ToolCall("call_1", "clock", {})),
+        *(Thinking("Second.", SECOND), ToolCall("call_2", "dice", {})),
     )
-    vendor.play(said, say("Noon, and a six."))
-    talk.ask("Time and luck?")
-    heard = await talk.hear(How.HELPER, HARD)
-    talk.answer(*((id, ["twelve"]) for id, _, _ in heard.calls))
-    assert (await talk.hear(How.HELPER, HARD)).text == "Noon, and a six."
+    vendor.play(result, make_reply("Noon, and a six."))
+    conversation.ask("Time and luck?")
+    reply = await conversation.receive(CallMode.HELPER, HARD)
+    conversation.answer(*((id, ["twelve"]) for id, _, _ in reply.calls))
+    assert (await conversation.receive(CallMode.HELPER, HARD)).text == "Noon, and a six."
     again = str(vendor.last.body)
     places = [again.index(mark) for mark in (SEAL, "call_1", SECOND, "call_2")]
     assert places == sorted(places)
@@ -127,35 +135,37 @@ async def test_it_keeps_its_place(talk: Talk, pair: Pair, vendor: ValidatingUpst
     ],
     indirect=["pair"],
 )
-async def test_strangers_never_see_it(
+async def test_thinking_is_only_sent_to_its_origin(
     clients: Clients, pair: Pair, vendor: ValidatingUpstream, first: Format
 ) -> None:
     """The model is switched in the middle of a conversation, and back."""
     vendor.play(
-        say(Thought("Only mine.", SEAL), Called("call_1", "clock", {})),
-        say(Thought("Mine in turn.", SECOND), "Noon."),
-        say("As I said."),
+        make_reply(Thinking("Only mine.", SEAL), ToolCall("call_1", "clock", {})),
+        make_reply(Thinking("Mine in turn.", SECOND), "Noon."),
+        make_reply("As I said."),
         extended=True,
     )
-    talk = clients.talk(pair.client, model_on(first))
-    talk.ask("The time?")
-    heard = await talk.hear(How.HELPER, HARD)
-    talk.answer((heard.calls[0][0], ["noon"]))
-    talk.model = pair.model
-    assert (await talk.hear(How.HELPER, HARD)).text == "Noon."
+    conversation = clients.conversation(pair.client, model_on(first))
+    conversation.ask("The time?")
+    reply = await conversation.receive(CallMode.HELPER, HARD)
+    conversation.answer((reply.calls[0][0], ["noon"]))
+    conversation.model = pair.model
+    assert (await conversation.receive(CallMode.HELPER, HARD)).text == "Noon."
     assert seals(vendor) == (0, 0)
     assert "Only mine." not in str(vendor.last.body) or pair.upstream is Format.CHAT
-    talk.model = model_on(first)
-    talk.ask("Sure?")
-    assert (await talk.hear(How.HELPER, HARD)).text == "As I said."
+    conversation.model = model_on(first)
+    conversation.ask("Sure?")
+    assert (await conversation.receive(CallMode.HELPER, HARD)).text == "As I said."
     assert seals(vendor) == (int(first is not Format.CHAT), 0)
 
 
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])
-async def test_effort(talk: Talk, pair: Pair, vendor: ValidatingUpstream, effort: str) -> None:
-    vendor.play(say("Well."))
-    talk.ask("Think.")
-    await talk.hear(How.CREATE, Wish(effort=effort))
+async def test_effort(
+    conversation: Conversation, pair: Pair, vendor: ValidatingUpstream, effort: str
+) -> None:
+    vendor.play(make_reply("Well."))
+    conversation.ask("Think.")
+    await conversation.receive(CallMode.CREATE, Options(effort=effort))
     assert effort_of(vendor.last) == effort
 
 
@@ -168,16 +178,19 @@ async def test_a_budget(
     clients: Clients, vendor: ValidatingUpstream, client: Format, choice: str | None
 ) -> None:
     """A model that wants a number of tokens, which must leave some for the answer."""
-    vendor.play(say(Thought("The time.", SEAL), Called("call_1", "clock", {})), say("Noon."))
-    talk = clients.talk(client, OLDER)
-    talk.ask("The time?")
-    asked = {"budget": 2000} if client is Format.MESSAGES else {"effort": "high"}
-    wish = Wish(**asked, tools=HARD.tools, max_tokens=2500)
-    heard = await talk.hear(How.HELPER, replace(wish, choice=choice))
+    vendor.play(
+        make_reply(Thinking("The time.", SEAL), ToolCall("call_1", "clock", {})),
+        make_reply("Noon."),
+    )
+    conversation = clients.conversation(client, OLDER)
+    conversation.ask("The time?")
+    fields = {"budget": 2000} if client is Format.MESSAGES else {"effort": "high"}
+    options = Options(**fields, tools=HARD.tools, max_tokens=2500)
+    reply = await conversation.receive(CallMode.HELPER, replace(options, choice=choice))
     thinking = vendor.last.body.get("thinking", {"type": "disabled"})
     assert thinking["type"] == ("disabled" if choice else "enabled")
-    talk.answer((heard.calls[0][0], ["noon"]))
-    assert (await talk.hear(How.HELPER, wish)).text == "Noon."
+    conversation.answer((reply.calls[0][0], ["noon"]))
+    assert (await conversation.receive(CallMode.HELPER, options)).text == "Noon."
     assert seals(vendor)[0] == 1
 
 
@@ -185,8 +198,8 @@ async def test_a_budget(
 async def test_a_budget_becomes_an_effort(
     clients: Clients, vendor: ValidatingUpstream, upstream: Format
 ) -> None:
-    vendor.play(say("Well."))
-    talk = clients.talk(Format.MESSAGES, model_on(upstream))
-    talk.ask("Think.")
-    await talk.hear(How.CREATE, Wish(budget=8000, max_tokens=9000))
+    vendor.play(make_reply("Well."))
+    conversation = clients.conversation(Format.MESSAGES, model_on(upstream))
+    conversation.ask("Think.")
+    await conversation.receive(CallMode.CREATE, Options(budget=8000, max_tokens=9000))
     assert effort_of(vendor.last) == "medium"

@@ -7,13 +7,13 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.formats import Format
-from tests.conformance.clients.base import How, Picture, Talk, Tool, Wish
+from tests.conformance.clients.base import CallMode, Conversation, Image, Options, Tool
 from tests.conformance.pairs import PAIRS, Clients, Pair, only
 from tests.simulator.images import PNG
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ways = pytest.mark.parametrize("how", How, ids=lambda how: how.value)
+ways = pytest.mark.parametrize("mode", CallMode, ids=lambda mode: mode.value)
 CITY = {
     "type": "object",
     "properties": {"city": {"type": "string", "enum": ["Rome"]}},
@@ -24,44 +24,44 @@ TOOLS = (Tool("get_weather", "The weather.", CITY), Tool("read_clock", "The time
 
 
 @pytest.fixture
-def talk(pair: Pair, simulated_pairs: Clients) -> Talk:
-    return simulated_pairs.talk(pair.client, pair.model)
+def conversation(pair: Pair, simulated_pairs: Clients) -> Conversation:
+    return simulated_pairs.conversation(pair.client, pair.model)
 
 
 @ways
-async def test_two_turns(talk: Talk, pair: Pair, how: How) -> None:
-    wish = Wish(system="You are a traveller.", tools=TOOLS, effort="low")
-    talk.ask("What is the weather?")
-    heard = await talk.hear(how, wish)
-    assert heard.called == [("get_weather", {"city": "Rome"})]
-    assert "What is the weather?" in heard.thinking
-    talk.answer((heard.calls[0][0], ["rain all day"]))
-    heard = await talk.hear(how, wish)
-    assert heard.calls == ()
-    assert "The tool get_weather returned: “rain all day”" in heard.text
-    assert f"reached through the {pair.upstream} format" in heard.text
-    assert "My instructions begin: “You are a traveller.”" in heard.text
-    assert heard.model == pair.model
+async def test_two_turns(conversation: Conversation, pair: Pair, mode: CallMode) -> None:
+    options = Options(system="You are a traveller.", tools=TOOLS, effort="low")
+    conversation.ask("What is the weather?")
+    reply = await conversation.receive(mode, options)
+    assert reply.called == [("get_weather", {"city": "Rome"})]
+    assert "What is the weather?" in reply.thinking
+    conversation.answer((reply.calls[0][0], ["rain all day"]))
+    reply = await conversation.receive(mode, options)
+    assert reply.calls == ()
+    assert "The tool get_weather returned: “rain all day”" in reply.text
+    assert f"reached through the {pair.upstream} format" in reply.text
+    assert "My instructions begin: “You are a traveller.”" in reply.text
+    assert reply.model == pair.model
 
 
 @ways
-async def test_calls_in_parallel(talk: Talk, pair: Pair, how: How) -> None:
-    wish = Wish(tools=TOOLS)
-    talk.ask("Weather and clock, in parallel please.")
-    heard = await talk.hear(how, wish)
-    assert [name for name, _ in heard.called] == ["get_weather", "read_clock"]
-    first, second = (id for id, _, _ in heard.calls)
-    talk.answer((second, ["noon"]), (first, ["rain"]))
-    heard = await talk.hear(how, wish)
-    assert "The tool get_weather returned: “rain”" in heard.text
-    assert "The tool read_clock returned: “noon”" in heard.text
+async def test_calls_in_parallel(conversation: Conversation, pair: Pair, mode: CallMode) -> None:
+    options = Options(tools=TOOLS)
+    conversation.ask("Weather and clock, in parallel please.")
+    reply = await conversation.receive(mode, options)
+    assert [name for name, _ in reply.called] == ["get_weather", "read_clock"]
+    first, second = (id for id, _, _ in reply.calls)
+    conversation.answer((second, ["noon"]), (first, ["rain"]))
+    reply = await conversation.receive(mode, options)
+    assert "The tool get_weather returned: “rain”" in reply.text
+    assert "The tool read_clock returned: “noon”" in reply.text
 
 
 @only(pair for pair in PAIRS if pair.client is not Format.CHAT)
-async def test_a_result_with_a_picture(talk: Talk, pair: Pair) -> None:
-    wish = Wish(tools=TOOLS)
-    talk.ask("Read the clock.")
-    heard = await talk.hear(How.CREATE, wish)
-    talk.answer((heard.calls[0][0], ["See:", Picture(PNG)]))
-    heard = await talk.hear(How.CREATE, wish)
-    assert "PNG image of 69 bytes" in heard.text
+async def test_a_result_with_an_image(conversation: Conversation, pair: Pair) -> None:
+    options = Options(tools=TOOLS)
+    conversation.ask("Read the clock.")
+    reply = await conversation.receive(CallMode.CREATE, options)
+    conversation.answer((reply.calls[0][0], ["See:", Image(PNG)]))
+    reply = await conversation.receive(CallMode.CREATE, options)
+    assert "PNG image of 69 bytes" in reply.text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.formats import Format
-from tests.conformance.clients.base import Figures, How, Talk
-from tests.conformance.neutral_reply import Cost, Said, say
+from tests.conformance.clients.base import CallMode, Conversation, UsageCounts
+from tests.conformance.neutral_reply import Cost, NeutralReply, make_reply
 from tests.conformance.pairs import Clients, Pair
 from tests.conformance.validating_upstream import ValidatingUpstream
 
@@ -24,22 +24,24 @@ def figures(cost: Cost) -> tuple[int, ...]:
     return cost.input, cost.cached, cost.kept, cost.output, cost.thinking
 
 
-@pytest.mark.parametrize("how", How, ids=lambda how: how.value)
+@pytest.mark.parametrize("mode", CallMode, ids=lambda mode: mode.value)
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
-async def test_figures(talk: Talk, vendor: ValidatingUpstream, cost: Cost, how: How) -> None:
-    vendor.play(say("Cheap.", cost=cost))
-    talk.ask("How much?")
-    assert (await talk.hear(how)).usage == Figures(*figures(cost))
-
-
-@pytest.mark.parametrize("how", [How.CREATE, How.STREAM], ids=lambda how: how.value)
-async def test_what_the_ledger_keeps(
-    talk: Talk, vendor: ValidatingUpstream, clients: Clients, how: How
+async def test_usage_counts(
+    conversation: Conversation, vendor: ValidatingUpstream, cost: Cost, mode: CallMode
 ) -> None:
-    vendor.play(*(say("Cheap.", cost=cost) for cost in COSTS.values()))
+    vendor.play(make_reply("Cheap.", cost=cost))
+    conversation.ask("How much?")
+    assert (await conversation.receive(mode)).usage == UsageCounts(*figures(cost))
+
+
+@pytest.mark.parametrize("mode", [CallMode.CREATE, CallMode.STREAM], ids=lambda mode: mode.value)
+async def test_recorded_usage(
+    conversation: Conversation, vendor: ValidatingUpstream, clients: Clients, mode: CallMode
+) -> None:
+    vendor.play(*(make_reply("Cheap.", cost=cost) for cost in COSTS.values()))
     for _ in COSTS:
-        talk.ask("How much?")
-        await talk.hear(how)
+        conversation.ask("How much?")
+        await conversation.receive(mode)
     kept = [
         (
             row.input_tokens,
@@ -54,13 +56,13 @@ async def test_what_the_ledger_keeps(
 
 
 @pytest.mark.parametrize("upstream", Format)
-async def test_who_does_not_ask_is_not_told(
+async def test_no_usage_without_a_request_for_it(
     clients: Clients, vendor: ValidatingUpstream, upstream: Format
 ) -> None:
     """Many chat programs cannot read the chunk without choices."""
     pair = Pair(Format.CHAT, upstream)
-    said: Said = say("Cheap.")
-    vendor.play(said)
+    reply: NeutralReply = make_reply("Cheap.")
+    vendor.play(reply)
     chunks = await clients.openai.chat.completions.create(
         model=pair.model, messages=[{"role": "user", "content": "Hello"}], stream=True
     )

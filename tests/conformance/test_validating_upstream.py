@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.core.formats import Format
-from tests.conformance.neutral_reply import say
+from tests.conformance.neutral_reply import make_reply
 from tests.conformance.request_types import violations
 from tests.conformance.rules.ids import IssuedIds
 from tests.conformance.validating_upstream import RULES, validating_upstream
@@ -21,7 +21,7 @@ FUNCTION = {"name": "clock", "parameters": {"type": "object"}}
 CALLS = {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
 CALL = {"type": "function_call", "call_id": "c1", "name": "clock", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "noon"}
-THOUGHT = {
+REASONING_ITEM = {
     "type": "reasoning",
     "id": "rs_1",
     "summary": [{"type": "summary_text", "text": "Hm."}],
@@ -59,11 +59,11 @@ def responses(*items: Any, **fields: Any) -> tuple[Format, dict[str, Any]]:
     return Format.RESPONSES, {"input": [*items]} | fields
 
 
-def said(*blocks: Any) -> dict[str, Any]:
+def assistant(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": [*blocks]}
 
 
-def told(*blocks: Any) -> dict[str, Any]:
+def user_turn(*blocks: Any) -> dict[str, Any]:
     return {"role": "user", "content": [*blocks]}
 
 
@@ -71,7 +71,7 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def thought(signature: str, words: str = "Hm.") -> dict[str, Any]:
+def thinking(signature: str, words: str = "Hm.") -> dict[str, Any]:
     return {"type": "thinking", "thinking": words, "signature": signature}
 
 
@@ -88,14 +88,14 @@ BUDGET = {"max_tokens": 3000, "thinking": {"type": "enabled", "budget_tokens": 2
     [
         chat(USER, TOOL_TURN, TOOL_RESULT, **FUNCTIONS, tool_choice="auto"),
         chat(USER, stream=True, stream_options={"include_usage": True}),
-        messages(USER, said(thought("SEAL"), USE), told(RESULT, text("and?")), **CLOCKS),
-        messages(USER, said(thought("SEAL"), USE), told(RESULT), **CLOCKS, **BUDGET),
-        messages(USER, said({"type": "redacted_thinking", "data": "BLACK"}, text("a")), USER),
-        responses(USER, THOUGHT, CALL, OUTPUT, **FLAT),
+        messages(USER, assistant(thinking("SEAL"), USE), user_turn(RESULT, text("and?")), **CLOCKS),
+        messages(USER, assistant(thinking("SEAL"), USE), user_turn(RESULT), **CLOCKS, **BUDGET),
+        messages(USER, assistant({"type": "redacted_thinking", "data": "BLACK"}, text("a")), USER),
+        responses(USER, REASONING_ITEM, CALL, OUTPUT, **FLAT),
         responses(USER, {"role": "assistant", "content": "Hi", "type": "message"}, USER),
     ],
 )
-def test_what_is_taken(format: Format, fields: dict[str, Any]) -> None:
+def test_accepted_requests(format: Format, fields: dict[str, Any]) -> None:
     assert refusals(format, fields) == []
 
 
@@ -104,7 +104,7 @@ def test_what_is_taken(format: Format, fields: dict[str, Any]) -> None:
     [
         (chat(), "must not be empty"),
         (chat(USER, unknown=1), "unknown: Extra inputs"),
-        (chat(told(text("a") | {"cache_control": {}})), "0.cache_control: Extra inputs"),
+        (chat(user_turn(text("a") | {"cache_control": {}})), "0.cache_control: Extra inputs"),
         (chat({"role": "assistant", "content": "a", "reasoning_content": "b"}), "Extra inputs"),
         (chat(USER, TOOL_TURN, USER, TOOL_RESULT, **FUNCTIONS), "must be followed"),
         (chat(USER, TOOL_RESULT), "no call 'c1'"),
@@ -123,40 +123,51 @@ def test_what_is_taken(format: Format, fields: dict[str, Any]) -> None:
             chat(USER, tools=[{"type": "function", "function": FUNCTION | {"strict": True}}]),
             "strict wants additionalProperties false",
         ),
-        (chat(told({"type": "image_url", "image_url": {"url": "AAAA"}})), "neither an address"),
+        (
+            chat(user_turn({"type": "image_url", "image_url": {"url": "AAAA"}})),
+            "neither an address",
+        ),
         (messages(), "first message must be"),
         (messages(USER, USER), "in a row"),
-        (messages(said(text("a"))), "first message must be"),
-        (messages(told(text(" "))), "non-empty"),
-        (messages(USER, said(text("a "))), "ends with whitespace"),
-        (messages(told(text("a") | {"x": 1})), "0.x: Extra inputs"),
+        (messages(assistant(text("a"))), "first message must be"),
+        (messages(user_turn(text(" "))), "non-empty"),
+        (messages(USER, assistant(text("a "))), "ends with whitespace"),
+        (messages(user_turn(text("a") | {"x": 1})), "0.x: Extra inputs"),
         (messages(USER, system=[text("")]), "non-empty"),
         (messages(USER, top_k=-1), "greater than or equal"),
         (messages(USER, temperature=1.7), "less than or equal to 1"),
-        (messages(USER, said(USE), told(text("b"), RESULT), **CLOCKS), "must come first"),
-        (messages(USER, said(USE), told(text("b")), **CLOCKS), "are answered by results []"),
-        (messages(told(RESULT), **CLOCKS), "calls [] are answered"),
-        (messages(USER, said(USE), told(RESULT)), "required where the history"),
-        (messages(USER, said(USE | {"id": "a.b"}), **CLOCKS), "characters that ids"),
-        (messages(USER, said(thought("FAKE"), text("a")), USER), "Invalid `signature`"),
-        (messages(USER, said(thought("SEAL", "Hm")), USER), "Invalid `signature`"),
-        (messages(USER, said({"type": "redacted_thinking", "data": "x"})), "Invalid `data`"),
-        (messages(USER, said(USE), told(RESULT), **CLOCKS, **BUDGET), "start with a thinking"),
+        (messages(USER, assistant(USE), user_turn(text("b"), RESULT), **CLOCKS), "must come first"),
+        (
+            messages(USER, assistant(USE), user_turn(text("b")), **CLOCKS),
+            "are answered by results []",
+        ),
+        (messages(user_turn(RESULT), **CLOCKS), "calls [] are answered"),
+        (messages(USER, assistant(USE), user_turn(RESULT)), "required where the history"),
+        (messages(USER, assistant(USE | {"id": "a.b"}), **CLOCKS), "characters that ids"),
+        (messages(USER, assistant(thinking("FAKE"), text("a")), USER), "Invalid `signature`"),
+        (messages(USER, assistant(thinking("SEAL", "Hm")), USER), "Invalid `signature`"),
+        (messages(USER, assistant({"type": "redacted_thinking", "data": "x"})), "Invalid `data`"),
+        (
+            messages(USER, assistant(USE), user_turn(RESULT), **CLOCKS, **BUDGET),
+            "start with a thinking",
+        ),
         (messages(USER, **BUDGET | {"max_tokens": 2000}), "less than max_tokens"),
         (messages(USER, **BUDGET, temperature=0.5), "may only be 1"),
         (messages(USER, **BUDGET, **CLOCKS, tool_choice={"type": "any"}), "when it forces a tool"),
         (messages(USER, tool_choice={"type": "auto"}), "there are no tools"),
         (messages(USER, **CLOCKS, tool_choice={"type": "tool", "name": "x"}), "no tool 'x'"),
-        (messages(told({"type": "image", "source": PICTURE})), "is not of type image/png"),
+        (messages(user_turn({"type": "image", "source": PICTURE})), "is not of type image/png"),
         (
-            messages(told(*[text("a") | {"cache_control": {"type": "ephemeral"}}] * 5)),
+            messages(user_turn(*[text("a") | {"cache_control": {"type": "ephemeral"}}] * 5)),
             "at most 4 blocks",
         ),
         (
             messages(
                 USER,
-                said(USE),
-                told(RESULT | {"content": [text("a") | {"cache_control": {"type": "ephemeral"}}]}),
+                assistant(USE),
+                user_turn(
+                    RESULT | {"content": [text("a") | {"cache_control": {"type": "ephemeral"}}]}
+                ),
                 **CLOCKS,
             ),
             "belongs to the tool_result",
@@ -173,10 +184,10 @@ def test_what_is_taken(format: Format, fields: dict[str, Any]) -> None:
         (responses(USER, CALL, **FLAT), "no output for call"),
         (responses(USER, OUTPUT, **FLAT), "no call 'c1'"),
         (responses(USER, CALL | {"id": "fc_9"}, OUTPUT, **FLAT), "'fc_9' is not known"),
-        (responses(USER, THOUGHT), "the item that must follow"),
-        (responses(USER, THOUGHT, USER), "the item that must follow"),
-        (responses(USER, THOUGHT | {"id": "rs_2"}, CALL, OUTPUT), "does not belong"),
-        (responses(USER, THOUGHT | {"encrypted_content": "x"}, CALL, OUTPUT), "be verified"),
+        (responses(USER, REASONING_ITEM), "the item that must follow"),
+        (responses(USER, REASONING_ITEM, USER), "the item that must follow"),
+        (responses(USER, REASONING_ITEM | {"id": "rs_2"}, CALL, OUTPUT), "does not belong"),
+        (responses(USER, REASONING_ITEM | {"encrypted_content": "x"}, CALL, OUTPUT), "be verified"),
         (responses(USER, tools=[{"type": "function", "strict": None, **FUNCTION}]), "strict wants"),
         (responses(USER, stop=["a"]), "stop: Extra inputs"),
         (responses({"role": "assistant", "content": []}), "must not be empty"),
@@ -186,33 +197,33 @@ def test_what_is_taken(format: Format, fields: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_is_refused(case: tuple[Format, dict[str, Any]], reason: str) -> None:
-    assert any(reason in told for told in refusals(*case)), refusals(*case)
+def test_refused_requests(case: tuple[Format, dict[str, Any]], reason: str) -> None:
+    assert any(reason in user_turn for user_turn in refusals(*case)), refusals(*case)
 
 
-async def test_what_a_client_hears() -> None:
+async def test_replies_to_clients() -> None:
     """Over HTTP: an answer, or 400 with a reason that stays on record."""
-    asked = {"json": chat(USER, model="m")[1], "headers": {"authorization": "Bearer k"}}
+    fields = {"json": chat(USER, model="m")[1], "headers": {"authorization": "Bearer k"}}
     async with validating_upstream() as upstream, ClientSession(upstream.address) as http:
-        upstream.play(say("Hello."), say("Never said."))
-        answer = await http.post("/v1/chat/completions", **asked)
+        upstream.play(make_reply("Hello."), make_reply("Never said."))
+        answer = await http.post("/v1/chat/completions", **fields)
         assert (await answer.json())["choices"][0]["message"]["content"] == "Hello."
         assert upstream.violations == []
 
-        answer = await http.post("/v1/chat/completions", json=asked["json"])
+        answer = await http.post("/v1/chat/completions", json=fields["json"])
         assert answer.status == 400
-        asked["json"]["surprise"] = 1
-        answer = await http.post("/v1/chat/completions", **asked)
-        assert (answer.status, len(upstream.seen)) == (400, 1)
-        told = (await answer.json())["error"]["message"]
-        assert told.startswith("surprise: Extra inputs")
+        fields["json"]["surprise"] = 1
+        answer = await http.post("/v1/chat/completions", **fields)
+        assert (answer.status, len(upstream.received)) == (400, 1)
+        body = (await answer.json())["error"]["message"]
+        assert body.startswith("surprise: Extra inputs")
         assert upstream.violations == [
             "/v1/chat/completions: no credential",
-            f"/v1/chat/completions: {told}",
+            f"/v1/chat/completions: {body}",
         ]
 
 
-async def test_nobody_asks_once_too_often() -> None:
+async def test_an_unscripted_request_is_refused() -> None:
     version = {"anthropic-version": "2023-06-01", "x-api-key": "k"}
     body = {"model": "m", "max_tokens": 1, "messages": [USER]}
     async with validating_upstream() as upstream, ClientSession(upstream.address) as http:

@@ -1,7 +1,7 @@
-"""An upstream in all three formats that believes nothing: every request must be one that the
-format's stock library could send and its vendor would take, or it is refused and kept on record.
+"""An upstream in all three formats that validates strictly: a request that the format's official
+library could not send or its vendor would not accept is refused and recorded.
 
-What it answers is played beforehand, in no format's words. It must not know the gateway.
+Tests script its replies in a neutral form. It is independent of the gateway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aiohttp import web
 
 from gateway.core.formats import Format
 from tests.conformance.format_servers import chat, messages, responses
-from tests.conformance.neutral_reply import Said, Thought
+from tests.conformance.neutral_reply import NeutralReply, Thinking
 from tests.conformance.request_types import violations
 from tests.conformance.rules import chat as chat_rules
 from tests.conformance.rules import messages as messages_rules
@@ -36,7 +36,7 @@ PATHS: Final = {
 }
 _VERSIONS: Final = ("2023-06-01", "2026-10-21")
 _STREAM: Final = "text/event-stream; charset=utf-8"
-_PIECE: Final = 311
+_WRITE_SIZE: Final = 311
 _LARGEST: Final = 1 << 24
 _TURNS: Final = 20
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
@@ -92,36 +92,36 @@ class Broken:
     """A stream of which only the first `share` of the frames comes, from 0 to 1; of a whole body,
     where no stream was asked for, that share of its bytes."""
 
-    said: Said
+    content: NeutralReply
     share: float
     ending: Ending
     trouble: Trouble = Trouble.OVERLOADED
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeBody:
     """A JSON body, whether or not a stream was asked for."""
 
-    said: Said
+    content: NeutralReply
 
 
-Script = Said | Refused | Broken | Whole | Callable[[Body], Said]
+Script = NeutralReply | Refused | Broken | WholeBody | Callable[[Body], NeutralReply]
 """What comes back; a function where that depends on what is asked."""
 
 
-class Tongue(Protocol):
-    """One format's words."""
+class FormatServer(Protocol):
+    """Renders replies in one format."""
 
-    def whole(self, said: Said, number: int, /) -> Body: ...
+    def render(self, reply: NeutralReply, number: int, /) -> Body: ...
 
-    def frames(self, said: Said, number: int, body: Body, /) -> Iterator[bytes]: ...
+    def frames(self, reply: NeutralReply, number: int, body: Body, /) -> Iterator[bytes]: ...
 
     def error(self, kind: str, message: str, /) -> Body: ...
 
     def error_frame(self, kind: str, message: str, position: int, /) -> bytes: ...
 
 
-TONGUES: Final[dict[Format, Tongue]] = {
+FORMAT_SERVERS: Final[dict[Format, FormatServer]] = {
     Format.CHAT: chat,
     Format.MESSAGES: messages,
     Format.RESPONSES: responses,
@@ -141,10 +141,10 @@ class Request:
 
 @dataclass(slots=True)
 class ValidatingUpstream:
-    """`violations` are what it refused and why; `seen` is every request since the last `play`."""
+    """`violations`: why requests were refused; `received`: the requests since the last `play`."""
 
     address: str = ""
-    seen: list[Request] = field(default_factory=list)
+    received: list[Request] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     extended: bool = False
     _scripts: list[Script] = field(default_factory=list)
@@ -156,11 +156,11 @@ class ValidatingUpstream:
         takes more than the libraries know."""
         self._scripts = list(scripts)
         self._issued = {format: IssuedIds() for format in Format}
-        self.seen, self.violations, self.extended = [], [], extended
+        self.received, self.violations, self.extended = [], [], extended
 
     @property
     def last(self) -> Request:
-        return self.seen[-1]
+        return self.received[-1]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         format = PATHS[request.path]
@@ -170,7 +170,7 @@ class ValidatingUpstream:
             self.violations += [f"{request.path}: {reason}" for reason in found]
             return self._refuse(format, Trouble.BAD, "; ".join(found))
         body = orjson.loads(raw)
-        self.seen.append(Request(format, body))
+        self.received.append(Request(format, body))
         if not self._scripts:
             self.violations.append(f"{request.path}: asked once too often")
             return self._refuse(format, Trouble.BROKEN, "Nothing more to say.")
@@ -181,10 +181,10 @@ class ValidatingUpstream:
                 return self._refuse(format, trouble, COMPLAINT)
             case Broken() as broken:
                 return await self._break(request, format, broken, body)
-            case Whole(said):
-                return await self._say(request, format, said, body | {"stream": False})
-            case Said() as said:
-                return await self._say(request, format, said, body)
+            case WholeBody(content):
+                return await self._say(request, format, content, body | {"stream": False})
+            case NeutralReply() as content:
+                return await self._say(request, format, content, body)
 
     def _refusals(self, request: web.Request, format: Format, raw: bytes) -> Iterator[str]:
         version = request.headers.get("anthropic-version")
@@ -203,30 +203,30 @@ class ValidatingUpstream:
         yield from wrong or RULES[format](body, self._issued[format])
 
     def _refuse(self, format: Format, trouble: Trouble, message: str) -> web.Response:
-        error = TONGUES[format].error(_kind(format, trouble), message)
+        error = FORMAT_SERVERS[format].error(_kind(format, trouble), message)
         return web.json_response(error, status=trouble.value)
 
     async def _say(
-        self, request: web.Request, format: Format, said: Said, body: Body
+        self, request: web.Request, format: Format, reply: NeutralReply, body: Body
     ) -> web.StreamResponse:
-        self._sign(format, said)
-        tongue = TONGUES[format]
+        self._sign(format, reply)
+        server = FORMAT_SERVERS[format]
         if not body.get("stream"):
-            return web.json_response(tongue.whole(said, self._answers))
+            return web.json_response(server.render(reply, self._answers))
         answer = await _begin(request, _STREAM)
-        await _write(answer, b"".join(tongue.frames(said, self._answers, body)))
+        await _write(answer, b"".join(server.frames(reply, self._answers, body)))
         await answer.write_eof()
         return answer
 
     async def _break(
         self, request: web.Request, format: Format, broken: Broken, body: Body
     ) -> web.StreamResponse:
-        tongue = TONGUES[format]
+        server = FORMAT_SERVERS[format]
         if body.get("stream"):
-            frames = [*tongue.frames(broken.said, self._answers, body)]
+            frames = [*server.frames(broken.content, self._answers, body)]
         else:
-            written = orjson.dumps(tongue.whole(broken.said, self._answers))
-            frames = [bytes([byte]) for byte in written]
+            encoded = orjson.dumps(server.render(broken.content, self._answers))
+            frames = [bytes([byte]) for byte in encoded]
         frames = frames[: int(len(frames) * broken.share)]
         answer = await _begin(request, _STREAM if body.get("stream") else "application/json")
         await _write(answer, b"".join(frames))
@@ -234,7 +234,7 @@ class ValidatingUpstream:
         match broken.ending:
             case Ending.ERROR:
                 kind = _kind(format, broken.trouble)
-                await answer.write(tongue.error_frame(kind, COMPLAINT, len(frames)))
+                await answer.write(server.error_frame(kind, COMPLAINT, len(frames)))
                 await answer.write_eof()
             case Ending.NEAT:
                 await answer.write_eof()
@@ -244,13 +244,13 @@ class ValidatingUpstream:
                 await _reset(request.transport)
         return answer
 
-    def _sign(self, format: Format, said: Said) -> None:
+    def _sign(self, format: Format, reply: NeutralReply) -> None:
         issued = self._issued[format]
-        for thought in said.parts:
-            if isinstance(thought, Thought):
-                issued.thoughts[thought.seal] = thought.text
+        for thinking in reply.parts:
+            if isinstance(thinking, Thinking):
+                issued.signed_thinking[thinking.seal] = thinking.text
         if format is Format.RESPONSES:
-            for item in responses.items(said, self._answers):
+            for item in responses.items(reply, self._answers):
                 if item["type"] == "reasoning":
                     issued.items[item["id"]] = item["encrypted_content"]
                 else:
@@ -270,8 +270,8 @@ async def _begin(request: web.Request, content_type: str) -> web.StreamResponse:
 
 async def _write(answer: web.StreamResponse, body: bytes) -> None:
     """In pieces that respect no frame and no character."""
-    for start in range(0, len(body), _PIECE):
-        await answer.write(body[start : start + _PIECE])
+    for start in range(0, len(body), _WRITE_SIZE):
+        await answer.write(body[start : start + _WRITE_SIZE])
 
 
 async def _reset(transport: asyncio.Transport) -> None:

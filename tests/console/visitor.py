@@ -63,6 +63,6 @@ async def signed_in_visitor(gateway: RunningGateway) -> AsyncIterator[Visitor]:
     jar = CookieJar(unsafe=True)  # it would not keep the cookies of an address
     async with ClientSession(gateway.address, cookie_jar=jar) as http:
         visitor = Visitor(http)
-        shown = await visitor.post("/console/sign-in", password=PASSWORD, next="/console/tokens")
-        assert shown.path == "/console/tokens"
+        page = await visitor.post("/console/sign-in", password=PASSWORD, next="/console/tokens")
+        assert page.path == "/console/tokens"
         yield visitor

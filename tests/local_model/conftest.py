@@ -154,7 +154,7 @@ def serving(folder: Path, channels: str, environment: dict[str, str]) -> Iterato
     """A gateway with a channels file and a key, for the length of the block."""
     config = folder / "local.yaml"
     config.write_text(channels)
-    minted = run_gateway("key", "mint", "--name", "t", config=config, environment=environment)
+    created = run_gateway("key", "mint", "--name", "t", config=config, environment=environment)
     port = free_port()
     with running(
         [sys.executable, "-m", "gateway", "serve", "--config", config, "--port", str(port)],
@@ -163,7 +163,7 @@ def serving(folder: Path, channels: str, environment: dict[str, str]) -> Iterato
     ) as process:
         address = f"http://127.0.0.1:{port}"
         wait_until_ready(process, address)
-        yield Gateway(address, minted.splitlines()[-1].strip(), config, environment)
+        yield Gateway(address, created.splitlines()[-1].strip(), config, environment)
 
 
 @pytest.fixture(scope="session")

@@ -243,10 +243,10 @@ async def test_a_disconnect_before_the_reply(
 async def listen(gateway: RunningGateway, format: Format) -> Any:
     """A stream, once everything of the fixture `cut` has come."""
     answer = await start_request(gateway, format, stream=True)
-    heard = b""
+    data = b""
     async with asyncio.timeout(5):
-        while b" ans" not in heard:
-            heard += await answer.content.readany()
+        while b" ans" not in data:
+            data += await answer.content.readany()
     return answer
 
 

@@ -257,8 +257,8 @@ async def test_the_id_is_echoed_as_sent(
         answer = await gateway.post(format, model=sent)
         assert (await answer.json())["model"] == sent
         streamed = await gateway.post(format, model=sent, stream=True)
-        shown = set(re.findall(r'"model":\s*"([^"]*)"', await streamed.text()))
-        assert shown == {sent}
+        text = set(re.findall(r'"model":\s*"([^"]*)"', await streamed.text()))
+        assert text == {sent}
         assert upstream.last_request.json["model"] == UPSTREAM_MODEL
         for row in await gateway.rows(2):
             assert (row.model, row.upstream_model) == (sent, UPSTREAM_MODEL)

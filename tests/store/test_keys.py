@@ -11,10 +11,10 @@ from gateway.store import keys
 
 
 def test_a_minted_key_has_the_documented_shape_and_its_checksum() -> None:
-    minted = {keys.generate_key() for _ in range(200)}
-    assert len(minted) == 200
-    assert all(re.fullmatch(r"sk-[0-9A-Za-z]{48}", key) for key in minted)
-    assert all(map(keys.well_formed, minted))
+    fields = {keys.generate_key() for _ in range(200)}
+    assert len(fields) == 200
+    assert all(re.fullmatch(r"sk-[0-9A-Za-z]{48}", key) for key in fields)
+    assert all(map(keys.well_formed, fields))
 
 
 def test_any_one_changed_character_is_seen() -> None:

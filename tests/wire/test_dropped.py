@@ -49,8 +49,8 @@ def test_remaining_fields_of_parts(dropped: Dropped) -> None:
     assert dropped.remaining_fields(ProviderData(Format.CHAT, own)) is own
     assert dropped.remaining_fields(None) == {}
     assert dropped.names == set()
-    told = {"id": "x", "status": "completed", "caller": {"type": "direct"}, "phase": "commentary"}
-    assert dropped.remaining_fields(ProviderData(Format.RESPONSES, told)) == {}
+    fields = {"id": "x", "status": "completed", "caller": {"type": "direct"}, "phase": "commentary"}
+    assert dropped.remaining_fields(ProviderData(Format.RESPONSES, fields)) == {}
     whole = {"type": "local_shell_call", "action": {"command": ["ls"]}}
     assert dropped.remaining_fields(ProviderData(Format.RESPONSES, whole)) == {}
     assert dropped.names == {"content.phase"}
@@ -86,14 +86,14 @@ def test_request_fields(dropped: Dropped) -> None:
     assert fields == {"logit_bias": {"1": 2}}
     assert dropped.request_fields(Prompt(format=Format.RESPONSES, model="m", turns=())) == {}
     assert dropped.names == set()
-    said = {"max_tool_calls": 0, "truncation": "auto", "background": False, "moderation": "m"}
-    assert dropped.request_fields(_asked(Format.RESPONSES, **said), ["moderation"]) == {}
+    mapping = {"max_tool_calls": 0, "truncation": "auto", "background": False, "moderation": "m"}
+    assert dropped.request_fields(_asked(Format.RESPONSES, **mapping), ["moderation"]) == {}
     assert dropped.names == {"max_tool_calls", "truncation"}
 
 
 def test_expressed_fields_are_not_dropped(dropped: Dropped) -> None:
-    said = {"stream_options": {"include_obfuscation": True}, "modalities": ["text"]}
-    dropped.request_fields(_asked(Format.RESPONSES, **said, safety_identifier="ann"))
+    fields = {"stream_options": {"include_obfuscation": True}, "modalities": ["text"]}
+    dropped.request_fields(_asked(Format.RESPONSES, **fields, safety_identifier="ann"))
     assert dropped.names == set()
     dropped.request_fields(_asked(Format.RESPONSES, safety_identifier="another"))
     assert dropped.names == {"safety_identifier"}

@@ -106,8 +106,8 @@ def test_missing_result_at_the_end() -> None:
 
 
 def test_results_without_a_call_become_text() -> None:
-    told = user("[tool result for x]", "ok")
-    assert pair_tool_results([results("x")]) == [told]
+    outcome = user("[tool result for x]", "ok")
+    assert pair_tool_results([results("x")]) == [outcome]
     assert pair_tool_results([calls("a"), results("a"), results("a")])[2] == user(
         "[tool result for a]", "ok"
     )

@@ -142,7 +142,7 @@ def test_history_with_calls_gets_placeholder_tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("definition", "search", "asked"),
+    ("definition", "search", "requested"),
     [
         ({"type": "code_execution_20250825", "name": "x"}, None, "code_execution_20250825"),
         ({"type": "web_search_preview"}, WebSearch(), "web_search"),
@@ -150,7 +150,7 @@ def test_history_with_calls_gets_placeholder_tools() -> None:
         (None, None, "x"),
     ],
 )
-def test_tool_type_names(definition: Any, search: WebSearch | None, asked: str) -> None:
+def test_tool_type_names(definition: Any, search: WebSearch | None, requested: str) -> None:
     own = ProviderData(Format.RESPONSES, definition) if definition else None
     tool = Tool(kind=ToolKind.SERVER, name="x", search=search, definition=own)
-    assert tool_type_name(tool) == asked
+    assert tool_type_name(tool) == requested

@@ -128,7 +128,7 @@ def test_errors_are_redacted_and_final(cut: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         (b'{"error":{"message":"a \\"sk-1\\" here"}}', b'{"error":{"message":"a \\"***\\" here"}}'),
         (b'{"error":{"message":"s\\u006b-1"}}', b'{"error":{"message":"***"}}'),
@@ -139,11 +139,11 @@ def test_errors_are_redacted_and_final(cut: bool) -> None:
         ),
     ],
 )
-def test_only_texts_of_errors_are_redacted(data: bytes, told: bytes) -> None:
+def test_only_texts_of_errors_are_redacted(data: bytes, expected: bytes) -> None:
     stream = translator()
     stream.receive(ROLE + HELLO)
     frame = b"id: 7\ndata: %b\r\n\r\n"
-    assert stream.receive(frame % data + b": \n\n") == frame % told
+    assert stream.receive(frame % data + b": \n\n") == frame % expected
 
 
 def test_errors_of_several_lines_are_redacted() -> None:
@@ -167,21 +167,21 @@ def test_errors_that_may_not_be_forwarded_are_replaced(format: Format) -> None:
             b"response.output_text.delta", b'{"type":"response.output_text.delta","delta":"Hello"}'
         ),
     }[format]
-    said = {
+    fields = {
         Format.CHAT: b'{"error":{"message":"bad key","code":"invalid_api_key"}}',
         Format.MESSAGES: b'{"type":"error","error":{"type":"authentication_error",'
         b'"message":"bad key"}}',
         Format.RESPONSES: b'{"type":"response.failed","response":{"id":"r",'
         b'"note":"bad key","error":{"code":"invalid_api_key","message":"bad key"}}}',
     }[format]
-    asked: list[Failure] = []
+    results: list[Failure] = []
     rewriter = codec.rewriter(prompt(format, UPSTREAM_MODEL))
     stream = NativeTranslator(
-        codec.decoder(), rewriter, without_key, lambda failure: asked.append(failure) or False
+        codec.decoder(), rewriter, without_key, lambda failure: results.append(failure) or False
     )
-    assert stream.receive(begun + write_frame(b"error", said) + begun) == begun
+    assert stream.receive(begun + write_frame(b"error", fields) + begun) == begun
     assert stream.failure is not None
-    assert asked == [stream.failure]
+    assert results == [stream.failure]
     assert stream.failure.status == 401
     frames = stream.abort(ServiceUnavailable())
     assert b"Service unavailable" in frames

@@ -59,7 +59,7 @@ LIMITS = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "said", "seconds"),
+    ("status", "headers", "fields", "seconds"),
     [
         (429, {}, {}, None),
         (429, LIMITS, {}, 360),
@@ -71,9 +71,9 @@ LIMITS = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "
     ],
 )
 def test_retry_after(
-    status: int, headers: dict[str, str], said: dict[str, Any], seconds: float | None
+    status: int, headers: dict[str, str], fields: dict[str, Any], seconds: float | None
 ) -> None:
-    body = orjson.dumps({"error": {"message": "no"} | said})
+    body = orjson.dumps({"error": {"message": "no"} | fields})
     assert parse_http_error(status, headers, body).retry_after == seconds
 
 

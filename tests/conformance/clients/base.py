@@ -1,7 +1,7 @@
-"""One conversation of a program with a model, as tests hold it, whichever library carries it.
+"""A conversation with a model, independent of the client library.
 
-It must not know any format; each library's own module holds the history in that library's way and
-puts the library's final objects back into it, as programs do.
+Each library's module keeps the history in that library's form and appends the library's final
+objects to it, as programs do.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel
 
 
-class How(Enum):
-    """Whole; by plain iteration over a stream; by the library's helper that adds it up."""
+class CallMode(Enum):
+    """A plain call; plain iteration over a stream; the library's helper that collects a stream."""
 
     CREATE = "create"
     STREAM = "stream"
@@ -31,7 +31,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Image:
     """`source` is an address, or the base64 of a PNG."""
 
     source: str
@@ -46,7 +46,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
+class Document:
     """A PDF in base64, and its name."""
 
     data: str
@@ -64,8 +64,8 @@ def valid(reply: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What is asked beside the conversation. `choice`: auto, none, required, or a tool's name."""
+class Options:
+    """The parameters besides the conversation. `choice`: auto, none, required, or a tool's name."""
 
     system: str | None = None
     tools: tuple[Tool, ...] = ()
@@ -81,7 +81,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class UsageCounts:
     """A library's usage as the same five numbers: the whole prompt, of it read from and written to
     a cache; the whole output, of it reasoning."""
 
@@ -93,9 +93,9 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What the library's final object, `reply`, says. `stop` is in the format's own words; `usage`
-    is None where the library shows none; `sources` are addresses and titles."""
+class ClientReply:
+    """The fields of the library's final object, `reply`. `stop` is the format's value; `usage` is
+    None where the library has none; `sources` are addresses and titles."""
 
     text: str
     stop: str | None
@@ -104,7 +104,7 @@ class Heard:
     refusal: str | None = None
     calls: tuple[tuple[str, str, dict[str, Any]], ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
-    usage: Figures | None = None
+    usage: UsageCounts | None = None
     reply: Any = None
     parsed: Any = None
 
@@ -114,10 +114,10 @@ class Heard:
         return [(name, arguments) for _, name, arguments in self.calls]
 
 
-Content = str | Picture | Paper
+Content = str | Image | Document
 
 
-class Talk(ABC):
+class Conversation(ABC):
     """A conversation; `turns` is its history in the library's own form."""
 
     def __init__(self, model: str) -> None:
@@ -126,11 +126,11 @@ class Talk(ABC):
 
     @abstractmethod
     def ask(self, *content: Content) -> None:
-        """The user speaks."""
+        """Adds a user turn."""
 
     @abstractmethod
     def recall(self, text: str, *calls: tuple[str, str, dict[str, Any]]) -> None:
-        """The assistant spoke in some other program: a text, and calls by id, name, arguments."""
+        """Adds an assistant turn: a text, and calls by id, name, arguments."""
 
     @abstractmethod
     def answer(
@@ -139,29 +139,29 @@ class Talk(ABC):
         """Results by the id of their call, those of `wrong` being errors."""
 
     @abstractmethod
-    def fields(self, wish: Wish) -> dict[str, Any]:
+    def fields(self, options: Options) -> dict[str, Any]:
         """The arguments for the library's own functions."""
 
-    async def hear(self, how: How, wish: Wish | None = None) -> Heard:
-        """What the model says next, which then belongs to the conversation."""
-        wish = wish or Wish()
-        match how:
-            case How.CREATE:
-                return await self.create(wish)
-            case How.STREAM:
-                return await self.stream(wish)
-            case How.HELPER:
-                return await self.helper(wish)
+    async def receive(self, mode: CallMode, options: Options | None = None) -> ClientReply:
+        """Requests the next reply and adds it to the conversation."""
+        options = options or Options()
+        match mode:
+            case CallMode.CREATE:
+                return await self.create(options)
+            case CallMode.STREAM:
+                return await self.stream(options)
+            case CallMode.HELPER:
+                return await self.helper(options)
 
     @abstractmethod
-    async def create(self, wish: Wish) -> Heard: ...
+    async def create(self, options: Options) -> ClientReply: ...
 
     @abstractmethod
-    async def stream(self, wish: Wish) -> Heard: ...
+    async def stream(self, options: Options) -> ClientReply: ...
 
     @abstractmethod
-    async def helper(self, wish: Wish) -> Heard: ...
+    async def helper(self, options: Options) -> ClientReply: ...
 
     @abstractmethod
-    async def parse(self, form: type[BaseModel], how: How, wish: Wish) -> Heard:
+    async def parse(self, form: type[BaseModel], mode: CallMode, options: Options) -> ClientReply:
         """The answer as the library parses it, whole or by its helper."""

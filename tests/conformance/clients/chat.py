@@ -10,22 +10,22 @@ from openai import AsyncOpenAI, ContentFilterFinishReasonError, LengthFinishReas
 from pydantic import BaseModel
 
 from tests.conformance.clients.base import (
+    CallMode,
+    ClientReply,
     Content,
-    Figures,
-    Heard,
-    How,
-    Paper,
-    Picture,
-    Talk,
+    Conversation,
+    Document,
+    Image,
+    Options,
     Tool,
-    Wish,
+    UsageCounts,
     valid,
 )
 
 _ECHOED = ("role", "content", "refusal", "tool_calls", "reasoning_content", "reasoning_details")
 
 
-class ChatTalk(Talk):
+class ChatConversation(Conversation):
     def __init__(self, client: AsyncOpenAI, model: str) -> None:
         super().__init__(model)
         self._completions = client.chat.completions
@@ -53,65 +53,65 @@ class ChatTalk(Talk):
             text = "\n".join(piece for piece in content if isinstance(piece, str))
             self.turns.append({"role": "tool", "tool_call_id": id, "content": text})
 
-    async def create(self, wish: Wish) -> Heard:
-        return self._take(valid(await self._completions.create(**self.fields(wish))))
+    async def create(self, options: Options) -> ClientReply:
+        return self._take(valid(await self._completions.create(**self.fields(options))))
 
-    async def stream(self, wish: Wish) -> Heard:
+    async def stream(self, options: Options) -> ClientReply:
         gathered = _Gathered()
-        fields = self.fields(wish) | {"stream_options": {"include_usage": True}}
+        fields = self.fields(options) | {"stream_options": {"include_usage": True}}
         async for chunk in await self._completions.create(**fields, stream=True):
             gathered.add(valid(chunk))
         self.turns.append(gathered.turn())
         return gathered.heard()
 
-    async def helper(self, wish: Wish) -> Heard:
-        options = {"stream_options": {"include_usage": True}}
-        async with self._completions.stream(**self.fields(wish), **options) as helper:
+    async def helper(self, options: Options) -> ClientReply:
+        extra = {"stream_options": {"include_usage": True}}
+        async with self._completions.stream(**self.fields(options), **extra) as helper:
             try:
                 return self._take(await helper.get_final_completion())
             except (LengthFinishReasonError, ContentFilterFinishReasonError):
                 # What the library raises at these reasons, once it has everything.
                 return self._take(helper.current_completion_snapshot)
 
-    async def parse(self, form: type[BaseModel], how: How, wish: Wish) -> Heard:
-        fields = self.fields(wish) | {"response_format": form}
-        if how is How.CREATE:
+    async def parse(self, form: type[BaseModel], mode: CallMode, options: Options) -> ClientReply:
+        fields = self.fields(options) | {"response_format": form}
+        if mode is CallMode.CREATE:
             return self._take(await self._completions.parse(**fields))
         async with self._completions.stream(**fields) as helper:
             return self._take(await helper.get_final_completion())
 
-    def fields(self, wish: Wish) -> dict[str, Any]:
-        system = [{"role": "system", "content": wish.system}] if wish.system else []
+    def fields(self, options: Options) -> dict[str, Any]:
+        system = [{"role": "system", "content": options.system}] if options.system else []
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": [*system, *self.turns],
-            "max_completion_tokens": wish.max_tokens,
-            "tools": [_tool(tool) for tool in wish.tools],
-            "tool_choice": _choice(wish.choice),
-            "parallel_tool_calls": wish.parallel,
-            "reasoning_effort": wish.effort,
-            "stop": list(wish.stop),
-            "temperature": wish.temperature,
-            "user": wish.user,
-            "response_format": {"type": "json_object"} if wish.json else None,
+            "max_completion_tokens": options.max_tokens,
+            "tools": [_tool(tool) for tool in options.tools],
+            "tool_choice": _choice(options.choice),
+            "parallel_tool_calls": options.parallel,
+            "reasoning_effort": options.effort,
+            "stop": list(options.stop),
+            "temperature": options.temperature,
+            "user": options.user,
+            "response_format": {"type": "json_object"} if options.json else None,
         }
         return {name: value for name, value in fields.items() if value not in (None, [])}
 
-    def _take(self, completion: Any) -> Heard:
+    def _take(self, completion: Any) -> ClientReply:
         (choice,) = completion.choices
         message = choice.message.to_dict(warnings=False)
-        said = {name: message[name] for name in _ECHOED if message.get(name) is not None}
-        for call in said.get("tool_calls", ()):
+        fields = {name: message[name] for name in _ECHOED if message.get(name) is not None}
+        for call in fields.get("tool_calls", ()):
             call["function"].pop("parsed_arguments", None)
             call.pop("index", None)
-        self.turns.append(said)
-        return Heard(
+        self.turns.append(fields)
+        return ClientReply(
             text=message.get("content") or "",
             stop=choice.finish_reason,
             model=completion.model,
             thinking=message.get("reasoning_content") or "",
             refusal=message.get("refusal"),
-            calls=_calls(said),
+            calls=_calls(fields),
             sources=_sources(message.get("annotations") or []),
             usage=_figures(completion.usage),
             reply=completion,
@@ -164,8 +164,8 @@ class _Gathered:
         }
         return {"role": "assistant"} | {name: value for name, value in turn.items() if value}
 
-    def heard(self) -> Heard:
-        return Heard(
+    def heard(self) -> ClientReply:
+        return ClientReply(
             text=self.text,
             stop=self.stop,
             model=self.model,
@@ -187,9 +187,9 @@ def _part(piece: Content) -> dict[str, Any]:
     match piece:
         case str():
             return {"type": "text", "text": piece}
-        case Picture():
+        case Image():
             return {"type": "image_url", "image_url": {"url": piece.url}}
-        case Paper():
+        case Document():
             return {"type": "file", "file": {"file_data": piece.url, "filename": piece.name}}
 
 
@@ -216,15 +216,15 @@ def _sources(annotations: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     return tuple((citation["url"], citation["title"]) for citation in cited)
 
 
-def _figures(usage: Any) -> Figures | None:
+def _figures(usage: Any) -> UsageCounts | None:
     if usage is None:
         return None
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
-    read, written = usage.prompt_tokens_details, usage.completion_tokens_details
-    return Figures(
+    read, arguments_text = usage.prompt_tokens_details, usage.completion_tokens_details
+    return UsageCounts(
         input=usage.prompt_tokens,
         cached=read.cached_tokens,
         kept=read.cache_write_tokens,
         output=usage.completion_tokens,
-        thinking=written.reasoning_tokens,
+        thinking=arguments_text.reasoning_tokens,
     )

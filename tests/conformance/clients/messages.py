@@ -11,20 +11,20 @@ from anthropic.types import Message
 from pydantic import BaseModel
 
 from tests.conformance.clients.base import (
+    CallMode,
+    ClientReply,
     Content,
-    Figures,
-    Heard,
-    How,
-    Paper,
-    Picture,
-    Talk,
+    Conversation,
+    Document,
+    Image,
+    Options,
     Tool,
-    Wish,
+    UsageCounts,
     valid,
 )
 
 
-class MessagesTalk(Talk):
+class MessagesConversation(Conversation):
     def __init__(self, client: AsyncAnthropic, model: str) -> None:
         super().__init__(model)
         self._messages = client.messages
@@ -33,12 +33,12 @@ class MessagesTalk(Talk):
         self._user(_blocks(content))
 
     def recall(self, text: str, *calls: tuple[str, str, dict[str, Any]]) -> None:
-        said = _blocks([text] if text else [])
-        said += [
+        result = _blocks([text] if text else [])
+        result += [
             {"type": "tool_use", "id": id, "name": name, "input": arguments}
             for id, name, arguments in calls
         ]
-        self.turns.append({"role": "assistant", "content": said})
+        self.turns.append({"role": "assistant", "content": result})
 
     def answer(
         self, *results: tuple[str, Sequence[Content]], wrong: frozenset[str] = frozenset()
@@ -62,50 +62,50 @@ class MessagesTalk(Talk):
         else:
             self.turns.append({"role": "user", "content": blocks})
 
-    async def create(self, wish: Wish) -> Heard:
-        return self._take(valid(await self._messages.create(**self.fields(wish))))
+    async def create(self, options: Options) -> ClientReply:
+        return self._take(valid(await self._messages.create(**self.fields(options))))
 
-    async def stream(self, wish: Wish) -> Heard:
+    async def stream(self, options: Options) -> ClientReply:
         gathered = _Gathered()
-        async for event in await self._messages.create(**self.fields(wish), stream=True):
+        async for event in await self._messages.create(**self.fields(options), stream=True):
             gathered.add(valid(event))
         return self._take(gathered.message())
 
-    async def helper(self, wish: Wish) -> Heard:
-        async with self._messages.stream(**self.fields(wish)) as helper:
+    async def helper(self, options: Options) -> ClientReply:
+        async with self._messages.stream(**self.fields(options)) as helper:
             return self._take(await helper.get_final_message())
 
-    async def parse(self, form: type[BaseModel], how: How, wish: Wish) -> Heard:
-        fields = self.fields(wish) | {"output_format": form}
-        if how is How.CREATE:
+    async def parse(self, form: type[BaseModel], mode: CallMode, options: Options) -> ClientReply:
+        fields = self.fields(options) | {"output_format": form}
+        if mode is CallMode.CREATE:
             return self._take(await self._messages.parse(**fields))
         async with self._messages.stream(**fields) as helper:
             return self._take(await helper.get_final_message())
 
-    def fields(self, wish: Wish) -> dict[str, Any]:
+    def fields(self, options: Options) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": self.turns,
-            "max_tokens": wish.max_tokens,
-            "system": wish.system,
-            "tools": [_tool(tool) for tool in wish.tools],
-            "tool_choice": _choice(wish.choice, wish.parallel),
-            "thinking": _thinking(wish),
-            "output_config": {"effort": wish.effort} if wish.effort else None,
-            "stop_sequences": list(wish.stop),
-            "metadata": {"user_id": wish.user} if wish.user else None,
+            "max_tokens": options.max_tokens,
+            "system": options.system,
+            "tools": [_tool(tool) for tool in options.tools],
+            "tool_choice": _choice(options.choice, options.parallel),
+            "thinking": _thinking(options),
+            "output_config": {"effort": options.effort} if options.effort else None,
+            "stop_sequences": list(options.stop),
+            "metadata": {"user_id": options.user} if options.user else None,
         }
-        if wish.temperature is not None:
+        if options.temperature is not None:
             # The library's own version of the format has no such field, the older one has.
-            fields["extra_body"] = {"temperature": wish.temperature}
+            fields["extra_body"] = {"temperature": options.temperature}
             fields["extra_headers"] = {"anthropic-version": "2023-06-01"}
         return {name: value for name, value in fields.items() if value not in (None, [])}
 
-    def _take(self, message: Any) -> Heard:
+    def _take(self, message: Any) -> ClientReply:
         self.turns.append({"role": "assistant", "content": message.content})
         blocks = message.content
         details = message.stop_details
-        return Heard(
+        return ClientReply(
             text="".join(block.text for block in blocks if block.type == "text"),
             stop=message.stop_reason,
             model=message.model,
@@ -182,14 +182,14 @@ def _block(piece: Content) -> dict[str, Any]:
     match piece:
         case str():
             return {"type": "text", "text": piece}
-        case Picture():
+        case Image():
             return {"type": "image", "source": _source(piece)}
-        case Paper():
+        case Document():
             source = {"type": "base64", "media_type": "application/pdf", "data": piece.data}
             return {"type": "document", "source": source, "title": piece.name}
 
 
-def _source(picture: Picture) -> dict[str, Any]:
+def _source(picture: Image) -> dict[str, Any]:
     if picture.is_url:
         return {"type": "url", "url": picture.url}
     return {"type": "base64", "media_type": "image/png", "data": picture.source}
@@ -211,16 +211,16 @@ def _choice(choice: str | None, parallel: bool | None) -> dict[str, Any] | None:
     return chosen
 
 
-def _thinking(wish: Wish) -> dict[str, Any] | None:
-    if wish.budget:
-        return {"type": "enabled", "budget_tokens": wish.budget}
-    return {"type": "adaptive", "display": "summarized"} if wish.effort else None
+def _thinking(options: Options) -> dict[str, Any] | None:
+    if options.budget:
+        return {"type": "enabled", "budget_tokens": options.budget}
+    return {"type": "adaptive", "display": "summarized"} if options.effort else None
 
 
-def _figures(usage: Any) -> Figures:
+def _figures(usage: Any) -> UsageCounts:
     cached, kept = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     details = usage.output_tokens_details
-    return Figures(
+    return UsageCounts(
         input=usage.input_tokens + cached + kept,
         cached=cached,
         kept=kept,

@@ -13,20 +13,20 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from tests.conformance.clients.base import (
+    CallMode,
+    ClientReply,
     Content,
-    Figures,
-    Heard,
-    How,
-    Paper,
-    Picture,
-    Talk,
+    Conversation,
+    Document,
+    Image,
+    Options,
     Tool,
-    Wish,
+    UsageCounts,
     valid,
 )
 
 
-class ResponsesTalk(Talk):
+class ResponsesConversation(Conversation):
     def __init__(self, client: AsyncOpenAI, model: str) -> None:
         super().__init__(model)
         self._responses = client.responses
@@ -56,14 +56,14 @@ class ResponsesTalk(Talk):
             output = content[0] if alone else _parts(content)
             self.turns.append({"type": "function_call_output", "call_id": id, "output": output})
 
-    async def create(self, wish: Wish) -> Heard:
-        return self._take(valid(await self._responses.create(**self.fields(wish))))
+    async def create(self, options: Options) -> ClientReply:
+        return self._take(valid(await self._responses.create(**self.fields(options))))
 
-    async def stream(self, wish: Wish) -> Heard:
+    async def stream(self, options: Options) -> ClientReply:
         """Coding agents believe the items that are done, and the terminal event."""
         done: list[Any] = []
         final = None
-        async for event in await self._responses.create(**self.fields(wish), stream=True):
+        async for event in await self._responses.create(**self.fields(options), stream=True):
             valid(event)
             if event.type == "response.output_item.done":
                 done.append(event.item)
@@ -73,53 +73,55 @@ class ResponsesTalk(Talk):
         assert [item.to_dict() for item in done] == [item.to_dict() for item in final.output]
         return self._take(final)
 
-    async def helper(self, wish: Wish) -> Heard:
+    async def helper(self, options: Options) -> ClientReply:
         final = None
-        async with self._responses.stream(**self.fields(wish)) as helper:
+        async with self._responses.stream(**self.fields(options)) as helper:
             async for event in helper:
                 if event.type == "response.incomplete":
                     final = event.response
             # The helper has no final response for what is not completed.
             return self._take(final or await helper.get_final_response())
 
-    async def parse(self, form: type[BaseModel], how: How, wish: Wish) -> Heard:
-        fields = self.fields(wish) | {"text_format": form}
-        if how is How.CREATE:
+    async def parse(self, form: type[BaseModel], mode: CallMode, options: Options) -> ClientReply:
+        fields = self.fields(options) | {"text_format": form}
+        if mode is CallMode.CREATE:
             return self._take(await self._responses.parse(**fields))
         async with self._responses.stream(**fields) as helper:
             return self._take(await helper.get_final_response())
 
-    def fields(self, wish: Wish) -> dict[str, Any]:
+    def fields(self, options: Options) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "model": self.model,
             "input": self.turns,
-            "instructions": wish.system,
-            "max_output_tokens": wish.max_tokens,
-            "tools": [_tool(tool) for tool in wish.tools],
-            "tool_choice": _choice(wish.choice),
-            "parallel_tool_calls": wish.parallel,
-            "reasoning": {"effort": wish.effort, "summary": "auto"} if wish.effort else None,
-            "temperature": wish.temperature,
-            "user": wish.user,
+            "instructions": options.system,
+            "max_output_tokens": options.max_tokens,
+            "tools": [_tool(tool) for tool in options.tools],
+            "tool_choice": _choice(options.choice),
+            "parallel_tool_calls": options.parallel,
+            "reasoning": {"effort": options.effort, "summary": "auto"} if options.effort else None,
+            "temperature": options.temperature,
+            "user": options.user,
             "store": False,
             "include": ["reasoning.encrypted_content"],
-            "text": {"format": {"type": "json_object"}} if wish.json else None,
+            "text": {"format": {"type": "json_object"}} if options.json else None,
         }
         return {name: value for name, value in fields.items() if value not in (None, [])}
 
-    def _take(self, response: Any) -> Heard:
+    def _take(self, response: Any) -> ClientReply:
         self.turns += response.output
-        said = [part for item in response.output if item.type == "message" for part in item.content]
+        results = [
+            part for item in response.output if item.type == "message" for part in item.content
+        ]
         summaries = [
             part.text
             for item in response.output
             if item.type == "reasoning"
             for part in item.summary
         ]
-        refusals = [part.refusal for part in said if part.type == "refusal"]
+        refusals = [part.refusal for part in results if part.type == "refusal"]
         calls = [item for item in response.output if item.type == "function_call"]
         reason = response.incomplete_details.reason if response.incomplete_details else None
-        return Heard(
+        return ClientReply(
             text=response.output_text,
             stop=reason or response.status,
             model=response.model,
@@ -128,7 +130,7 @@ class ResponsesTalk(Talk):
             calls=tuple((call.call_id, call.name, orjson.loads(call.arguments)) for call in calls),
             sources=tuple(
                 (annotation.url, annotation.title)
-                for part in said
+                for part in results
                 if part.type == "output_text"
                 for annotation in part.annotations
             ),
@@ -139,17 +141,17 @@ class ResponsesTalk(Talk):
 
 
 def _parts(content: Sequence[Content]) -> list[dict[str, Any]]:
-    return [_part(piece) for piece in content]
+    return [_part(delta) for delta in content]
 
 
-def _part(piece: Content) -> dict[str, Any]:
-    match piece:
+def _part(delta: Content) -> dict[str, Any]:
+    match delta:
         case str():
-            return {"type": "input_text", "text": piece}
-        case Picture():
-            return {"type": "input_image", "image_url": piece.url, "detail": "auto"}
-        case Paper():
-            return {"type": "input_file", "file_data": piece.url, "filename": piece.name}
+            return {"type": "input_text", "text": delta}
+        case Image():
+            return {"type": "input_image", "image_url": delta.url, "detail": "auto"}
+        case Document():
+            return {"type": "input_file", "file_data": delta.url, "filename": delta.name}
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -168,9 +170,9 @@ def _choice(choice: str | None) -> Any:
     return {"type": "function", "name": choice}
 
 
-def _figures(usage: Any) -> Figures:
+def _figures(usage: Any) -> UsageCounts:
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens
-    return Figures(
+    return UsageCounts(
         input=usage.input_tokens,
         cached=usage.input_tokens_details.cached_tokens,
         kept=usage.input_tokens_details.cache_write_tokens,

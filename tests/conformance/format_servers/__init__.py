@@ -1,4 +1,4 @@
-"""How each format says it: `whole` and `frames` of one answer, and the errors between."""
+"""How each format says it: `render` and `frames` of one answer, and the errors between."""
 
 from __future__ import annotations
 

@@ -8,6 +8,6 @@ import orjson
 
 
 def frame(data: dict[str, Any] | str, event: str | None = None) -> bytes:
-    written = data.encode() if isinstance(data, str) else orjson.dumps(data)
+    encoded = data.encode() if isinstance(data, str) else orjson.dumps(data)
     named = b"event: " + event.encode() + b"\n" if event else b""
-    return named + b"data: " + written + b"\n\n"
+    return named + b"data: " + encoded + b"\n\n"

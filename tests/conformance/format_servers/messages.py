@@ -7,14 +7,14 @@ from typing import Any
 
 from tests.conformance.format_servers.frame import frame
 from tests.conformance.neutral_reply import (
-    Called,
-    Declined,
+    NeutralReply,
     Part,
-    Said,
+    Refusal,
     Stop,
-    Thought,
-    Words,
-    pieces,
+    Text,
+    Thinking,
+    ToolCall,
+    split_text,
 )
 
 Body = dict[str, Any]
@@ -29,29 +29,29 @@ _STOPS = {
 }
 
 
-def whole(said: Said, number: int) -> Body:
-    return _head(number) | _ending(said) | {"content": _blocks(said), "usage": _usage(said)}
+def render(reply: NeutralReply, number: int) -> Body:
+    return _head(number) | _ending(reply) | {"content": _blocks(reply), "usage": _usage(reply)}
 
 
-def frames(said: Said, number: int, body: Body) -> Iterator[bytes]:
+def frames(reply: NeutralReply, number: int, body: Body) -> Iterator[bytes]:
     del body
     begun = {"content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
-    opening = _head(number) | begun | {"usage": _usage(said) | {"output_tokens": 1}}
+    opening = _head(number) | begun | {"usage": _usage(reply) | {"output_tokens": 1}}
     yield _event({"type": "message_start", "message": opening})
     yield _event({"type": "ping"})
-    for index, part in enumerate(said.parts):
+    for index, part in enumerate(reply.parts):
         empty, deltas = _unfold(part)
         yield _event({"type": "content_block_start", "index": index, "content_block": empty})
         for delta in deltas:
             yield _event({"type": "content_block_delta", "index": index, "delta": delta})
         yield _event({"type": "content_block_stop", "index": index})
-    yield _event({"type": "message_delta", "delta": _ending(said), "usage": _usage(said)})
+    yield _event({"type": "message_delta", "delta": _ending(reply), "usage": _usage(reply)})
     yield _event({"type": "message_stop"})
 
 
 def error(kind: str, message: str) -> Body:
-    told = {"type": kind, "message": message}
-    return {"type": "error", "error": told, "request_id": "req_of_the_upstream"}
+    fields = {"type": kind, "message": message}
+    return {"type": "error", "error": fields, "request_id": "req_of_the_upstream"}
 
 
 def error_frame(kind: str, message: str, position: int) -> bytes:
@@ -72,33 +72,33 @@ def _head(number: int) -> Body:
     }
 
 
-def _ending(said: Said) -> Body:
-    declined = [part.text for part in said.parts if isinstance(part, Declined)]
+def _ending(reply: NeutralReply) -> Body:
+    declined = [part.text for part in reply.parts if isinstance(part, Refusal)]
     details = {"type": "refusal", "category": None, "explanation": "".join(declined)}
     return {
-        "stop_reason": _STOPS[said.stop],
-        "stop_sequence": said.sequence,
+        "stop_reason": _STOPS[reply.stop],
+        "stop_sequence": reply.sequence,
         "stop_details": details if declined else None,
     }
 
 
-def _blocks(said: Said) -> list[Body]:
-    return [_block(part) for part in said.parts]
+def _blocks(reply: NeutralReply) -> list[Body]:
+    return [_block(part) for part in reply.parts]
 
 
 def _block(part: Part) -> Body:
     match part:
-        case Thought("", seal):
+        case Thinking("", seal):
             return {"type": "redacted_thinking", "data": seal}
-        case Thought(text, seal):
+        case Thinking(text, seal):
             return {"type": "thinking", "thinking": text, "signature": seal}
-        case Words(text, (url, title)):
+        case Text(text, (url, title)):
             return {"type": "text", "text": text, "citations": [_citation(text, url, title)]}
-        case Words(text) | Declined(text):
+        case Text(text) | Refusal(text):
             return {"type": "text", "text": text, "citations": None}
-        case Called(id, name, arguments, cut):
-            whole = arguments if cut is None else {}
-            return {"type": "tool_use", "id": id, "name": name, "input": whole}
+        case ToolCall(id, name, arguments, cut):
+            render = arguments if cut is None else {}
+            return {"type": "tool_use", "id": id, "name": name, "input": render}
 
 
 def _citation(text: str, url: str, title: str) -> Body:
@@ -115,25 +115,27 @@ def _unfold(part: Part) -> tuple[Body, list[Body]]:
     """The block as it starts, and the deltas that fill it."""
     block = _block(part)
     match part:
-        case Thought(text, seal) if text:
-            told = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(text)]
+        case Thinking(text, seal) if text:
+            results = [{"type": "thinking_delta", "thinking": piece} for piece in split_text(text)]
             signed = {"type": "signature_delta", "signature": seal}
-            return block | {"thinking": "", "signature": ""}, [*told, signed]
-        case Words(text) | Declined(text):
-            said: list[Body] = [{"type": "text_delta", "text": piece} for piece in pieces(text)]
+            return block | {"thinking": "", "signature": ""}, [*results, signed]
+        case Text(text) | Refusal(text):
+            items: list[Body] = [
+                {"type": "text_delta", "text": piece} for piece in split_text(text)
+            ]
             for citation in block["citations"] or ():
-                said.append({"type": "citations_delta", "citation": citation})
-            return block | {"text": "", "citations": block["citations"] and []}, said
-        case Called():
-            written = ["", *pieces(part.written)] if part.arguments else [""]
-            json = [{"type": "input_json_delta", "partial_json": piece} for piece in written]
+                items.append({"type": "citations_delta", "citation": citation})
+            return block | {"text": "", "citations": block["citations"] and []}, items
+        case ToolCall():
+            fragments = ["", *split_text(part.arguments_text)] if part.arguments else [""]
+            json = [{"type": "input_json_delta", "partial_json": piece} for piece in fragments]
             return block | {"input": {}}, json
         case _:
             return block, []
 
 
-def _usage(said: Said) -> Body:
-    cost = said.cost
+def _usage(reply: NeutralReply) -> Body:
+    cost = reply.cost
     return {
         "input_tokens": cost.fresh,
         "cache_creation_input_tokens": cost.kept,

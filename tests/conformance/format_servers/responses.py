@@ -8,14 +8,14 @@ from typing import Any
 
 from tests.conformance.format_servers.frame import frame
 from tests.conformance.neutral_reply import (
-    Called,
-    Declined,
+    NeutralReply,
     Part,
-    Said,
+    Refusal,
     Stop,
-    Thought,
-    Words,
-    pieces,
+    Text,
+    Thinking,
+    ToolCall,
+    split_text,
 )
 
 Body = dict[str, Any]
@@ -23,24 +23,24 @@ Body = dict[str, Any]
 _REASONS = {Stop.LIMIT: "max_output_tokens", Stop.FILTERED: "content_filter"}
 
 
-def whole(said: Said, number: int) -> Body:
+def render(reply: NeutralReply, number: int) -> Body:
     """As it is when it is over."""
-    reason = _REASONS.get(said.stop)
+    reason = _REASONS.get(reply.stop)
     return _head(number) | {
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
-        "output": items(said, number),
-        "usage": _usage(said),
+        "output": items(reply, number),
+        "usage": _usage(reply),
     }
 
 
-def items(said: Said, number: int) -> list[Body]:
-    return [_item(part, f"{number}_{index}") for index, part in enumerate(said.parts)]
+def items(reply: NeutralReply, number: int) -> list[Body]:
+    return [_item(part, f"{number}_{index}") for index, part in enumerate(reply.parts)]
 
 
-def frames(said: Said, number: int, body: Body) -> Iterator[bytes]:
+def frames(reply: NeutralReply, number: int, body: Body) -> Iterator[bytes]:
     del body
-    for sequence, event in zip(count(), _events(said, number), strict=False):
+    for sequence, event in zip(count(), _events(reply, number), strict=False):
         yield frame(event | {"sequence_number": sequence}, event["type"])
 
 
@@ -49,8 +49,8 @@ def error(kind: str, message: str) -> Body:
 
 
 def error_frame(kind: str, message: str, position: int) -> bytes:
-    told = {"type": "error", "code": kind, "message": message, "param": None}
-    return frame(told | {"sequence_number": position}, "error")
+    fields = {"type": "error", "code": kind, "message": message, "param": None}
+    return frame(fields | {"sequence_number": position}, "error")
 
 
 def _head(number: int) -> Body:
@@ -74,10 +74,10 @@ def _head(number: int) -> Body:
     }
 
 
-def _events(said: Said, number: int) -> Iterator[Body]:
+def _events(reply: NeutralReply, number: int) -> Iterator[Body]:
     yield {"type": "response.created", "response": _head(number)}
     yield {"type": "response.in_progress", "response": _head(number)}
-    for index, item in enumerate(items(said, number)):
+    for index, item in enumerate(items(reply, number)):
         place = {"output_index": index, "item_id": item["id"]}
         begun = {"status": "in_progress"} if "status" in item else {}
         empty = item | begun | _EMPTY[item["type"]]
@@ -85,7 +85,7 @@ def _events(said: Said, number: int) -> Iterator[Body]:
         for event in _body(item):
             yield place | event | {"type": f"response.{event['type']}"}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
-    over = whole(said, number)
+    over = render(reply, number)
     yield {"type": f"response.{over['status']}", "response": over}
 
 
@@ -104,20 +104,20 @@ def _body(item: Body) -> Iterator[Body]:
             text = part["text"]
             empty = part | {"text": ""}
             yield place | {"type": "reasoning_summary_part.added", "part": empty}
-            for piece in pieces(text):
-                yield place | {"type": "reasoning_summary_text.delta", "delta": piece}
+            for delta in split_text(text):
+                yield place | {"type": "reasoning_summary_text.delta", "delta": delta}
             yield place | {"type": "reasoning_summary_text.done", "text": text}
             yield place | {"type": "reasoning_summary_part.done", "part": part}
         case {"type": "message", "content": [part]}:
             yield from _part(part)
-        case {"type": "function_call", "arguments": written}:
-            for piece in pieces(written):
-                yield {"type": "function_call_arguments.delta", "delta": piece}
-            yield {"type": "function_call_arguments.done", "arguments": written}
-        case {"type": "custom_tool_call", "input": written}:
-            for piece in pieces(written):
-                yield {"type": "custom_tool_call_input.delta", "delta": piece}
-            yield {"type": "custom_tool_call_input.done", "input": written}
+        case {"type": "function_call", "arguments": arguments_text}:
+            for delta in split_text(arguments_text):
+                yield {"type": "function_call_arguments.delta", "delta": delta}
+            yield {"type": "function_call_arguments.done", "arguments": arguments_text}
+        case {"type": "custom_tool_call", "input": arguments_text}:
+            for delta in split_text(arguments_text):
+                yield {"type": "custom_tool_call_input.delta", "delta": delta}
+            yield {"type": "custom_tool_call_input.done", "input": arguments_text}
 
 
 def _part(part: Body) -> Iterator[Body]:
@@ -129,8 +129,8 @@ def _part(part: Body) -> Iterator[Body]:
     text = part[field]
     empty = part | ({"refusal": ""} if field == "refusal" else {"text": "", "annotations": []})
     yield place | {"type": "content_part.added", "part": empty}
-    for piece in pieces(text):
-        yield more | {"type": f"{named}.delta", "delta": piece}
+    for delta in split_text(text):
+        yield more | {"type": f"{named}.delta", "delta": delta}
     for index, annotation in enumerate(part.get("annotations", ())):
         added = {"annotation_index": index, "annotation": annotation}
         yield place | {"type": "output_text.annotation.added"} | added
@@ -140,7 +140,7 @@ def _part(part: Body) -> Iterator[Body]:
 
 def _item(part: Part, suffix: str) -> Body:
     match part:
-        case Thought(text, seal):
+        case Thinking(text, seal):
             summary = [{"type": "summary_text", "text": text}] if text else []
             return {
                 "id": f"rs_{suffix}",
@@ -148,23 +148,23 @@ def _item(part: Part, suffix: str) -> Body:
                 "summary": summary,
                 "encrypted_content": seal,
             }
-        case Called():
+        case ToolCall():
             return _call(part, suffix)
-        case Words(text):
-            said: Body = {"type": "output_text", "text": text, "logprobs": []}
-            said["annotations"] = _annotations(part)
-        case Declined(text):
-            said = {"type": "refusal", "refusal": text}
+        case Text(text):
+            fields: Body = {"type": "output_text", "text": text, "logprobs": []}
+            fields["annotations"] = _annotations(part)
+        case Refusal(text):
+            fields = {"type": "refusal", "refusal": text}
     return {
         "id": f"msg_{suffix}",
         "type": "message",
         "role": "assistant",
         "status": "completed",
-        "content": [said],
+        "content": [fields],
     }
 
 
-def _annotations(words: Words) -> list[Body]:
+def _annotations(words: Text) -> list[Body]:
     if words.source is None:
         return []
     url, title = words.source
@@ -172,18 +172,18 @@ def _annotations(words: Words) -> list[Body]:
     return [{"type": "url_citation"} | span]
 
 
-def _call(call: Called, suffix: str) -> Body:
+def _call(call: ToolCall, suffix: str) -> Body:
     item: Body = {"call_id": call.id, "name": call.name}
     if call.namespace is not None:
         item["namespace"] = call.namespace
     if isinstance(call.arguments, str):
         return {"id": f"ctc_{suffix}", "type": "custom_tool_call", "input": call.arguments} | item
     item["status"] = "completed" if call.cut is None else "incomplete"
-    return {"id": f"fc_{suffix}", "type": "function_call", "arguments": call.written} | item
+    return {"id": f"fc_{suffix}", "type": "function_call", "arguments": call.arguments_text} | item
 
 
-def _usage(said: Said) -> Body:
-    cost = said.cost
+def _usage(reply: NeutralReply) -> Body:
+    cost = reply.cost
     return {
         "input_tokens": cost.input,
         "input_tokens_details": {"cached_tokens": cost.cached, "cache_write_tokens": cost.kept},

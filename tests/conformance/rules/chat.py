@@ -93,9 +93,9 @@ def _call(call: Body, place: str) -> Iterator[str]:
         yield f"{place}: {function['arguments']!r} is no JSON object"
 
 
-def _is_object(written: str) -> bool:
+def _is_object(arguments_text: str) -> bool:
     try:
-        return isinstance(orjson.loads(written), dict)
+        return isinstance(orjson.loads(arguments_text), dict)
     except orjson.JSONDecodeError:
         return False
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class IssuedIds:
-    """`thoughts`: the readable text by its signature or ciphertext; `items`: the ciphertext of a
-    reasoning item by its id; `ids`: of all other items."""
+    """`signed_thinking`: the readable text by its signature or ciphertext; `items`: the ciphertext
+    of a reasoning item by its id; `ids`: of all other items."""
 
-    thoughts: dict[str, str] = field(default_factory=dict)
+    signed_thinking: dict[str, str] = field(default_factory=dict)
     items: dict[str, str] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)

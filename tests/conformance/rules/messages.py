@@ -43,8 +43,10 @@ def _order(turns: list[Body]) -> Iterator[str]:
     for number, (one, next_one) in enumerate(pairwise(roles)):
         if one == next_one:
             yield f"messages.{number + 1}: two messages of role {one} in a row"
-    told = [turn["role"] for turn in turns]
-    for before, role, after in zip(["", *told], told, [*told[1:], "assistant"], strict=False):
+    results = [turn["role"] for turn in turns]
+    for before, role, after in zip(
+        ["", *results], results, [*results[1:], "assistant"], strict=False
+    ):
         if role == "system" and (before, after) != ("user", "assistant"):
             yield "messages: a system message belongs between the user's and the assistant's"
     last = _blocks(turns[-1]["content"]) if turns else []
@@ -57,7 +59,7 @@ def _order(turns: list[Body]) -> Iterator[str]:
 def _pairing(turns: list[Body]) -> Iterator[str]:
     """Results stand first in the message right after the calls, one for each."""
     called: list[str] = []
-    known: set[str] = set()
+    all_ids: set[str] = set()
     for number, turn in enumerate(turns):
         if turn["role"] == "system":
             continue
@@ -69,9 +71,9 @@ def _pairing(turns: list[Body]) -> Iterator[str]:
         if sorted(answered) != sorted(called):
             yield f"messages.{number}: calls {called} are answered by results {answered}"
         called = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        if len(set(called)) < len(called) or known & set(called):
+        if len(set(called)) < len(called) or all_ids & set(called):
             yield f"messages.{number}: tool_use ids must be unique"
-        known |= set(called)
+        all_ids |= set(called)
     if called:
         yield f"messages: calls {called} have no results"
 
@@ -85,9 +87,9 @@ def _block(block: Body, place: str, issued: IssuedIds) -> Iterator[str]:
             yield from bad_image(source["media_type"], source["data"], place)
         case "tool_use":
             yield from _call(block, place)
-        case "thinking" if issued.thoughts.get(block["signature"]) != block["thinking"]:
+        case "thinking" if issued.signed_thinking.get(block["signature"]) != block["thinking"]:
             yield f"{place}: Invalid `signature` in `thinking` block"
-        case "redacted_thinking" if block["data"] not in issued.thoughts:
+        case "redacted_thinking" if block["data"] not in issued.signed_thinking:
             yield f"{place}: Invalid `data` in `redacted_thinking` block"
         case "tool_result":
             for inner_place, inner in _within(block.get("content") or [], f"{place}.content"):
@@ -150,9 +152,11 @@ def _thinking(body: Body) -> Iterator[str]:
         return
     if not _LEAST_BUDGET <= thinking["budget_tokens"] < body["max_tokens"]:
         yield "thinking.budget_tokens: at least 1024 and less than max_tokens"
-    asked = [turn for turn in body["messages"] if turn["role"] != "system"]
-    if len(asked) > 1 and any(b["type"] == "tool_result" for b in _blocks(asked[-1]["content"])):
-        first = _blocks(asked[-2]["content"])[0]
+    results = [turn for turn in body["messages"] if turn["role"] != "system"]
+    if len(results) > 1 and any(
+        b["type"] == "tool_result" for b in _blocks(results[-1]["content"])
+    ):
+        first = _blocks(results[-2]["content"])[0]
         if first["type"] not in ("thinking", "redacted_thinking"):
             yield "messages: a final assistant message must start with a thinking block"
 

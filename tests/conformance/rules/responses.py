@@ -70,7 +70,7 @@ def _reasoning(items: list[Body], issued: IssuedIds) -> Iterator[str]:
             yield "input: a reasoning item without the item that must follow it"
         sealed = item.get("encrypted_content")
         text = "\n".join(part["text"] for part in item["summary"])
-        if sealed is None or issued.thoughts.get(sealed) != text:
+        if sealed is None or issued.signed_thinking.get(sealed) != text:
             yield f"input: the encrypted content {sealed!r} could not be verified"
         elif "id" in item and issued.items.get(item["id"]) != sealed:
             yield f"input: the encrypted content does not belong to item {item['id']!r}"

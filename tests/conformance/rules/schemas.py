@@ -19,23 +19,23 @@ def unlike_object(schema: Any, place: str) -> Iterator[str]:
 
 def not_strict(schema: Any, place: str) -> Iterator[str]:
     """Chat and responses: `strict` wants closed objects all of whose properties are required."""
-    for found, where in _schemas(schema, place):
-        if "properties" not in found and found.get("type") != "object":
+    for part, where in _schemas(schema, place):
+        if "properties" not in part and part.get("type") != "object":
             continue
-        if found.get("additionalProperties") is not False:
+        if part.get("additionalProperties") is not False:
             yield f"{where}: strict wants additionalProperties false"
-        if set(found.get("properties", ())) != set(found.get("required", ())):
+        if set(part.get("properties", ())) != set(part.get("required", ())):
             yield f"{where}: strict wants every property required"
 
 
 def not_structured(schema: Any, place: str) -> Iterator[str]:
     """Messages: closed objects, and no keyword that its grammar cannot hold."""
-    for found, where in _schemas(schema, place):
-        if found.get("type") == "object" and found.get("additionalProperties") is not False:
+    for part, where in _schemas(schema, place):
+        if part.get("type") == "object" and part.get("additionalProperties") is not False:
             yield f"{where}: additionalProperties must be false"
-        for keyword in sorted(_NOT_BY_GRAMMAR & set(found)):
+        for keyword in sorted(_NOT_BY_GRAMMAR & set(part)):
             yield f"{where}: {keyword} is not supported"
-        if found.get("minItems", 0) > 1:
+        if part.get("minItems", 0) > 1:
             yield f"{where}: minItems above 1 is not supported"
 
 

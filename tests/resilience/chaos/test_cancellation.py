@@ -128,9 +128,9 @@ async def test_at_any_await(stage: Stage, name: str, how: Break, at: int, again:
 @given(script=st.sampled_from((WHOLE, STREAM)), how=st.sampled_from(Break), data=st.data())
 async def test_at_any_byte(stage: Stage, script: Response, how: Break, data: st.DataObject) -> None:
     """Up to which an upstream has spoken that says nothing more."""
-    told = data.draw(st.integers(0, len(script.body)))
+    result = data.draw(st.integers(0, len(script.body)))
     silent = script.with_changes(
-        chunks=(script.body[:told],) if told else (), ending=Ending.STALLED
+        chunks=(script.body[:result],) if result else (), ending=Ending.STALLED
     )
     stage.at = lambda *_: None
     async with stage.asked(Scene(script is STREAM, (silent,))) as request:

@@ -103,10 +103,10 @@ async def test_in_every_format_what_was_heard_is_billed(
     assert (row["state"], row["status"]) == ("client_gone", 200)
     assert row["usage_source"] == "estimated"
     # Only this format says at its beginning how long the prompt was.
-    told = 7 if format is Format.MESSAGES else row["expected_input_tokens"]
-    assert row["input_tokens"] == told > 0
+    result = 7 if format is Format.MESSAGES else row["expected_input_tokens"]
+    assert row["input_tokens"] == result > 0
     assert row["output_tokens"] > 0
-    assert row["cost_micro"] > row["expected_micro"] * told // row["expected_input_tokens"]
+    assert row["cost_micro"] > row["expected_micro"] * result // row["expected_input_tokens"]
     assert row["bytes_out"] > 0
 
 

@@ -32,28 +32,28 @@ KINDS = ("brief", "long", "silent", "unopened", "whole-brief", "whole-long")
 
 async def answer(call: Call) -> None:
     """`brief` calls are answered within the drain time, the others never."""
-    said, kind = speech(call.format), call.name.rpartition("-")[0]
+    result, kind = speech(call.format), call.name.rpartition("-")[0]
     match kind:
         case "brief":
             await call.head()
-            await call.say(said.opening)
+            await call.say(result.opening)
             for _ in range(10):
                 await asyncio.sleep(0.1)
-                await call.say(said.word)
-            await call.say(said.ending)
+                await call.say(result.word)
+            await call.say(result.ending)
             await call.end()
         case "whole-brief":
             await asyncio.sleep(1)
             await call.whole(whole(call.format))
         case "long":
             await call.head()
-            await call.say(said.opening)
+            await call.say(result.opening)
             while True:
                 await asyncio.sleep(0.1)
-                await call.say(said.word)
+                await call.say(result.word)
         case "silent":
             await call.head()
-            await call.say(said.opening)
+            await call.say(result.opening)
             await call.gone.wait()
         case _:
             await call.gone.wait()
@@ -113,23 +113,23 @@ async def test_every_reply_ends_as_its_format_ends(tmp_path: Path) -> None:
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             address = gateway.address()
             async with ClientSession(address, connector=TCPConnector(limit=0)) as http:
-                asked = [
+                requests = [
                     asyncio.ensure_future(ask(http, key, format, kind, number))
                     for number in range(OF_EACH)
                     for format in Format
                     for kind in KINDS
                 ]
-                await all_called(model, len(asked))
+                await all_called(model, len(requests))
                 gateway.signal(signal.SIGTERM)
                 told_at = loop.time()
                 await asyncio.sleep(0.5)
                 await nobody_is_let_in(address)
-                for got in await asyncio.gather(*asked):
+                for got in await asyncio.gather(*requests):
                     check(got)
             assert await gateway.ended(DRAIN + 5) == 0
             assert DRAIN <= loop.time() - told_at <= DRAIN + 5
     found = await settled_rows(tmp_path, [call.name for call in model.calls])
-    assert len(rows(tmp_path)) == len(found) == len(asked)
+    assert len(rows(tmp_path)) == len(found) == len(requests)
     for name, row in found.items():
         brief = "brief" in name
         assert row["state"] == ("ok" if brief else "error")
@@ -181,18 +181,18 @@ async def test_a_second_signal_hurries(tmp_path: Path) -> None:
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             async with ClientSession(gateway.address()) as http:
-                asked = [
+                requests = [
                     asyncio.ensure_future(ask(http, key, format, kind, 0))
                     for format in Format
                     for kind in ("long", "silent", "unopened", "whole-long")
                 ]
-                await all_called(model, len(asked))
+                await all_called(model, len(requests))
                 gateway.signal(signal.SIGTERM)
                 await asyncio.sleep(0.3)
                 hurried_at = loop.time()
                 gateway.signal(signal.SIGINT)
                 gateway.signal(signal.SIGTERM)
-                for got in await asyncio.gather(*asked):
+                for got in await asyncio.gather(*requests):
                     check(got)
             assert await gateway.ended(5) == 0
             assert loop.time() - hurried_at < 2

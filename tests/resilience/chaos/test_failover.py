@@ -75,7 +75,7 @@ async def test_failure_everywhere_multiplies_no_load(tmp_path: Path) -> None:
 async def test_conversations_stay_with_their_account(tmp_path: Path) -> None:
     """200 conversations of 5 turns before two accounts."""
     conversations, turns = 200, 5
-    heard: dict[str, Counter[str]] = defaultdict(Counter)
+    fields: dict[str, Counter[str]] = defaultdict(Counter)
     async with (
         fault_upstream() as upstream,
         run_gateway(tmp_path, pool(upstream, "ok", "ok")) as gateway,
@@ -96,11 +96,11 @@ async def test_conversations_stay_with_their_account(tmp_path: Path) -> None:
         names = [f"number {number}" for number in range(conversations)]
         await asyncio.gather(*map(talk, names))
         for call in upstream.calls:
-            heard[call.fields["messages"][0]["content"]][call.key] += 1
-    assert len(heard) == conversations
-    kept = sum(max(counts.values()) for counts in heard.values())
+            fields[call.fields["messages"][0]["content"]][call.key] += 1
+    assert len(fields) == conversations
+    kept = sum(max(counts.values()) for counts in fields.values())
     assert kept / (conversations * turns) >= 0.99
-    led = Counter(counts.most_common(1)[0][0] for counts in heard.values())
+    led = Counter(counts.most_common(1)[0][0] for counts in fields.values())
     assert min(led.values()) > conversations / 4, "both have their share"
 
 

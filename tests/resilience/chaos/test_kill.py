@@ -60,21 +60,21 @@ async def stream_slowly(call: Call) -> None:
     if not call.stream:
         await call.whole(whole(call.format))
         return
-    said = speech(call.format)
+    text = speech(call.format)
     await call.head()
-    await call.say(said.opening)
+    await call.say(text.opening)
     while "slow" in call.name:
         await asyncio.sleep(0.05)
-        await call.say(said.word)
-    await call.say(said.ending)
+        await call.say(text.word)
+    await call.say(text.ending)
     await call.end()
 
 
 class Clients:
-    def __init__(self, http: ClientSession, key: str, heard: Heard) -> None:
+    def __init__(self, http: ClientSession, key: str, received: Heard) -> None:
         self._http = http
         self._key = key
-        self._heard = heard
+        self._heard = received
 
     async def complete(self, format: Format, name: str) -> None:
         stream = "stream" in name
@@ -112,15 +112,15 @@ class Clients:
 
 @pytest.mark.timeout(300)  # as many starts of a process; it waits for nothing else
 async def test_every_call_is_on_record(tmp_path: Path) -> None:
-    heard = Heard()
+    received = Heard()
     async with upstream(stream_slowly) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
         for number in range(ROUNDS):
-            await live_and_die(config, key, f"round-{number}", heard)
+            await live_and_die(config, key, f"round-{number}", received)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             gateway.address()
-            await settled_rows(tmp_path, heard.all_of | heard.something_of)
+            await settled_rows(tmp_path, received.all_of | received.something_of)
             assert is_consistent(tmp_path)
             gateway.signal(signal.SIGTERM)
             assert gateway.wait() == 0
@@ -132,13 +132,13 @@ async def test_every_call_is_on_record(tmp_path: Path) -> None:
     state = {row["client_request_id"]: row["state"] for row in ledger}
     assert len(state) == len(ledger)
     assert set(called.values()) == {1}
-    assert len(heard.something_of) == ROUNDS * STREAMS
-    assert {state[name] for name in heard.something_of} == {"interrupted"}
-    assert {state[name] for name in heard.all_of} <= {"ok", "interrupted"}
-    assert {state[name] for name in heard.all_of if "done" in name} == {"ok"}
+    assert len(received.something_of) == ROUNDS * STREAMS
+    assert {state[name] for name in received.something_of} == {"interrupted"}
+    assert {state[name] for name in received.all_of} <= {"ok", "interrupted"}
+    assert {state[name] for name in received.all_of if "done" in name} == {"ok"}
     # Between call and commit lie milliseconds, in which nothing has left for the client yet.
-    assert called.keys() ^ state.keys() <= heard.maybe
-    assert len(heard.maybe) <= BUSY * ROUNDS
+    assert called.keys() ^ state.keys() <= received.maybe
+    assert len(received.maybe) <= BUSY * ROUNDS
 
 
 def check_bill(row: sqlite3.Row) -> None:
@@ -152,13 +152,13 @@ def check_bill(row: sqlite3.Row) -> None:
         assert row["expected_micro"] > 0
 
 
-async def live_and_die(config: Path, key: str, prefix: str, heard: Heard) -> None:
+async def live_and_die(config: Path, key: str, prefix: str, received: Heard) -> None:
     folder = config.parent
     async with AsyncExitStack() as held:
         gateway = held.enter_context(GatewayProcess(folder, "--config", config))
         connector = TCPConnector(limit=0)
         http = ClientSession(gateway.address(), connector=connector)
-        clients = Clients(await held.enter_async_context(http), key, heard)
+        clients = Clients(await held.enter_async_context(http), key, received)
         async with asyncio.TaskGroup() as group:
             for number, format in zip(range(COMPLETE), cycle(Format)):
                 kind = "stream" if number % 2 else "whole"

@@ -44,8 +44,8 @@ class Refusal:
 
     @classmethod
     def read(cls, text: str) -> Refusal:
-        said = r"([\d.]+) spent, ([\d.]+) reserved .* this request may cost ([\d.]+);"
-        found = re.search(said, text)
+        value = r"([\d.]+) spent, ([\d.]+) reserved .* this request may cost ([\d.]+);"
+        found = re.search(value, text)
         assert found is not None, text
         return cls(*(round(float(units) * MICRO_PER_UNIT) for units in found.groups()))
 

@@ -30,7 +30,7 @@ UNREAD = 5
 
 async def misbehave(call: Call) -> None:
     """Does what the call's name tells."""
-    kind, said = call.name.partition("/")[0], speech(call.format)
+    kind, result = call.name.partition("/")[0], speech(call.format)
     match kind:
         case "refused":
             await call.whole(b'{"error":{"message":"no"}}', 400)
@@ -44,9 +44,9 @@ async def misbehave(call: Call) -> None:
             await call.gone.wait()
         case _:
             await call.head()
-            await call.say(said.opening)
+            await call.say(result.opening)
             if kind == "complete":
-                await call.say(said.word + said.ending)
+                await call.say(result.word + result.ending)
                 await call.end()
             elif kind == "silent":
                 await call.gone.wait()
@@ -86,8 +86,8 @@ async def request(gateway: RunningGateway, format: Format, name: str) -> None:
     kind = name.partition("/")[0]
     stream = "whole" not in kind
     if kind.startswith("silent"):
-        asked = {"stream": stream, "model": model_of(format)}
-        client = await RawClient.ask(gateway.address, gateway.key, format, name, **asked)
+        fields = {"stream": stream, "model": model_of(format)}
+        client = await RawClient.ask(gateway.address, gateway.key, format, name, **fields)
         await asyncio.sleep(0.05)
         client.leave(Leave.RESET)
         return
@@ -142,13 +142,13 @@ async def test_nothing_stays_behind(tmp_path: Path) -> None:
 
 
 async def pour(call: Call) -> None:
-    said = speech(call.format)
-    long_word = said.word.replace(b" word", b" word" * 13_000)
+    text = speech(call.format)
+    long_word = text.word.replace(b" word", b" word" * 13_000)
     await call.head()
-    await call.say(said.opening)
+    await call.say(text.opening)
     while call.sent < WANTED:
         await call.say(long_word)
-    await call.say(said.ending)
+    await call.say(text.ending)
     await call.end()
 
 

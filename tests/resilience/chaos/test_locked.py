@@ -25,12 +25,12 @@ async def begin_late(call: Call) -> None:
     if not call.stream:
         await call.whole(whole(call.format))
         return
-    said = speech(call.format)
+    text = speech(call.format)
     await call.head()
     await asyncio.sleep(WINDOW / 2)
-    await call.say(said.opening)
+    await call.say(text.opening)
     await asyncio.sleep(3 * WINDOW)
-    await call.say(said.word + said.ending)
+    await call.say(text.word + text.ending)
     await call.end()
 
 
@@ -55,8 +55,8 @@ async def test_nothing_of_a_reply_is_lost(
         assert answer.status == 200
         if stream:
             assert is_complete(format, body)
-            said = speech(format)
-            everything = said.opening + said.word + said.ending
+            text = speech(format)
+            everything = text.opening + text.word + text.ending
             assert body.count(b'" word"') == everything.count(b'" word"')
         row = (await gateway.rows())[0]
         assert (row.state, row.status) == (ExchangeState.OK, 200)

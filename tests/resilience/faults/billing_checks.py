@@ -27,8 +27,8 @@ def assert_billed(row: RequestRow, bill: Bill, *, broken_off: bool = False) -> N
             assert used == (row.expected_input_tokens, 0)
             assert row.cost_micro == row.expected_micro
         case Bill.ESTIMATED:
-            told = broken_off and row.format == Format.MESSAGES
-            assert row.input_tokens == (_PROMPT if told else row.expected_input_tokens)
+            result = broken_off and row.format == Format.MESSAGES
+            assert row.input_tokens == (_PROMPT if result else row.expected_input_tokens)
             assert row.output_tokens > 0
         case Bill.COUNTED:
             assert row.input_tokens > 0

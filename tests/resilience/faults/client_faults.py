@@ -107,19 +107,19 @@ MOST: Final = 4096
 """Bytes that a body may have in these tests."""
 
 
-def _rejected(what: str, told: Told, make: Callable[[bytes], bytes]) -> Misdeed:
+def _rejected(what: str, error: Told, make: Callable[[bytes], bytes]) -> Misdeed:
     return Misdeed(
-        what=what, told=told, state=ExchangeState.REJECTED, status=told.status, body=make
+        what=what, told=error, state=ExchangeState.REJECTED, status=error.status, body=make
     )
 
 
-def _headed(what: str, told: Told, row: bool, **headers: str | None) -> Misdeed:
+def _headed(what: str, error: Told, row: bool, **headers: str | None) -> Misdeed:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Misdeed(
         what=what,
-        told=told,
+        told=error,
         state=ExchangeState.REJECTED if row else None,
-        status=told.status if row else None,
+        status=error.status if row else None,
         headers=named,
     )
 

@@ -38,30 +38,30 @@ async def text_of(answer: ClientResponse, format: Format, *, streamed: bool) -> 
 
 
 async def assert_told(
-    answer: ClientResponse, format: Format, told: Told, *, vague: float = 0
+    answer: ClientResponse, format: Format, result: Told, *, vague: float = 0
 ) -> None:
     """The answer is this error, and nothing else; `vague`: give or take so many seconds."""
     body = await answer.json()
-    assert (answer.status, answer.content_type) == (told.status, "application/json"), body
-    shown = {name: answer.headers[name] for name in _SHOWN if name in answer.headers}
+    assert (answer.status, answer.content_type) == (result.status, "application/json"), body
+    fields = {name: answer.headers[name] for name in _SHOWN if name in answer.headers}
     if vague:
-        wanted, given = float(told.headers["retry-after"]), float(shown["retry-after"])
+        wanted, given = float(result.headers["retry-after"]), float(fields["retry-after"])
         assert abs(wanted - given) <= vague
     else:
-        assert shown == told.headers, body
+        assert fields == result.headers, body
     request_id = answer.headers["request-id"]
     assert answer.headers["x-request-id"] == request_id
-    message = told.message + told.wait
+    message = result.message + result.wait
     if format is Format.MESSAGES:
-        error: dict[str, Any] = {"type": told.native, "message": message}
+        error: dict[str, Any] = {"type": result.native, "message": message}
         assert body == {"type": "error", "error": error, "request_id": request_id}
     else:
         assert body["error"].pop("param", None) in (None, "messages", "input")
-        assert body == {"error": {"message": message, "type": told.type, "code": told.code}}
+        assert body == {"error": {"message": message, "type": result.type, "code": result.code}}
 
 
 async def assert_told_in_band(
-    answer: ClientResponse, format: Format, told: Told, passed_on: str = ""
+    answer: ClientResponse, format: Format, result: Told, passed_on: str = ""
 ) -> str:
     """A stream that breaks off with this error, or with what the upstream said of it; its text."""
     body = await answer.read()
@@ -71,10 +71,10 @@ async def assert_told_in_band(
     for mark in (b"[DONE]", b"message_stop", b"response.completed", b'"finish_reason":"stop"'):
         assert mark not in body, "it is made to look complete"
     error = _error(format, last)
-    assert error["message"] == (passed_on or told.message + told.wait)
+    assert error["message"] == (passed_on or result.message + result.wait)
     if not passed_on:
         named = error["type"] if format is Format.MESSAGES else error["code"]
-        assert named == (told.native if format is Format.MESSAGES else told.code)
+        assert named == (result.native if format is Format.MESSAGES else result.code)
     return _text(_events(format, b"".join(frame + b"\n\n" for frame in before)))
 
 

@@ -45,10 +45,10 @@ _READ_TIME = 0.02
 @scenario
 async def cut(call: Call, place: Place = Place.TEXT, how: Cut = Cut.CHUNKED) -> None:
     """The answer breaks off at a place."""
-    told = sound(call)
+    reply = sound(call)
     if place is not Place.HEAD:
         framing = FRAMING.get(how, Framing.CHUNKED)
-        await begin(call, told, place, framing, len(told.body))
+        await begin(call, reply, place, framing, len(reply.body))
     if how is Cut.GARBLED:
         await asyncio.sleep(_READ_TIME)
         await call.answer.raw(b"zz\r\n")
@@ -89,11 +89,11 @@ async def malformed(call: Call, place: Place = Place.TEXT, what: str = "json") -
     """One event that is no JSON (`json`), no UTF-8 (`utf8`) or has nothing in it (`empty`), and
     then the rest. Not streamed: a body that is none from that place on."""
     bad = {"json": b'{"bad', "utf8": b'{"bad":"\xff\xfe"}', "empty": b""}[what]
-    told = sound(call)
-    await begin(call, told, place)
+    reply = sound(call)
+    await begin(call, reply, place)
     if call.streamed:
         await call.answer.say(b"data: %b\n\n" % bad)
-        await say(call, told.after(place))
+        await say(call, reply.after(place))
     else:
         await call.answer.say(bad)
     await call.answer.end()

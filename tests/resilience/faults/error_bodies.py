@@ -185,8 +185,8 @@ def error_frame(format: Format, form: str, error: Mapping[str, Any], number: int
             return _event("error", {"error": error})
         case Format.RESPONSES if form == "failed" or (form == "own" and number):
             created = frame_data(stream_frames(format)[0])["response"]
-            said = {"code": error["code"] or "server_error", "message": error["message"]}
-            response = created | {"status": "failed", "error": said}
+            fields = {"code": error["code"] or "server_error", "message": error["message"]}
+            response = created | {"status": "failed", "error": fields}
             return _event("response.failed", {"sequence_number": number, "response": response})
         case Format.RESPONSES if form == "nested":
             return _event("error", {"sequence_number": number, "error": error})
@@ -219,9 +219,9 @@ the whole body."""
 
 
 def stream_only_refusal(format: Format, wording: str) -> tuple[int, bytes]:
-    status, said = STREAM_ONLY[wording]
-    if isinstance(said, str):
+    status, result = STREAM_ONLY[wording]
+    if isinstance(result, str):
         kind = "invalid_request_error" if status < 500 else "server_error"
-        words = Words(said, kind, None, kind if status < 500 else "api_error")
-        said = envelope(format, error_object(format, words, ""))
-    return status, orjson.dumps(said)
+        words = Words(result, kind, None, kind if status < 500 else "api_error")
+        result = envelope(format, error_object(format, words, ""))
+    return status, orjson.dumps(result)

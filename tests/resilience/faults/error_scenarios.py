@@ -36,9 +36,9 @@ async def refuse(
     none are given) in a `dress`, with hints when to come back: see `hints.Hint`."""
     hint = Hint(seconds=seconds, date=date, ms=ms, reset=reset, window=window, body=body, text=text)
     format = Format(dress) if dress in ("chat", "messages") else call.format
-    said = WORDS[words or OF_STATUS.get(status, "server")]
-    told = error_bodies.error_object(format, said, call.key, hint)
-    kind, written = error_bodies.dressed(format, dress, status, told)
+    response = WORDS[words or OF_STATUS.get(status, "server")]
+    result = error_bodies.error_object(format, response, call.key, hint)
+    kind, written = error_bodies.dressed(format, dress, status, result)
     await call.answer.whole(status, kind, written, hint_headers(call.format, hint))
 
 
@@ -55,14 +55,14 @@ async def error(
     """An error event at a place of a 200 stream, and the stream's end. Not streamed: a 200 whose
     body is an error. `text` and `body` are hints as in `refuse`."""
     hint = Hint(text=text, body=body)
-    said = error_bodies.error_object(call.format, WORDS[words], call.key, hint)
+    output = error_bodies.error_object(call.format, WORDS[words], call.key, hint)
     if not call.streamed:
-        written = orjson.dumps(error_bodies.envelope(call.format, said))
+        written = orjson.dumps(error_bodies.envelope(call.format, output))
         await call.answer.whole(200, JSON, written)
         return
-    told = sound(call)
-    await begin(call, told, place)
-    await call.answer.say(error_bodies.error_frame(call.format, form, said, told.marks[place]))
+    reply = sound(call)
+    await begin(call, reply, place)
+    await call.answer.say(error_bodies.error_frame(call.format, form, output, reply.marks[place]))
     await call.answer.end()
 
 

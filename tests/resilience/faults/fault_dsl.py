@@ -39,8 +39,8 @@ class Step:
         kinds = get_type_hints(play)
         try:
             given = signature.bind(None, *self.words, **self.options)
-            for name, said in list(given.arguments.items())[1:]:
-                given.arguments[name] = _read(said, kinds[name])
+            for name, text in list(given.arguments.items())[1:]:
+                given.arguments[name] = _read(text, kinds[name])
         except (TypeError, ValueError) as error:
             raise PlanMistake(f"{self.text}: {error}") from error
         return list(given.args[1:]), given.kwargs
@@ -73,26 +73,26 @@ def parse_plan(text: str) -> Plan:
 
 
 def _parse_step(text: str) -> list[Step]:
-    times, star, said = text.rpartition("*")
-    name, *arguments = said.split(":")
+    times, star, content = text.rpartition("*")
+    name, *arguments = content.split(":")
     words = [each for each in arguments if "=" not in each]
     options = dict(each.split("=", 1) for each in arguments if "=" in each)
     if name == "fail":
         times, *words = words
         star, name, words = "*", "refuse", words or ["503"]
-        said = ":".join([name, *words, *(f"{key}={value}" for key, value in options.items())])
+        content = ":".join([name, *words, *(f"{key}={value}" for key, value in options.items())])
     if not name:
         raise PlanMistake(f"{text!r}: a step without a name")
     try:
         count = int(times) if star else 1
     except ValueError:
         raise PlanMistake(f"{text!r}: {times!r} is no number of times") from None
-    return [Step(said, name, tuple(words), options)] * count
+    return [Step(content, name, tuple(words), options)] * count
 
 
-def _read(said: str, kind: Any) -> Any:
+def _read(text: str, kind: Any) -> Any:
     """A word as the parameter's annotation has it: `float | None` is a number where it is given."""
     kind = next((each for each in get_args(kind) if each is not type(None)), kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(said)
-    return kind(said)
+        return kind(text)
+    return kind(text)

@@ -75,14 +75,14 @@ def _cells(fault: Fault) -> Iterator[str]:
     only = "" if len(fault.formats) == 3 else f" ({', '.join(fault.formats)})"
     yield fault.what + only
     yield fault.asked.value
-    told = _told(fault)
+    outcome = _told(fault)
     yield {
         By.OTHER: "the second account's reply",
         By.SAME: "the first account's reply",
-        By.NOBODY: told,
+        By.NOBODY: outcome,
     }[fault.by]
     alone = fault.alone_tries
-    yield "its reply" if alone[-1] == "ok" else told
+    yield "its reply" if alone[-1] == "ok" else outcome
     yield _verdicts(fault.tries) + (
         "" if alone == fault.tries else f"; one account: {_verdicts(alone)}"
     )
@@ -93,16 +93,16 @@ def _cells(fault: Fault) -> Iterator[str]:
 def _told(fault: Fault) -> str:
     if fault.told is None:
         return ""
-    told = f"in the stream: `{fault.told.code}`" if fault.in_band else spelled(fault.told)
-    return f"{told}, with the upstream's message" if fault.passed_on else told
+    text = f"in the stream: `{fault.told.code}`" if fault.in_band else spelled(fault.told)
+    return f"{text}, with the upstream's message" if fault.passed_on else text
 
 
-def spelled(told: Told) -> str:
+def spelled(error: Told) -> str:
     """Status, code and headers."""
-    text = f"{told.status} `{told.code}`" if told.code else str(told.status)
-    if told.retry_after is not None:
-        text += f", retry after {told.retry_after} s"
-    return f"{text}, no retry" if told.final else text
+    text = f"{error.status} `{error.code}`" if error.code else str(error.status)
+    if error.retry_after is not None:
+        text += f", retry after {error.retry_after} s"
+    return f"{text}, no retry" if error.final else text
 
 
 def _verdicts(words: tuple[str, ...]) -> str:

@@ -21,20 +21,20 @@ from tests.resilience.faults.timing_scenarios import ok
 async def empty(call: Call, what: str = "reply") -> None:
     """A success that says nothing: a complete `reply` without content and usage; `usage`: with it;
     `bytes`: a 200 without a body; `done`: the stream's end alone."""
-    told = sound(call, "empty")
+    reply = sound(call, "empty")
     match what:
         case "reply":
-            told = sample_replies.uncounted(told, call.streamed)
+            reply = sample_replies.uncounted(reply, call.streamed)
         case "usage":
             pass
         case "bytes":
-            told = Reply((), {})
+            reply = Reply((), {})
         case "done":
-            told = Reply(told.after(Place.LAST), {})
+            reply = Reply(reply.after(Place.LAST), {})
         case _:
             raise PlanMistake(f"empty: {what!r}")
     await head(call)
-    await say(call, told.pieces)
+    await say(call, reply.pieces)
     await call.answer.end()
 
 
@@ -63,10 +63,10 @@ async def huge(call: Call, size: int = 17 * 2**20) -> None:
 @scenario
 async def headers(call: Call, size: int = 20_000, count: int = 1) -> None:
     """A sound reply under so many headers of so many bytes each."""
-    told = sound(call)
+    reply = sound(call)
     extra = [(f"x-upstream-{number}", "h" * size) for number in range(count)]
     await head(call, headers=extra)
-    await say(call, told.pieces)
+    await say(call, reply.pieces)
     await call.answer.end()
 
 

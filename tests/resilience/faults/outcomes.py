@@ -89,5 +89,5 @@ EVENT_TOO_LARGE = BAD.but(code="upstream_event_too_large")
 
 def refused(status: int, code: str | None, message: str, **changes: Any) -> Told:
     """The client's own fault."""
-    told = Told(status=status, code=code, message=message, type=INVALID, native=INVALID)
-    return told.but(**changes)
+    error = Told(status=status, code=code, message=message, type=INVALID, native=INVALID)
+    return error.but(**changes)

@@ -57,14 +57,14 @@ def _windows(format: Format, seconds: float) -> list[tuple[str, str]]:
     for what, limit, remaining, reset in windows:
         if format is Format.MESSAGES:
             start, moment = f"anthropic-ratelimit-{what}", _moment(reset)
-            told = ((f"{start}-limit", limit), (f"{start}-remaining", remaining))
-            headers += [*told, (f"{start}-reset", moment)]
+            fields = ((f"{start}-limit", limit), (f"{start}-remaining", remaining))
+            headers += [*fields, (f"{start}-reset", moment)]
         else:
-            told = (
+            fields = (
                 (f"x-ratelimit-limit-{what}", limit),
                 (f"x-ratelimit-remaining-{what}", remaining),
             )
-            headers += [*told, (f"x-ratelimit-reset-{what}", duration(reset))]
+            headers += [*fields, (f"x-ratelimit-reset-{what}", duration(reset))]
     return [(name, str(value)) for name, value in headers]
 
 

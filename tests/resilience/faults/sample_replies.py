@@ -157,11 +157,11 @@ def whole(format: Format, text: str) -> bytes:
     return _fixture("text", f"{format}.json").replace(_TEXT, orjson.dumps(text)[1:-1])
 
 
-def uncounted(told: Reply, streamed: bool) -> Reply:
+def uncounted(result: Reply, streamed: bool) -> Reply:
     """The reply without a word about usage."""
     if not streamed:
-        return in_quarters(orjson.dumps(_without_usage(orjson.loads(told.body))))
-    kept = [frame for frame in told.pieces if frame_data(frame).get("choices") != []]
+        return in_quarters(orjson.dumps(_without_usage(orjson.loads(result.body))))
+    kept = [frame for frame in result.pieces if frame_data(frame).get("choices") != []]
     datas = ((frame, frame_data(frame)) for frame in kept)
     return streamed_reply(
         tuple(with_data(frame, _without_usage(data)) if data else frame for frame, data in datas)

@@ -56,14 +56,14 @@ async def head(
 
 async def begin(
     call: Call,
-    told: Reply,
+    reply: Reply,
     place: Place,
     framing: Framing = Framing.CHUNKED,
     length: int = 0,
 ) -> None:
     """The answer as far as a place."""
     await head(call, framing, length)
-    await say(call, told.until(place))
+    await say(call, reply.until(place))
 
 
 async def say(call: Call, pieces: Iterable[bytes]) -> None:

@@ -96,8 +96,8 @@ async def test_a_cut_that_looks_like_an_end(
 async def test_what_passes_unnoticed(
     http: aiohttp.ClientSession, upstream: FaultUpstream, plan: str
 ) -> None:
-    heard = await posted(http, upstream, plan)
-    assert heard.replace(b'event: ping\ndata: {"type":"ping"}\n\n', b"") == b"".join(
+    answer = await posted(http, upstream, plan)
+    assert answer.replace(b'event: ping\ndata: {"type":"ping"}\n\n', b"") == b"".join(
         sample_replies.stream_frames(Format.MESSAGES)
     )
 

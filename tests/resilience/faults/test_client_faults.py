@@ -160,12 +160,12 @@ async def test_slow_reader(place: Place, misdeed: Misdeed, format: Format, strea
 @pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_BODY])])
 async def test_slow_body(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
     before = await last_row(place)
-    asked = asking(place, misdeed, format, streamed)
+    requested = asking(place, misdeed, format, streamed)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.request_body.READ_TIMEOUT", 0.2)
         async with raw_client(place.gateway.address) as client:
-            await client.send(asked[:-20])
-            await client.drip(asked[-20:-1], every=0.05)
+            await client.send(requested[:-20])
+            await client.drip(requested[-20:-1], every=0.05)
             check_told(await client.answer(), format, misdeed.told)
     check_row(await ended(place, before), misdeed)
     assert place.upstream.calls == []
@@ -220,20 +220,20 @@ async def test_two_at_once_are_answered_in_turn(place: Place, format: Format) ->
     assert b"Hello" not in second.body
 
 
-def check_told(answer: Received, format: Format, told: Told | None) -> None:
-    assert told is not None
-    assert answer.status == told.status, answer.body
-    for name, value in told.headers.items():
+def check_told(answer: Received, format: Format, result: Told | None) -> None:
+    assert result is not None
+    assert answer.status == result.status, answer.body
+    for name, value in result.headers.items():
         assert answer.headers[name] == value
     body = orjson.loads(answer.body)
     error = body["error"]
-    assert error["message"].startswith(told.message)
+    assert error["message"].startswith(result.message)
     if format is Format.MESSAGES:
         assert set(body) == {"type", "error", "request_id"}
-        assert error["type"] == told.native
+        assert error["type"] == result.native
     else:
         assert set(body) == {"error"}
-        assert (error["type"], error["code"]) == (told.type, told.code)
+        assert (error["type"], error["code"]) == (result.type, result.code)
 
 
 def check_row(row: RequestRow, misdeed: Misdeed) -> None:

@@ -53,7 +53,7 @@ async def test_transparent(upstream: FaultUpstream, proxy: FaultProxy, client: R
     for request in requests:
         await client.send(request)
         answers.append(await client.answer())
-    assert [(heard.status, heard.complete) for heard in answers] == [
+    assert [(result.status, result.complete) for result in answers] == [
         (200, True),
         (404, True),
         (200, True),
@@ -169,8 +169,8 @@ async def test_slicer_cuts_into_bytes(
     proxy.add(Slicer())
     await client.send(asked(upstream, "ok:text_unicode"))
     assert len(await client.receive()) < 100
-    heard = await client.answer()
-    assert heard.body == sample_replies.reply(Format.MESSAGES, True, "text_unicode").body
+    answer = await client.answer()
+    assert answer.body == sample_replies.reply(Format.MESSAGES, True, "text_unicode").body
 
 
 async def test_slicer_cuts_into_pieces(
@@ -238,8 +238,8 @@ async def test_what_ends_a_connection_after_bytes(
     proxy.add(toxic)
     began = time.monotonic()
     await client.send(asked(upstream, "stall:text"))
-    heard = await client.receive_all()
-    assert (client.ended, len(heard)) == (end, toxic.size)
+    received = await client.receive_all()
+    assert (client.ended, len(received)) == (end, toxic.size)
     assert time.monotonic() - began >= least
     call = upstream.calls[0]
     async with asyncio.timeout(SLACK):

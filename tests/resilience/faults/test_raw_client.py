@@ -19,11 +19,11 @@ from tests.support.tcp_server import listening
 
 
 @asynccontextmanager
-async def told(said: bytes) -> AsyncIterator[RawClient]:
+async def told(data: bytes) -> AsyncIterator[RawClient]:
     """A client to whom this was said before the connection was closed."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
+        writer.write(data)
         await writer.drain()
 
     async with listening(talk) as port, raw_client(f"http://127.0.0.1:{port}") as client:
@@ -43,7 +43,7 @@ def test_headers_of_a_request_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "body", "complete", "end"),
+    ("text", "body", "complete", "end"),
     [
         (b"content-length: 2\r\n\r\nhi", b"hi", True, End.OPEN),
         (b"content-length: 9\r\n\r\nhi", b"hi", False, End.EOF),
@@ -56,11 +56,16 @@ def test_headers_of_a_request_may_be_anything() -> None:
     ],
 )
 async def test_an_answer_is_read_as_far_as_it_goes(
-    said: bytes, body: bytes, complete: bool, end: End
+    text: bytes, body: bytes, complete: bool, end: End
 ) -> None:
-    async with told(b"HTTP/1.1 200 OK\r\n" + said) as client:
-        heard = await client.answer()
-        assert (heard.status, heard.body, heard.complete, heard.end) == (200, body, complete, end)
+    async with told(b"HTTP/1.1 200 OK\r\n" + text) as client:
+        answer = await client.answer()
+        assert (answer.status, answer.body, answer.complete, answer.end) == (
+            200,
+            body,
+            complete,
+            end,
+        )
 
 
 async def test_an_answer_that_was_read_before_is_the_same() -> None:
@@ -74,9 +79,9 @@ async def test_answers_come_one_by_one() -> None:
     first = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nX-A: 2\r\ncontent-length: 1\r\n\r\n1"
     second = b"HTTP/1.1 404 No\r\ntransfer-encoding: chunked\r\n\r\n1\r\n2\r\n0\r\n\r\n"
     async with told(early + first + second) as client:
-        heard = await client.answer()
-        assert (heard.interim, heard.status, heard.body) == ((103,), 200, b"1")
-        assert heard.headers.getall("x-a") == ["1", "2"]
+        answer = await client.answer()
+        assert (answer.interim, answer.status, answer.body) == ((103,), 200, b"1")
+        assert answer.headers.getall("x-a") == ["1", "2"]
         assert (await client.answer()).body == b"2"
         assert not client.received
         with pytest.raises(BrokenHead):
@@ -93,8 +98,8 @@ async def test_what_never_comes_is_told() -> None:
 
 async def test_normal(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address) as client:
-        heard = await ask_on(client, upstream)
-    assert heard.body == sample_replies.reply(Format.MESSAGES, True).body
+        answer = await ask_on(client, upstream)
+    assert answer.body == sample_replies.reply(Format.MESSAGES, True).body
 
 
 async def test_not_reading_holds_the_other_side_up(upstream: FaultUpstream) -> None:

@@ -60,18 +60,18 @@ def words(format: Format, body: bytes) -> list[str]:
     rest = len(model) - begun - 3
     assert kinds(body)[:begun] == model[:begun]
     assert kinds(body)[-rest:] == model[-rest:]
-    said = datas[begun:-rest]
+    events = datas[begun:-rest]
     match format:
         case Format.CHAT:
-            return [data["choices"][0]["delta"]["content"] for data in said]
+            return [data["choices"][0]["delta"]["content"] for data in events]
         case Format.MESSAGES:
-            return [data["delta"]["text"] for data in said]
+            return [data["delta"]["text"] for data in events]
         case Format.RESPONSES:
             assert [data["sequence_number"] for data in datas] == list(range(len(datas)))
-            text = "".join(data["delta"] for data in said)
+            text = "".join(data["delta"] for data in events)
             assert datas[-rest]["text"] == text
             assert datas[-1]["response"]["output"][0]["content"][0]["text"] == text
-            return [data["delta"] for data in said]
+            return [data["delta"] for data in events]
 
 
 def test_every_scenario_says_what_it_does() -> None:
@@ -87,37 +87,37 @@ def test_every_scenario_stands_in_this_file(name: str) -> None:
 @formats
 @streamed
 async def test_ok_says_the_fixture(upstream: FaultUpstream, format: Format, stream: bool) -> None:
-    heard = await ask(upstream, "ok", format, stream=stream)
-    assert (heard.status, heard.complete, heard.end) == (200, True, End.OPEN)
-    assert heard.body == fixture(format, stream)
-    assert heard.headers["content-type"] == (EVENT_STREAM if stream else "application/json")
-    heard = await ask(upstream, "ok:one_tool", format, stream=stream)
-    assert heard.body == fixture(format, stream, "one_tool")
+    answer = await ask(upstream, "ok", format, stream=stream)
+    assert (answer.status, answer.complete, answer.end) == (200, True, End.OPEN)
+    assert answer.body == fixture(format, stream)
+    assert answer.headers["content-type"] == (EVENT_STREAM if stream else "application/json")
+    answer = await ask(upstream, "ok:one_tool", format, stream=stream)
+    assert answer.body == fixture(format, stream, "one_tool")
 
 
 @formats
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 async def test_ok_comes_in_any_shape(upstream: FaultUpstream, format: Format, shape: str) -> None:
-    heard = (await ask(upstream, f"ok:text_unicode:{shape}", format)).body
+    body = (await ask(upstream, f"ok:text_unicode:{shape}", format)).body
     plain = fixture(format, case="text_unicode")
     match shape:
         case "frame" | "one" | "byte":
-            assert heard == plain
+            assert body == plain
         case "crlf" | "crlf_byte":
-            assert heard == plain.replace(b"\n", b"\r\n")
+            assert body == plain.replace(b"\n", b"\r\n")
         case "cr":
-            assert heard == plain.replace(b"\n", b"\r")
+            assert body == plain.replace(b"\n", b"\r")
         case "bom":
-            assert heard == b"\xef\xbb\xbf" + plain
+            assert body == b"\xef\xbb\xbf" + plain
         case "comments":
-            assert heard.replace(b": still here\n\n", b"") == plain != heard
+            assert body.replace(b": still here\n\n", b"") == plain != body
         case "no_space":
-            assert heard == plain.replace(b"data: ", b"data:")
+            assert body == plain.replace(b"data: ", b"data:")
         case "no_events":
-            assert b"event:" not in heard
-            assert heard.count(b"data:") == plain.count(b"data:")
+            assert b"event:" not in body
+            assert body.count(b"data:") == plain.count(b"data:")
         case "no_blank":
-            assert heard + b"\n" == plain
+            assert body + b"\n" == plain
         case _:
             raise AssertionError("a shape that nobody has looked at")
 
@@ -155,8 +155,8 @@ async def test_stall_is_silence_from_a_place_on(
 @formats
 @streamed
 async def test_stall_may_end(upstream: FaultUpstream, format: Format, stream: bool) -> None:
-    heard = await ask(upstream, "stall:text:0.02", format, stream=stream)
-    assert heard.body == fixture(format, stream)
+    answer = await ask(upstream, "stall:text:0.02", format, stream=stream)
+    assert answer.body == fixture(format, stream)
 
 
 @formats
@@ -176,14 +176,14 @@ async def test_places_are_what_they_are_called(format: Format) -> None:
 @formats
 async def test_tick_speaks_in_time(upstream: FaultUpstream, format: Format) -> None:
     began = time.monotonic()
-    heard = await ask(upstream, "tick:0.02:5:size=20", format)
+    answer = await ask(upstream, "tick:0.02:5:size=20", format)
     assert time.monotonic() - began >= 0.1
-    assert words(format, heard.body) == [f"word {number} ".ljust(20, "-") for number in range(5)]
+    assert words(format, answer.body) == [f"word {number} ".ljust(20, "-") for number in range(5)]
 
 
 async def test_tick_whole_lets_blanks_go_before(upstream: FaultUpstream) -> None:
-    heard = await ask(upstream, "tick:0.001:5", stream=False)
-    assert heard.body == b" " * 5 + fixture(Format.MESSAGES, False)
+    answer = await ask(upstream, "tick:0.001:5", stream=False)
+    assert answer.body == b" " * 5 + fixture(Format.MESSAGES, False)
 
 
 @formats
@@ -211,26 +211,26 @@ async def test_tick_never_ends(upstream: FaultUpstream, format: Format, stream: 
 async def test_cut_breaks_off(
     upstream: FaultUpstream, format: Format, stream: bool, framing: str, end: End
 ) -> None:
-    heard = await ask(upstream, f"cut:text:{framing}", format, stream=stream)
-    assert (heard.status, heard.complete, heard.end) == (200, False, end)
-    assert heard.body == before(format, Place.TEXT, stream)
-    assert ("content-length" in heard.headers) is ("length" in framing)
-    assert ("transfer-encoding" in heard.headers) is (framing in ("chunked", "reset"))
+    answer = await ask(upstream, f"cut:text:{framing}", format, stream=stream)
+    assert (answer.status, answer.complete, answer.end) == (200, False, end)
+    assert answer.body == before(format, Place.TEXT, stream)
+    assert ("content-length" in answer.headers) is ("length" in framing)
+    assert ("transfer-encoding" in answer.headers) is (framing in ("chunked", "reset"))
 
 
 @streamed
 async def test_cut_may_garble_what_follows(upstream: FaultUpstream, stream: bool) -> None:
     async with raw_client(upstream.address) as client:
         await client.send(asked(upstream, "cut:text:garbled", stream=stream))
-        heard = await client.receive_all()
-    assert heard.endswith(b"\r\nzz\r\n")
-    assert sample_replies.reply(Format.MESSAGES, stream).until(Place.TEXT)[-1] in heard
+        received = await client.receive_all()
+    assert received.endswith(b"\r\nzz\r\n")
+    assert sample_replies.reply(Format.MESSAGES, stream).until(Place.TEXT)[-1] in received
 
 
 @pytest.mark.parametrize("place", [place for place in Place if place is not Place.HEAD])
 async def test_cut_breaks_off_anywhere(upstream: FaultUpstream, place: Place) -> None:
-    heard = await ask(upstream, f"cut:{place.value}")
-    assert heard.body == before(Format.MESSAGES, place)
+    answer = await ask(upstream, f"cut:{place.value}")
+    assert answer.body == before(Format.MESSAGES, place)
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ async def test_hangup_says_nothing_whole(
 ) -> None:
     with pytest.raises(BrokenHead) as broken:
         await ask(upstream, plan)
-    told, rest = broken.value.args
-    assert (told, rest) == (end, came)
+    result, rest = broken.value.args
+    assert (result, rest) == (end, came)
     assert len(upstream.calls) == 1
 
 
@@ -260,9 +260,9 @@ async def test_stale_closes_what_it_promised_to_keep(
     upstream: FaultUpstream, plan: str, seconds: float, stream: bool
 ) -> None:
     async with raw_client(upstream.address) as client:
-        heard = await ask_on(client, upstream, plan, stream=stream)
+        answer = await ask_on(client, upstream, plan, stream=stream)
         answered = time.monotonic()
-        assert (heard.complete, heard.headers.get("connection")) == (True, None)
+        assert (answer.complete, answer.headers.get("connection")) == (True, None)
         await client.receive_all()
         assert client.ended is End.EOF
         assert seconds <= time.monotonic() - answered < seconds + 1
@@ -295,20 +295,20 @@ async def test_refuse_speaks_as_the_format_does(upstream: FaultUpstream, format:
     if format is Format.MESSAGES:
         outer, inner = {"type", "error", "request_id"}, {"type", "message"}
     for status in STATUSES:
-        heard = await ask(upstream, f"refuse:{status}", format)
-        assert (heard.status, heard.end) == (status, End.OPEN)
-        body = orjson.loads(heard.body)
+        answer = await ask(upstream, f"refuse:{status}", format)
+        assert (answer.status, answer.end) == (status, End.OPEN)
+        body = orjson.loads(answer.body)
         assert (set(body), set(body["error"])) == (outer, inner)
-        assert not any("retry" in name or "ratelimit" in name for name in heard.headers)
+        assert not any("retry" in name or "ratelimit" in name for name in answer.headers)
 
 
 async def test_refuse_in_other_words(upstream: FaultUpstream) -> None:
-    heard = orjson.loads((await ask(upstream, "refuse:500:context", Format.CHAT)).body)
-    assert heard["error"]["code"] == "context_length_exceeded"
-    heard = orjson.loads((await ask(upstream, "refuse:400:credit")).body)
-    assert "credit balance is too low" in heard["error"]["message"]
-    heard = orjson.loads((await ask(upstream, "refuse:400:leak", key="key-of-ours")).body)
-    assert "key-of-ours" in heard["error"]["message"]
+    body = orjson.loads((await ask(upstream, "refuse:500:context", Format.CHAT)).body)
+    assert body["error"]["code"] == "context_length_exceeded"
+    body = orjson.loads((await ask(upstream, "refuse:400:credit")).body)
+    assert "credit balance is too low" in body["error"]["message"]
+    body = orjson.loads((await ask(upstream, "refuse:400:leak", key="key-of-ours")).body)
+    assert "key-of-ours" in body["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -324,18 +324,18 @@ async def test_refuse_in_other_words(upstream: FaultUpstream) -> None:
 async def test_refuse_in_another_dress(
     upstream: FaultUpstream, dress: str, kind: str, body: bytes
 ) -> None:
-    heard = await ask(upstream, f"refuse:503:overloaded:{dress}")
-    assert (heard.headers["content-type"], heard.body) == (kind, body)
+    answer = await ask(upstream, f"refuse:503:overloaded:{dress}")
+    assert (answer.headers["content-type"], answer.body) == (kind, body)
 
 
 async def test_refuse_in_html_or_another_formats_dress(upstream: FaultUpstream) -> None:
-    heard = await ask(upstream, "refuse:503:overloaded:html")
-    assert heard.headers["content-type"].startswith("text/html")
-    assert b"<title>503 Overloaded</title>" in heard.body
-    heard = await ask(upstream, "refuse:503:overloaded:chat")
-    assert orjson.loads(heard.body)["error"]["code"] == "server_is_overloaded"
-    heard = await ask(upstream, "refuse:503:overloaded:messages", Format.CHAT)
-    assert orjson.loads(heard.body)["error"]["type"] == "overloaded_error"
+    answer = await ask(upstream, "refuse:503:overloaded:html")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert b"<title>503 Overloaded</title>" in answer.body
+    answer = await ask(upstream, "refuse:503:overloaded:chat")
+    assert orjson.loads(answer.body)["error"]["code"] == "server_is_overloaded"
+    answer = await ask(upstream, "refuse:503:overloaded:messages", Format.CHAT)
+    assert orjson.loads(answer.body)["error"]["type"] == "overloaded_error"
 
 
 @formats
@@ -389,10 +389,10 @@ async def test_refuse_with_a_subscriptions_window(upstream: FaultUpstream) -> No
 async def test_error_stands_inside_a_stream(
     upstream: FaultUpstream, format: Format, place: Place
 ) -> None:
-    heard = await ask(upstream, f"error:{place.value}", format)
-    assert (heard.status, heard.complete) == (200, True)
-    assert heard.body.startswith(before(format, place))
-    (last,) = frames(heard.body.removeprefix(before(format, place)))
+    answer = await ask(upstream, f"error:{place.value}", format)
+    assert (answer.status, answer.complete) == (200, True)
+    assert answer.body.startswith(before(format, place))
+    (last,) = frames(answer.body.removeprefix(before(format, place)))
     data = frame_data(last)
     match format:
         case Format.CHAT:
@@ -406,7 +406,7 @@ async def test_error_stands_inside_a_stream(
         case Format.RESPONSES:
             assert data["type"] == "response.failed"
             assert data["response"]["error"]["code"] == "server_is_overloaded"
-            assert data["sequence_number"] == len(frames(heard.body)) - 1
+            assert data["sequence_number"] == len(frames(answer.body)) - 1
 
 
 async def test_error_has_other_forms(upstream: FaultUpstream) -> None:
@@ -428,20 +428,20 @@ async def test_error_has_other_forms(upstream: FaultUpstream) -> None:
 
 @formats
 async def test_error_whole_is_a_200(upstream: FaultUpstream, format: Format) -> None:
-    heard = await ask(upstream, "error", format, stream=False)
-    assert heard.status == 200
-    assert "error" in orjson.loads(heard.body)
+    answer = await ask(upstream, "error", format, stream=False)
+    assert answer.status == 200
+    assert "error" in orjson.loads(answer.body)
 
 
 @formats
 @streamed
 async def test_empty_says_nothing(upstream: FaultUpstream, format: Format, stream: bool) -> None:
-    heard = (await ask(upstream, "empty", format, stream=stream)).body
-    assert b'usage"' not in heard
+    body = (await ask(upstream, "empty", format, stream=stream)).body
+    assert b'usage"' not in body
     if stream:
-        assert not any(map(is_content, frames(heard)))
-        assert kinds(heard)[0] == OPENERS[format]
-        assert heard.endswith(frames(heard)[-1])
+        assert not any(map(is_content, frames(body)))
+        assert kinds(body)[0] == OPENERS[format]
+        assert body.endswith(frames(body)[-1])
     counted = (await ask(upstream, "empty:usage", format, stream=stream)).body
     assert counted == fixture(format, stream, "empty")
     heard_nothing = await ask(upstream, "empty:bytes", format, stream=stream)
@@ -458,14 +458,14 @@ async def test_empty_may_be_the_end_alone(upstream: FaultUpstream) -> None:
 async def test_no_usage_counts_nothing(
     upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
-    heard = (await ask(upstream, "no_usage", format, stream=stream)).body
-    assert b'usage"' not in heard
+    body = (await ask(upstream, "no_usage", format, stream=stream)).body
+    assert b'usage"' not in body
     if stream:
-        assert sum(map(is_content, frames(heard))) == 3
-        assert frames(heard)[-1].split(b"\n")[0] == stream_frames(format)[-1].split(b"\n")[0]
+        assert sum(map(is_content, frames(body))) == 3
+        assert frames(body)[-1].split(b"\n")[0] == stream_frames(format)[-1].split(b"\n")[0]
     else:
         whole = orjson.loads(fixture(format, False))
-        assert orjson.loads(heard) == {k: v for k, v in whole.items() if k != "usage"}
+        assert orjson.loads(body) == {k: v for k, v in whole.items() if k != "usage"}
 
 
 @formats
@@ -473,20 +473,20 @@ async def test_no_usage_counts_nothing(
 async def test_malformed_has_one_bad_event(
     upstream: FaultUpstream, format: Format, what: str, bad: bytes
 ) -> None:
-    heard = (await ask(upstream, f"malformed:text:{what}", format)).body
+    body = (await ask(upstream, f"malformed:text:{what}", format)).body
     begun = before(format, Place.TEXT)
-    assert heard.startswith(begun + b"data: ")
-    bad_frame, *rest = frames(heard.removeprefix(begun))
+    assert body.startswith(begun + b"data: ")
+    bad_frame, *rest = frames(body.removeprefix(begun))
     assert bad in bad_frame
     assert b"".join(rest) == fixture(format).removeprefix(begun)
 
 
 @formats
 async def test_malformed_whole_is_no_json(upstream: FaultUpstream, format: Format) -> None:
-    heard = await ask(upstream, "malformed", format, stream=False)
-    assert heard.complete
+    answer = await ask(upstream, "malformed", format, stream=False)
+    assert answer.complete
     with pytest.raises(orjson.JSONDecodeError):
-        orjson.loads(heard.body)
+        orjson.loads(answer.body)
 
 
 @formats
@@ -494,38 +494,41 @@ async def test_malformed_whole_is_no_json(upstream: FaultUpstream, format: Forma
 async def test_huge_is_sound_but_large(
     upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
-    heard = (await ask(upstream, "huge:2_000_000", format, stream=stream)).body
+    body = (await ask(upstream, "huge:2_000_000", format, stream=stream)).body
     if stream:
-        assert words(format, heard) == ["Hello ", "x" * 2_000_000]
+        assert words(format, body) == ["Hello ", "x" * 2_000_000]
     else:
-        assert len(heard) > 2_000_000
-        assert orjson.loads(heard)["id"] == "reply_01"
+        assert len(body) > 2_000_000
+        assert orjson.loads(body)["id"] == "reply_01"
 
 
 @pytest.mark.parametrize("status", [200, 403, 502])
 async def test_page_is_html(upstream: FaultUpstream, status: int) -> None:
     plan = f"page:{status}" if status != 200 else "page"
-    heard = await ask(upstream, plan)
-    assert (heard.status, heard.headers["content-type"]) == (status, "text/html; charset=utf-8")
-    assert heard.body.startswith(b"<!doctype html>")
+    answer = await ask(upstream, plan)
+    assert (answer.status, answer.headers["content-type"]) == (
+        status,
+        "text/html; charset=utf-8",
+    )
+    assert answer.body.startswith(b"<!doctype html>")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirect_leads_elsewhere(upstream: FaultUpstream, status: int) -> None:
-    heard = await ask(upstream, f"redirect:{status}")
-    assert heard.status == status
-    assert heard.headers["location"] == f"{upstream.address}/elsewhere"
-    heard = await ask(upstream, f"redirect:{status}:port=81")
-    assert heard.headers["location"] == "http://127.0.0.1:81/elsewhere"
+    answer = await ask(upstream, f"redirect:{status}")
+    assert answer.status == status
+    assert answer.headers["location"] == f"{upstream.address}/elsewhere"
+    answer = await ask(upstream, f"redirect:{status}:port=81")
+    assert answer.headers["location"] == "http://127.0.0.1:81/elsewhere"
 
 
 @formats
 @streamed
 async def test_encoded_comes_packed(upstream: FaultUpstream, format: Format, stream: bool) -> None:
     async def packed(coding: str) -> bytes:
-        heard = await ask(upstream, f"encoded:{coding}", format, stream=stream)
-        assert heard.headers["content-encoding"] == coding.replace("bad", "gzip")
-        return heard.body
+        answer = await ask(upstream, f"encoded:{coding}", format, stream=stream)
+        assert answer.headers["content-encoding"] == coding.replace("bad", "gzip")
+        return answer.body
 
     plain = fixture(format, stream)
     assert gzip.decompress(await packed("gzip")) == plain
@@ -536,33 +539,33 @@ async def test_encoded_comes_packed(upstream: FaultUpstream, format: Format, str
 
 @streamed
 async def test_bomb_is_small_until_it_is_unpacked(upstream: FaultUpstream, stream: bool) -> None:
-    heard = await ask(upstream, "bomb:10_000_000", stream=stream)
-    assert len(heard.body) < 20_000
-    unpacked = gzip.decompress(heard.body)
+    answer = await ask(upstream, "bomb:10_000_000", stream=stream)
+    assert len(answer.body) < 20_000
+    unpacked = gzip.decompress(answer.body)
     assert len(unpacked) > 10_000_000
     assert unpacked.strip(b": \n") == fixture(Format.MESSAGES, stream).strip()
 
 
 async def test_bomb_is_a_thousandth_of_its_size(upstream: FaultUpstream) -> None:
-    heard = await ask(upstream, "bomb:200_000_000", stream=False)
-    assert 150_000 < len(heard.body) < 250_000
+    answer = await ask(upstream, "bomb:200_000_000", stream=False)
+    assert 150_000 < len(answer.body) < 250_000
 
 
 async def test_headers_are_large_or_many(upstream: FaultUpstream) -> None:
-    heard = await ask(upstream, "headers")
-    assert len(heard.headers["x-upstream-0"]) == 20_000
-    heard = await ask(upstream, "headers:8:300")
-    assert len([name for name in heard.headers if name.startswith("x-upstream-")]) == 300
+    answer = await ask(upstream, "headers")
+    assert len(answer.headers["x-upstream-0"]) == 20_000
+    answer = await ask(upstream, "headers:8:300")
+    assert len([name for name in answer.headers if name.startswith("x-upstream-")]) == 300
 
 
 @formats
 async def test_stream_only_wants_a_stream(upstream: FaultUpstream, format: Format) -> None:
     for wording, (status, _) in STREAM_ONLY.items():
-        heard = await ask(upstream, f"stream_only:{wording}", format, stream=False)
-        assert heard.status == status
-        assert b"stream" in heard.body.lower() or wording == "call"
-        heard = await ask(upstream, f"stream_only:{wording}", format)
-        assert heard.body == fixture(format)
+        answer = await ask(upstream, f"stream_only:{wording}", format, stream=False)
+        assert answer.status == status
+        assert b"stream" in answer.body.lower() or wording == "call"
+        answer = await ask(upstream, f"stream_only:{wording}", format)
+        assert answer.body == fixture(format)
 
 
 @formats
@@ -570,11 +573,11 @@ async def test_stream_only_wants_a_stream(upstream: FaultUpstream, format: Forma
 async def test_what_is_asked_for_may_not_matter(
     upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
-    heard = await ask(upstream, "streams_anyway", format, stream=stream)
-    assert (heard.headers["content-type"], heard.body) == (EVENT_STREAM, fixture(format))
-    heard = await ask(upstream, "whole_anyway", format, stream=stream)
-    assert heard.headers["content-type"] == "application/json"
-    assert heard.body == fixture(format, False)
+    answer = await ask(upstream, "streams_anyway", format, stream=stream)
+    assert (answer.headers["content-type"], answer.body) == (EVENT_STREAM, fixture(format))
+    answer = await ask(upstream, "whole_anyway", format, stream=stream)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.body == fixture(format, False)
 
 
 @streamed
@@ -591,16 +594,16 @@ async def test_what_is_asked_for_may_not_matter(
 async def test_mislabelled_is_sound_under_another_name(
     upstream: FaultUpstream, kind: str, named: str | None, stream: bool
 ) -> None:
-    heard = await ask(upstream, f"mislabelled:{kind}", stream=stream)
-    assert heard.headers.get("content-type") == named
-    assert heard.body == fixture(Format.MESSAGES, stream)
+    answer = await ask(upstream, f"mislabelled:{kind}", stream=stream)
+    assert answer.headers.get("content-type") == named
+    assert answer.body == fixture(Format.MESSAGES, stream)
 
 
 @pytest.mark.parametrize(("plan", "status"), [("early", 103), ("early:102", 102)])
 async def test_early_says_something_before(upstream: FaultUpstream, plan: str, status: int) -> None:
-    heard = await ask(upstream, plan)
-    assert (heard.interim, heard.status) == ((status,), 200)
-    assert heard.body == fixture(Format.MESSAGES)
+    answer = await ask(upstream, plan)
+    assert (answer.interim, answer.status) == ((status,), 200)
+    assert answer.body == fixture(Format.MESSAGES)
 
 
 @formats
@@ -608,23 +611,23 @@ async def test_early_says_something_before(upstream: FaultUpstream, plan: str, s
 async def test_comments_and_then_a_reply(
     upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
-    heard = (await ask(upstream, "comments:0.001:3", format, stream=stream)).body
-    assert heard == (b": keepalive\n\n" if stream else b"\n") * 3 + fixture(format, stream)
+    body = (await ask(upstream, "comments:0.001:3", format, stream=stream)).body
+    assert body == (b": keepalive\n\n" if stream else b"\n") * 3 + fixture(format, stream)
 
 
 @formats
 async def test_pings_and_then_a_reply(upstream: FaultUpstream, format: Format) -> None:
-    heard = (await ask(upstream, "pings:0.001:3", format)).body
+    body = (await ask(upstream, "pings:0.001:3", format)).body
     alive = {
         "chat": ["chat.completion.chunk"],
         "messages": ["ping"],
         "responses": ["response.in_progress"],
     }
     begun = before(format, Place.BEGUN)
-    assert heard.startswith(begun)
-    assert kinds(heard)[1:4] == alive[format] * 3
-    assert not any(map(is_content, frames(heard)[:4]))
-    assert b"".join(frames(heard)[4:]) == fixture(format).removeprefix(begun)
+    assert body.startswith(begun)
+    assert kinds(body)[1:4] == alive[format] * 3
+    assert not any(map(is_content, frames(body)[:4]))
+    assert b"".join(frames(body)[4:]) == fixture(format).removeprefix(begun)
 
 
 @formats
@@ -645,7 +648,7 @@ async def test_comments_and_pings_alone_never_end(
 async def test_violate_is_no_http(upstream: FaultUpstream, what: str) -> None:
     async with raw_client(upstream.address) as client:
         await client.send(asked(upstream, f"violate:{what}"))
-        heard = await client.receive_all()
+        received = await client.receive_all()
     telling = {
         "status": b"HTTP/1.1 two hundred\r\n",
         "header": b"\r\nno colon here\r\n",
@@ -654,4 +657,4 @@ async def test_violate_is_no_http(upstream: FaultUpstream, what: str) -> None:
         "both": b"content-length: 2\r\ntransfer-encoding: chunked\r\n",
         "banner": b"SSH-2.0-",
     }
-    assert telling[what] in heard
+    assert telling[what] in received

@@ -80,7 +80,7 @@ async def test_turns_are_counted_for_each_account_model_and_endpoint(
     upstream: FaultUpstream,
 ) -> None:
     plan = "fail:1,then:ok"
-    heard = [
+    results = [
         (await ask(upstream, plan)).status,
         (await ask(upstream, plan)).status,
         (await ask(upstream, plan, key="key-b")).status,
@@ -89,7 +89,7 @@ async def test_turns_are_counted_for_each_account_model_and_endpoint(
         (await ask(upstream, "refuse:500,then:ok")).status,
         (await ask(upstream, plan)).status,
     ]
-    assert heard == [503, 200, 503, 503, 503, 500, 200]
+    assert results == [503, 200, 503, 503, 503, 500, 200]
     assert [call.step for call in upstream.calls_of(key="key-a", model="upstream-model")][:2] == [
         "refuse:503",
         "ok",

@@ -99,8 +99,8 @@ async def check_client(fault: Fault, format: Format, streamed: bool, pool: Pool)
         if by is By.NOBODY:
             assert fault.told is not None
             if fault.in_band:
-                said = await assert_told_in_band(answer, format, fault.told, fault.passed_on)
-                assert SOUND_TEXT[:3] not in said, "two replies in one"
+                events = await assert_told_in_band(answer, format, fault.told, fault.passed_on)
+                assert SOUND_TEXT[:3] not in events, "two replies in one"
             else:
                 await assert_told(answer, format, fault.told, vague=fault.vague)
         else:
@@ -151,10 +151,10 @@ def check_account(fault: Fault, pool: Pool) -> None:
         assert pool.alone.report.status.state is HealthState.HEALTHY
 
 
-def _codes(told: Told, format: Format) -> tuple[str | None, ...]:
+def _codes(error: Told, format: Format) -> tuple[str | None, ...]:
     """An upstream of messages has no codes; what it refuses is passed on as it says it."""
-    nameless = format is Format.MESSAGES and told.type == INVALID
-    return (told.code, None) if nameless else (told.code,)
+    nameless = format is Format.MESSAGES and error.type == INVALID
+    return (error.code, None) if nameless else (error.code,)
 
 
 def check_row(fault: Fault, format: Format, outcome: Outcome, failing: str, by: By) -> None:

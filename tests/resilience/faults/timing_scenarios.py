@@ -23,12 +23,12 @@ async def ok(
     """A sound reply, streamed or whole as asked: the fixture `case`, in a `shape`; the head after
     `delay` seconds and `pause` seconds between pieces."""
     await asyncio.sleep(delay)
-    told = sound(call, case)
+    reply = sound(call, case)
     if call.streamed:
         await head(call)
     else:
-        await head(call, Framing.LENGTH, len(told.body))
-    for piece in SHAPES[shape](told.pieces) if call.streamed else told.pieces:
+        await head(call, Framing.LENGTH, len(reply.body))
+    for piece in SHAPES[shape](reply.pieces) if call.streamed else reply.pieces:
         await call.answer.say(piece)
         await asyncio.sleep(pause)
     await call.answer.end()
@@ -63,13 +63,13 @@ async def tick(call: Call, every: float = 0.01, count: int = 0, size: int = 0) -
 @scenario
 async def stall(call: Call, place: Place = Place.TEXT, seconds: float = 0) -> None:
     """Silence from a place on, so many seconds or (0) without end; then the rest."""
-    told = sound(call)
+    reply = sound(call)
     if place is not Place.HEAD:
-        await begin(call, told, place)
+        await begin(call, reply, place)
     await (asyncio.sleep(seconds) if seconds else asyncio.Event().wait())
     if place is Place.HEAD:
         await head(call)
-    await say(call, told.after(place))
+    await say(call, reply.after(place))
     await call.answer.end()
 
 
@@ -90,10 +90,10 @@ async def pings(call: Call, every: float = 0.05, count: int = 0) -> None:
 
 
 async def _kept_alive(call: Call, place: Place, ping: bytes, every: float, count: int) -> None:
-    told = sound(call)
-    await begin(call, told, place)
+    reply = sound(call)
+    await begin(call, reply, place)
     for _ in range(count) if count else counting():
         await call.answer.say(ping)
         await asyncio.sleep(every)
-    await say(call, told.after(place))
+    await say(call, reply.after(place))
     await call.answer.end()

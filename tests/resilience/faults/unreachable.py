@@ -56,13 +56,13 @@ async def full_backlog() -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def talking_port(said: bytes = b"") -> AsyncIterator[int]:
+async def talking_port(data: bytes = b"") -> AsyncIterator[int]:
     """A port that says the same to whoever says anything, or nothing at all: for a TLS client, a
     handshake that fails or one that stalls."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
-        writer.write(said)
+        writer.write(data)
         await reader.read()
 
     async with listening(talk) as port:

@@ -100,27 +100,27 @@ def _fine(what: str, plan: str, **more: Any) -> Fault:
     return Fault(what=what, plan=plan, by=By.SAME, tries=(_OK,), effect=AccountPenalty.NONE, **more)
 
 
-def _clients(what: str, plan: str, told: Told, verdict: str, **more: Any) -> Fault:
+def _clients(what: str, plan: str, error: Told, verdict: str, **more: Any) -> Fault:
     """Nobody else is asked, and the account is not to blame."""
     return Fault(
         what=what,
         plan=plan,
         by=By.NOBODY,
         tries=(verdict,),
-        told=told,
+        told=error,
         effect=AccountPenalty.NONE,
         **more,
     )
 
 
-def _begun(what: str, plan: str, verdict: str, told: Told = BAD, **more: Any) -> Fault:
+def _begun(what: str, plan: str, verdict: str, error: Told = BAD, **more: Any) -> Fault:
     """It fails when some of the reply has left."""
     return Fault(
         what=what,
         plan=plan,
         by=By.NOBODY,
         tries=(verdict,),
-        told=told,
+        told=error,
         asked=Asked.STREAM,
         in_band=True,
         **more,

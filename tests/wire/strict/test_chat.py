@@ -47,8 +47,8 @@ def chunk(delta: dict[str, Any] | None, finish: str | None = None, **more: Any) 
     } | more
 
 
-def call(index: int, **said: Any) -> dict[str, Any]:
-    return {"tool_calls": [{"index": index, **said}]}
+def call(index: int, **parts: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, **parts}]}
 
 
 STREAM: Events = [
@@ -115,10 +115,10 @@ def test_streams_may_end_with_an_expected_error() -> None:
         check(F, write(STREAM), errored=True)
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_usage_is_required_only_where_requested(asked: bool) -> None:
+@pytest.mark.parametrize("requested", [True, False])
+def test_usage_is_required_only_where_requested(requested: bool) -> None:
     with pytest.raises(AssertionError, match="usage missing, or not asked for"):
-        check(F, write(STREAM if not asked else STREAM[:COUNTED]), include_usage=asked)
+        check(F, write(STREAM if not requested else STREAM[:COUNTED]), include_usage=requested)
     with pytest.raises(AssertionError, match="usage not asked for"):
         check(F, write([STREAM[0] | {"usage": None}, *STREAM[1:]]), include_usage=False)
 
