@@ -25,6 +25,8 @@ FOLDERS = {
     if path.is_dir() and path.name != "var"
 }
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+PACKAGES = sorted({path.parent.name for path in ROOT.glob("gateway/*/__init__.py")} - {"wire"})
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 CODE = "".join(
     path.read_text() for path in ROOT.glob("gateway/**/*.py") if path.name != "errors.py"
@@ -128,6 +130,18 @@ def test_links_have_a_target(page: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", (page.parent / target).read_text(), re.MULTILINE)
             assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_contributing_names_every_module_of_a_package(package: str) -> None:
+    row = next(line for line in CONTRIBUTING.splitlines() if line.startswith(f"| `{package}` |"))
+    modules = {path.stem for path in (ROOT / "gateway" / package).glob("*.py")} - {"__init__"}
+    assert modules - set(re.findall(r"`(\w+)`", row)) == set()
+
+
+def test_contributing_names_every_module_of_the_formats() -> None:
+    modules = {path.stem for path in (ROOT / "gateway" / "wire").rglob("*.py")} - {"__init__"}
+    assert modules - set(re.findall(r"[`/](\w+)", CONTRIBUTING)) == set()
 
 
 def test_every_decision_is_in_the_index() -> None:
