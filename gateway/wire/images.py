@@ -6,7 +6,6 @@ The layouts are those of the public file formats PNG, GIF, JPEG and WebP.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable
 from struct import error as StructError
 from struct import unpack_from
 from typing import Final
@@ -44,11 +43,14 @@ def render_source(source: Source, default_type: str = "") -> str:
 def image_size(data: str) -> Size | None:
     """Width and height in pixels of an image in base64; None where they cannot be read."""
     head = _decode(data[:_HEAD])
-    read = next((read for magic, read in _READERS if head.startswith(magic)), None)
-    if read is None:
-        return None
     try:
-        return read(_decode(data[:_JPEG_HEAD]) if read is _jpeg else head)
+        if head.startswith(b"\x89PNG\r\n\x1a\n"):
+            return unpack_from(">II", head, 16)
+        if head.startswith(b"GIF8"):
+            return unpack_from("<HH", head, 6)
+        if head.startswith(b"\xff\xd8"):
+            return _jpeg_size(_decode(data[:_JPEG_HEAD]))
+        return _webp_size(head) if head.startswith(b"RIFF") else None
     except StructError:  # the file ends before its size
         return None
 
@@ -60,22 +62,14 @@ def _decode(data: str) -> bytes:
         return b""
 
 
-def _png(head: bytes) -> Size | None:
-    return unpack_from(">II", head, 16)
-
-
-def _gif(head: bytes) -> Size | None:
-    return unpack_from("<HH", head, 6)
-
-
-def _webp(head: bytes) -> Size | None:
+def _webp_size(head: bytes) -> Size | None:
     match head[12:16]:
         case b"VP8 ":
             width, height = unpack_from("<HH", head, 26)
             return width & 0x3FFF, height & 0x3FFF
         case b"VP8L":
-            (bits,) = unpack_from("<I", head, 21)
-            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+            (packed,) = unpack_from("<I", head, 21)
+            return (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1
         case b"VP8X":
             width, width_high, height, height_high = unpack_from("<HBHB", head, 24)
             return (width_high << 16 | width) + 1, (height_high << 16 | height) + 1
@@ -83,7 +77,7 @@ def _webp(head: bytes) -> Size | None:
             return None
 
 
-def _jpeg(head: bytes) -> Size | None:
+def _jpeg_size(head: bytes) -> Size | None:
     at = 2
     while True:
         fill, marker, length = unpack_from(">BBH", head, at)
@@ -93,11 +87,3 @@ def _jpeg(head: bytes) -> Size | None:
             height, width = unpack_from(">HH", head, at + 5)
             return width, height
         at += 2 + length
-
-
-_READERS: Final[tuple[tuple[bytes, Callable[[bytes], Size | None]], ...]] = (
-    (b"\x89PNG\r\n\x1a\n", _png),
-    (b"\xff\xd8", _jpeg),
-    (b"GIF8", _gif),
-    (b"RIFF", _webp),
-)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
@@ -25,14 +25,10 @@ _ESCAPED_KEY: Final = re.compile(rb"\\u00[4-7]")
 _SIMPLE_MEMBER: Final = rb'"%b"\s*:\s*("(?:[^"\\]|\\.)*"|true|false|null|-?[0-9][0-9.eE+-]*)'
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]')
 _COLON: Final = re.compile(rb"\s*:\s*")
-_SIMPLE: Final = (str, int, float, bool, type(None))
+_SCALARS: Final = (str, int, float, bool, type(None))
 
-
-class _Span(NamedTuple):
-    """The place of a value."""
-
-    start: int
-    end: int
+_Span = tuple[int, int]
+"""Start and end of a value."""
 
 
 def edit_object(
@@ -62,7 +58,10 @@ def _edit(raw: bytes, before: Payload, after: Payload) -> bytes | None:
             if span is None:
                 return None
             edits.append((span, orjson.dumps(value)))
-    return _splice(raw, added, edits) if added or edits else raw
+    if added:
+        start = raw.index(b"{") + 1
+        edits.append(((start, start), added))
+    return _splice(raw, edits) if edits else raw
 
 
 def _is_same(value: Any, other: Any) -> bool:
@@ -70,7 +69,7 @@ def _is_same(value: Any, other: Any) -> bool:
         return True
     if type(value) is not type(other):
         return False
-    if type(value) in _SIMPLE:
+    if type(value) in _SCALARS:
         return bool(value == other)
     is_small = type(value) is dict and len(value) == len(other) <= 1
     return is_small and orjson.dumps(value) == orjson.dumps(other)
@@ -94,10 +93,10 @@ def _find(raw: bytes, key: str, value: Any) -> _Span | None:
         return None
     quoted = b'"%b"' % key.encode()
     at = raw.find(quoted)
-    if type(value) in _SIMPLE and at >= 0 and raw.rfind(quoted) == at:
+    if type(value) in _SCALARS and at >= 0 and raw.rfind(quoted) == at:
         # The object has such a key, and these bytes occur nowhere else.
         member = re.compile(_SIMPLE_MEMBER % key.encode()).match(raw, at)
-        return None if member is None else _Span(*member.span(1))
+        return None if member is None else member.span(1)
     if len(raw) > MAX_SCANNED:
         return None
     spans = list(_top_level(raw, quoted))
@@ -118,7 +117,7 @@ def _top_level(raw: bytes, quoted: bytes) -> Iterator[_Span]:
             depth -= text != b","
             ends = (text == b"," and depth == 1) or depth == 0
             if ends and start >= 0:
-                yield _Span(start, start + len(raw[start : token.start()].rstrip()))
+                yield start, start + len(raw[start : token.start()].rstrip())
                 start = -1
             is_key = text == b"," and depth == 1
         elif is_key:
@@ -128,14 +127,11 @@ def _top_level(raw: bytes, quoted: bytes) -> Iterator[_Span]:
                 start = colon.end()
 
 
-def _splice(raw: bytes, added: bytes, edits: list[tuple[_Span, bytes]]) -> bytes:
-    pieces: list[bytes] = []
+def _splice(raw: bytes, edits: list[tuple[_Span, bytes]]) -> bytes:
+    parts: list[bytes] = []
     position = 0
-    if added:
-        position = raw.index(b"{") + 1
-        pieces += raw[:position], added
-    for span, new in sorted(edits):
-        pieces += raw[position : span.start], new
-        position = span.end
-    pieces.append(raw[position:])
-    return b"".join(pieces)
+    for (start, end), new in sorted(edits):
+        parts += raw[position:start], new
+        position = end
+    parts.append(raw[position:])
+    return b"".join(parts)

@@ -29,24 +29,27 @@ def text_delta(index: int, text: str) -> tuple[Delta, ...]:
 
 
 class TextFilter(ABC):
-    __slots__ = ("_index",)
+    """`_held` is the end of the text so far, which is held back."""
+
+    __slots__ = ("_held", "_index")
 
     finished = False
 
     def __init__(self) -> None:
         self._index: int | None = None
+        self._held = ""
 
-    @abstractmethod
     def begin(self) -> None:
         """A text begins."""
+        self._held = ""
 
     @abstractmethod
     def add(self, piece: str) -> str:
         """What can be sent now of the text so far."""
 
-    @abstractmethod
     def flush(self) -> str:
-        """The rest, at the text's end."""
+        """The remaining text, at its end."""
+        return self._held
 
     def transforms(self, index: int) -> bool:
         return index == self._index
@@ -81,65 +84,55 @@ class CodeFenceStripper(TextFilter):
     the first one inside ends the text.
     """
 
-    __slots__ = ("_held", "_position")
+    __slots__ = ("_position",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.begin()
+        self._position = _Position.BEFORE
 
     def begin(self) -> None:
+        super().begin()
         self._position = _Position.BEFORE
-        self._held = ""
 
     def add(self, piece: str) -> str:
         if self._position is _Position.UNFENCED:
             return piece
         if self._position is _Position.AFTER:
             return ""
-        text = self._held + piece
+        text, self._held = self._held + piece, ""
         if self._position is _Position.BEFORE:
             fence = _OPENING_FENCE.match(text)
             if fence is None:
-                return self._undecided(text)
+                if len(text) <= _MAX_OPENING_FENCE and _MAYBE_OPENING_FENCE.fullmatch(text):
+                    self._held = text
+                    return ""
+                self._position = _Position.UNFENCED
+                return text
             self._position = _Position.INSIDE
             text = text[fence.end() :]
-        return self._inside(text)
-
-    def flush(self) -> str:
-        if self._position is _Position.INSIDE and self._held.strip() == "```":
-            return ""
-        return self._held
-
-    def _undecided(self, text: str) -> str:
-        if len(text) <= _MAX_OPENING_FENCE and _MAYBE_OPENING_FENCE.fullmatch(text):
-            self._held = text
-            return ""
-        self._position = _Position.UNFENCED
-        self._held = ""
-        return text
-
-    def _inside(self, text: str) -> str:
         if fence := _CLOSING_FENCE.search(text):
             self._position = _Position.AFTER
-            self._held = ""
             return text[: fence.start()].rstrip()
         certain = text.rstrip().rstrip("`").rstrip()
         end = max(len(certain), len(text) - _MAX_CLOSING_FENCE)
         self._held = text[end:]
         return text[:end]
 
+    def flush(self) -> str:
+        is_fence = self._position is _Position.INSIDE and self._held.strip() == "```"
+        return "" if is_fence else self._held
+
 
 class StopSequenceFilter(TextFilter):
     """Ends the reply at the stop sequence that is complete first, wherever the pieces are cut: as
     many characters are held back as an incomplete one can have."""
 
-    __slots__ = ("_held", "_match", "_max_held", "_stops", "_usage", "finished")
+    __slots__ = ("_match", "_max_held", "_stops", "_usage", "finished")
 
     def __init__(self, stops: Sequence[str]) -> None:
         super().__init__()
         self._stops = stops
         self._max_held = max(map(len, stops)) - 1
-        self._held = ""
         self._match: str | None = None
         self._usage: Usage | None = None
         self.finished = False
@@ -159,9 +152,6 @@ class StopSequenceFilter(TextFilter):
         end = End(StopReason.STOP_SEQUENCE, self._usage, self._match)
         return (*events, Close(self._index), end)
 
-    def begin(self) -> None:
-        self._held = ""
-
     def add(self, piece: str) -> str:
         text = self._held + piece
         hits = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
@@ -171,6 +161,3 @@ class StopSequenceFilter(TextFilter):
         end = max(0, len(text) - self._max_held)
         self._held = text[end:]
         return text[:end]
-
-    def flush(self) -> str:
-        return self._held

@@ -8,7 +8,7 @@ clock is needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -67,34 +67,30 @@ def parse_http_error(status: int, headers: Mapping[str, str], body: bytes) -> Fa
     except orjson.JSONDecodeError:
         data = None
     error = _error_object(data)
-    message = _message(error, data) or _strip_markup(text) or f"HTTP status {status}"
     return Failure(
         kind=FailureKind.RESPONSE,
         status=status,
-        message=message,
-        type=_text(error.get("type")),
-        code=_text(error.get("code")),
-        param=_text(error.get("param")),
+        message=_message(error, data) or _strip_markup(text) or f"HTTP status {status}",
         body=text[:MAX_BODY],
         retry_after=_retry_hint(status, headers, error),
+        **_identifiers(error),
     )
 
 
 def parse_stream_error(data: Mapping[str, Any]) -> Failure:
     """The failure in an error event: nested under `error`, or flat."""
     error = _error_object(data) or data
-    kind, code = _text(error.get("type")), _text(error.get("code"))
+    names = _identifiers(error)
+    status = _status(error.get("code"))
     return Failure(
         kind=FailureKind.RESPONSE,
-        status=_status(error.get("code"))
-        or _STATUS_OF_TYPE.get(code or "")
-        or _STATUS_OF_TYPE.get(kind or "", 500),
+        status=status
+        or _STATUS_OF_TYPE.get(names["code"])
+        or _STATUS_OF_TYPE.get(names["type"], 500),
         message=_message(error, data) or "the upstream reported an error",
-        type=kind,
-        code=code,
-        param=_text(error.get("param")),
         body=dump_json(data)[:MAX_BODY],
         retry_after=parse_seconds(error.get("resets_in_seconds")),
+        **names,
     )
 
 
@@ -110,7 +106,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         if (seconds := parse_seconds(headers.get(name))) is not None:
             return seconds * scale
-    return _from_now(_http_date(headers.get("retry-after")), headers)
+    return _from_now(_date(headers.get("retry-after", "")), headers)
 
 
 def reset_after(headers: Mapping[str, str]) -> float | None:
@@ -176,8 +172,10 @@ def _strip_markup(text: str) -> str:
     return "" if text.lstrip().startswith("<") else " ".join(text.split())[:500]
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def _identifiers(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Type, code and parameter, each a text or None."""
+    fields = {name: error.get(name) for name in ("type", "code", "param")}
+    return {name: value if isinstance(value, str) else None for name, value in fields.items()}
 
 
 def _is_exhausted(name: str, headers: Mapping[str, str]) -> bool:
@@ -197,7 +195,7 @@ def _seconds_until(value: str, headers: Mapping[str, str]) -> float | None:
     try:
         number = float(value)
     except ValueError:
-        return _from_now(_date(value), headers)
+        return _from_now(_date(value, datetime.fromisoformat) or _date(value), headers)
     if number >= _MIN_UNIX_MILLISECONDS:
         number /= 1000
     if not _MIN_UNIX_TIME <= number < _MIN_UNIX_MILLISECONDS:
@@ -206,25 +204,16 @@ def _seconds_until(value: str, headers: Mapping[str, str]) -> float | None:
 
 
 def _from_now(then: datetime | None, headers: Mapping[str, str]) -> float | None:
-    now = _http_date(headers.get("date"))
+    now = _date(headers.get("date", ""))
     if then is None or now is None:
         return None
     return max(0.0, (then - now).total_seconds())
 
 
-def _date(value: str) -> datetime | None:
+def _date(value: str, parse: Callable[[str], datetime] = parsedate_to_datetime) -> datetime | None:
+    """A date, in the notation of HTTP by default; UTC where it has no time zone."""
     try:
-        return _with_zone(datetime.fromisoformat(value))
-    except ValueError:
-        return _http_date(value)
-
-
-def _http_date(value: str | None) -> datetime | None:
-    try:
-        return _with_zone(parsedate_to_datetime(value or ""))
+        date = parse(value)
     except (ValueError, OverflowError):
         return None
-
-
-def _with_zone(time: datetime) -> datetime:
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What passes by while a reply's texts are looked at, and what each text starts from."""
+"""Events around the texts of a reply, and the independence of its texts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from gateway.wire.text_filters import TextFilter
 
 
 class LastLetter(TextFilter):
-    """Holds the newest letter back."""
-
-    def begin(self) -> None:
-        self.held = ""
+    """Holds the last letter back."""
 
     def add(self, piece: str) -> str:
-        text = self.held + piece
-        self.held = text[-1:]
+        text = self._held + piece
+        self._held = text[-1:]
         return text[:-1]
 
     def flush(self) -> str:
-        return self.held + "."
+        return self._held + "."
 
 
 def through(*events: Event) -> list[Event]:
