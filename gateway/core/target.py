@@ -39,16 +39,9 @@ class ToolEffort(FastStrEnum):
 
 @value(kw_only=True)
 class Target:
-    """`model` is the upstream's name for it.
-
-    `origin` is a hash of account and family: signed reasoning is accepted only by its own origin.
-    `max_output` is in tokens. `efforts` are the members of `EFFORTS` that the model accepts.
-    `structured`: JSON schemas for the output. `prefill`: a prompt can end with an assistant turn.
-    `system_turns`: system messages within the conversation. `custom_tools`: tools with free text.
-    `cache_marks`: prompt-cache breakpoints. `reasoning_text`: needs its plain reasoning back.
-    `plain_max_tokens`: chat's older `max_tokens` instead of `max_completion_tokens`. `developer`:
-    system prompts with the role `developer` on chat.
-    """
+    """`model` is the upstream's name for it, `max_output` is in tokens, `origin` is a hash of
+    account and family: signed reasoning is accepted only by its own origin. The other fields are
+    described at `Traits` of the configuration."""
 
     model: str
     origin: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:  # it checks the field names
     from dataclasses import replace as replace
@@ -17,22 +17,10 @@ if TYPE_CHECKING:  # it checks the field names
 T = TypeVar("T")
 
 
-@overload
-def value(cls: type[T]) -> type[T]: ...
-
-
-@overload
-def value(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
-
-
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
     """The class as a dataclass with slots; its fields define equality and hash."""
-
-    def decorate(cls: type[Any]) -> type[Any]:
-        return dataclass(slots=True, unsafe_hash=True, kw_only=kw_only)(cls)
-
-    return decorate if cls is None else decorate(cls)
+    return dataclass(cls, slots=True, unsafe_hash=True, kw_only=kw_only)
 
 
 if not TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
@@ -68,22 +69,11 @@ class SlidingWindow:
         excess = self.used(now) - stays
         if excess <= 0:
             return 0.0
-        last = self._last_expiring(excess) if excess < stays else self._last_evicted(stays)
+        if excess < stays:
+            last = _entry_reaching(excess, self._entries)
+        else:
+            last = _entry_reaching(stays + 1, reversed(self._entries))
         return last.expires - self._latest
-
-    def _last_expiring(self, excess: int) -> Entry:
-        for entry in self._entries:
-            excess -= entry.amount
-            if excess <= 0:
-                return entry
-        raise AssertionError("the entries add up to what is used")
-
-    def _last_evicted(self, stays: int) -> Entry:
-        for entry in reversed(self._entries):
-            stays -= entry.amount
-            if stays < 0:
-                return entry
-        raise AssertionError("the entries add up to what is used")
 
     def seconds_until_empty(self, now: float) -> float:
         self._expire(now)
@@ -101,6 +91,15 @@ class SlidingWindow:
         entries = self._entries
         while entries and entries[-1].expires <= self._latest:
             entries.pop()
+
+
+def _entry_reaching(total: int, entries: Iterable[Entry]) -> Entry:
+    """The entry with which the sum of the amounts reaches `total`."""
+    for entry in entries:
+        total -= entry.amount
+        if total <= 0:
+            return entry
+    raise AssertionError("the entries add up to what is used")
 
 
 class SlidingCounter:

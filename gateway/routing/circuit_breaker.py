@@ -76,9 +76,9 @@ class CircuitBreaker:
         """The request hit a rate limit."""
         hint = _hint(verdict, t.max_hint)
         if self._is_current(request):
-            seconds = self._duration(HealthState.RATE_LIMITED, hint, t.cooldown, t.max_cooldown)
-            early = t.jitter * random_value * seconds if hint is None else 0.0
-            self._open(HealthState.RATE_LIMITED, now, seconds, verdict, early)
+            self._open(HealthState.RATE_LIMITED, verdict, now, hint, t.cooldown, t.max_cooldown)
+            if hint is None:
+                self.until -= t.jitter * random_value * self.seconds
         elif hint is not None:
             self.until = max(self.until, now + hint)
 
@@ -89,34 +89,35 @@ class CircuitBreaker:
         if self._is_current(request):
             hint = _hint(verdict, t.auth_failed)
             max_seconds = verdict.penalty_seconds or t.auth_failed
-            seconds = self._duration(HealthState.AUTH_FAILED, hint, t.auth_failed, max_seconds)
-            self._open(HealthState.AUTH_FAILED, now, seconds, verdict)
+            self._open(HealthState.AUTH_FAILED, verdict, now, hint, t.auth_failed, max_seconds)
 
     def trip(self, request: object, verdict: Verdict, now: float, t: Thresholds) -> None:
         """The account fails too often."""
         if self._is_current(request):
             hint, first = verdict.penalty_seconds, t.circuit_open
-            seconds = self._duration(HealthState.CIRCUIT_OPEN, hint, first, t.max_circuit_open)
-            self._open(HealthState.CIRCUIT_OPEN, now, seconds, verdict)
+            self._open(HealthState.CIRCUIT_OPEN, verdict, now, hint, first, t.max_circuit_open)
 
     def _is_current(self, request: object) -> bool:
         """False for requests that were in flight when it opened, or were sent despite it."""
         return self.state is HealthState.HEALTHY or self.probe is request
 
-    def _duration(
-        self, state: HealthState, hint: float | None, first: float, max_seconds: float
-    ) -> float:
-        """`hint`, else `first`; after a probe with the same failure twice the last duration, at
-        most `max_seconds` and at least `hint`."""
-        if self.state is not state:
-            return first if hint is None else hint
-        return max(hint or 0.0, min(max_seconds, max(_MIN_BASE, 2 * self.seconds)))
-
     def _open(
-        self, state: HealthState, now: float, seconds: float, verdict: Verdict, early: float = 0.0
+        self,
+        state: HealthState,
+        verdict: Verdict,
+        now: float,
+        hint: float | None,
+        first: float,
+        max_seconds: float,
     ) -> None:
+        """For `hint`, else `first`; after a probe with the same failure for twice the last
+        duration, at most `max_seconds` and at least `hint`."""
+        if self.state is state:
+            seconds = max(hint or 0.0, min(max_seconds, max(_MIN_BASE, 2 * self.seconds)))
+        else:
+            seconds = first if hint is None else hint
         self.state, self.reason = state, verdict.reason
-        self.since, self.seconds, self.until = now, seconds, now + seconds - early
+        self.since, self.seconds, self.until = now, seconds, now + seconds
 
 
 def _hint(verdict: Verdict, max_seconds: float) -> float | None:

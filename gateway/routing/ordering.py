@@ -84,9 +84,7 @@ def _order_tier(
     slow_refs: set[AccountRef] = set()
     if reason is not RankReason.PREVIOUS_REPLY:
         if traits:
-            ordered.sort(
-                key=lambda candidate: sum(not getattr(candidate.target, name) for name in traits)
-            )
+            ordered.sort(key=lambda each: sum(not getattr(each.target, name) for name in traits))
         if slow_refs := _slow_refs(ordered, is_slow):
             ordered.sort(key=lambda candidate: candidate.account_ref in slow_refs)
     yield RankedCandidate(ordered[0], RankReason.FIRST_SLOW if slow_refs else reason)
@@ -133,23 +131,17 @@ def _by_health(
 ) -> list[RankedCandidate]:
     refs = [choice.candidate.account_ref for choice in ranked]
     allowed = available(refs)
-    leader = ranked[0]
-    if allowed is refs or list(allowed) == refs:
-        tier = leader.candidate.tier
-        return [leader, *(_demoted(tier, choice) for choice in ranked[1:])]
     by_ref = {choice.candidate.account_ref: choice for choice in ranked}
     ready = [by_ref.pop(ref) for ref in allowed]
     unavailable = [choice._replace(reason=RankReason.UNAVAILABLE) for choice in by_ref.values()]
     if not ready:
         return unavailable
-    first = ready[0]
+    first, leader = ready[0], ranked[0]
     if first is not leader:
-        had_affinity = leader.reason in (RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
-        first = first._replace(
-            reason=RankReason.AFFINITY_UNAVAILABLE
-            if had_affinity
-            else RankReason.EARLIER_UNAVAILABLE
-        )
+        reason = RankReason.EARLIER_UNAVAILABLE
+        if leader.reason in (RankReason.AFFINITY, RankReason.PREVIOUS_REPLY):
+            reason = RankReason.AFFINITY_UNAVAILABLE
+        first = first._replace(reason=reason)
     tier = first.candidate.tier
     return [first, *(_demoted(tier, choice) for choice in ready[1:]), *unavailable]
 
