@@ -11,7 +11,7 @@ import pytest
 from gateway.core.limits import MICRO_PER_UNIT, Limits
 from gateway.daemon import load_budgets
 from gateway.errors import InsufficientQuota
-from gateway.quota.limits import Holder, HolderKind, Quota
+from gateway.quota.limits import Holder, HolderKind, Quota, ResourceRequest
 from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
@@ -93,7 +93,7 @@ async def test_spent_amounts_are_loaded(
 async def test_budgets_continue_after_a_restart(quota: Quota, limits: dict[str, int]) -> None:
     holder = Holder(HolderKind.KEY, "tok_0", "laptop", Limits(**limits))
     with pytest.raises(InsufficientQuota):
-        quota.acquire([holder], now=0.0, at=NOW, tokens=1, micro=1)
+        quota.acquire(ResourceRequest((holder,), NOW, 1, 1), now=0.0)
 
 
 async def test_a_new_day_starts_after_a_restart(quota: Quota) -> None:

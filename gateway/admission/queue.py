@@ -12,10 +12,9 @@ from itertools import takewhile
 from typing import Final
 
 from gateway.config.limits import SharedLimits
-from gateway.core.value import value
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.limit_errors import queue_full, queued_behind
-from gateway.quota.limits import Holder, Lease, Quota
+from gateway.quota.limits import Holder, Lease, Quota, ResourceRequest
 
 DEFAULT_WAIT: Final = 1.0
 """Seconds; errors have it if the real wait is unknown."""
@@ -27,17 +26,6 @@ _MAX_KEY_SHARE: Final = 4
 
 HolderId = tuple[str, str]
 """Kind and id."""
-
-
-@value
-class ResourceRequest:
-    """`tokens` and `micro` of each of the `holders`, of which the first is the key, for a request
-    that started at `started_at` (unix microseconds)."""
-
-    holders: tuple[Holder, ...]
-    started_at: int
-    tokens: int
-    micro: int
 
 
 class AdmissionQueue:
@@ -82,7 +70,7 @@ class AdmissionQueue:
             return
         lease.settle(tokens, micro)
         if self._waiters:
-            self._wake(set(_ids(lease.holders)))
+            self._wake(set(_ids(lease.request.holders)))
 
     def reject_all(self, error: GatewayError) -> None:
         for waiter in tuple(self._waiters):
@@ -133,20 +121,18 @@ class AdmissionQueue:
 
     def _acquire(self, request: ResourceRequest, ahead: Iterable[_Waiter]) -> Lease:
         now = asyncio.get_running_loop().time()
-        holders, at, tokens = request.holders, request.started_at, request.tokens
-        micro = request.micro
         if ahead:
-            holder_ids = _ids(holders)
+            holder_ids = _ids(request.holders)
             blocking = [waiter for waiter in ahead if waiter.blocked_on in holder_ids]
             if blocking:
                 # An exceeded limit of the request itself is the better error.
-                self.quota.check(holders, now=now, at=at, tokens=tokens, micro=micro)
+                self.quota.check(request, now)
                 first = blocking[0]
-                holder = str(holders[holder_ids.index(first.blocked_on)])
+                holder = str(request.holders[holder_ids.index(first.blocked_on)])
                 error = queued_behind(holder, len(blocking), max(0.0, first.expected_at - now))
                 error.holder = first.blocked_on
                 raise error
-        return self.quota.acquire(holders, now=now, at=at, tokens=tokens, micro=micro)
+        return self.quota.acquire(request, now)
 
     def _check_capacity(
         self, request: ResourceRequest, capacity: int, error: TooManyRequests

@@ -1,6 +1,6 @@
 """Limits of keys, groups and the gateway: a request acquires all of them or none.
 
-`now` is monotonic seconds, `at` unix microseconds, money is in micro-units.
+`now` is monotonic seconds, money is in micro-units.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from gateway.core.limits import UNLIMITED, Limits
-from gateway.core.value import FastStrEnum
+from gateway.core.value import FastStrEnum, value
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.budgets import BudgetTracker
 from gateway.quota.limit_errors import (
@@ -45,8 +45,18 @@ class Holder:
         return "the gateway" if self.kind is HolderKind.GATEWAY else f"{self.kind} {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class LimitStatus:
+@value
+class ResourceRequest:
+    """`tokens` and `micro` of each of the `holders`, of which the first is the key, for a request
+    that started at `started_at` (unix microseconds)."""
+
+    holders: tuple[Holder, ...]
+    started_at: int
+    tokens: int
+    micro: int
+
+
+class LimitStatus(NamedTuple):
     """Of a limit per minute; `reset` is seconds until it is completely unused."""
 
     limit: int
@@ -54,8 +64,7 @@ class LimitStatus:
     reset: float
 
 
-@dataclass(frozen=True, slots=True)
-class LimitStatuses:
+class LimitStatuses(NamedTuple):
     """The tightest limits of several holders; None if there are none."""
 
     requests: LimitStatus | None
@@ -63,23 +72,19 @@ class LimitStatuses:
 
 
 class Lease:
-    """What a running request has acquired of all its `holders`. Only the first `settle` counts."""
+    """What a running request has acquired of all its holders. Only the first `settle` counts."""
 
-    __slots__ = ("_at", "_micro", "_reservations", "_usages", "holders")
+    __slots__ = ("_reservations", "_usages", "request")
 
     def __init__(
         self,
-        holders: Sequence[Holder],
+        request: ResourceRequest,
         usages: Sequence[_HolderUsage],
         reservations: Sequence[_Reservation],
-        micro: int,
-        at: int,
     ) -> None:
-        self.holders = holders
+        self.request = request
         self._usages = usages
         self._reservations = reservations
-        self._micro = micro
-        self._at = at
 
     def settle(self, tokens: int, micro: int) -> None:
         """The request has ended with so many input and output tokens, at this cost."""
@@ -89,7 +94,7 @@ class Lease:
             window.adjust(entry, tokens)
         for usage in usages:
             usage.running -= 1
-            usage.budget.settle(self._micro, micro, self._at)
+            usage.budget.settle(self.request.micro, micro, self.request.started_at)
 
 
 class Quota:
@@ -103,39 +108,35 @@ class Quota:
     def budget(self, kind: HolderKind, id: str) -> BudgetTracker:
         return self._usages[kind, id].budget
 
-    def check(
-        self, holders: Sequence[Holder], *, now: float, at: int, tokens: int, micro: int
-    ) -> None:
+    def check(self, request: ResourceRequest, now: float) -> None:
         """Raises what `acquire` would raise."""
         rejections: list[_Rejection] = []
-        for holder in holders:
+        for holder in request.holders:
             if holder.limits is not UNLIMITED:
                 usage = self._usages[holder.kind, holder.id]
-                rejections += usage.rejections(holder, now, at, tokens, micro)
+                rejections += usage.rejections(holder, request, now)
         if rejections:
             raise max(rejections, key=_SEVERITY).error
 
-    def acquire(
-        self, holders: Sequence[Holder], *, now: float, at: int, tokens: int, micro: int
-    ) -> Lease:
+    def acquire(self, request: ResourceRequest, now: float) -> Lease:
         """One request of all holders, with its expected tokens and cost.
 
         Raises `InsufficientQuota` for a budget, else `TooManyRequests` or `TooManyTokens`: for a
         limit that the request alone exceeds, else for the limit with the longest wait.
         """
-        self.check(holders, now=now, at=at, tokens=tokens, micro=micro)
+        self.check(request, now)
         usages: list[_HolderUsage] = []
         reservations: list[_Reservation] = []
-        for holder in holders:
+        for holder in request.holders:
             usage, limits = self._usages[holder.kind, holder.id], holder.limits
             usages.append(usage)
             usage.running += 1
-            usage.budget.reserved += micro
+            usage.budget.reserved += request.micro
             if limits is not UNLIMITED:
-                reservation = usage.record(limits, now, tokens)
+                reservation = usage.record(limits, now, request.tokens)
                 if reservation is not None:
                     reservations.append(reservation)
-        return Lease(holders, usages, reservations, micro, at)
+        return Lease(request, usages, reservations)
 
     def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
         """The limits per minute with the least remaining; of equal ones the smaller limit."""
@@ -194,14 +195,14 @@ class _HolderUsage:
         return _Reservation(self.tokens, self.tokens.add(now, tokens))
 
     def rejections(
-        self, holder: Holder, now: float, at: int, tokens: int, micro: int
+        self, holder: Holder, request: ResourceRequest, now: float
     ) -> Iterator[_Rejection]:
         """Every limit that one more request exceeds."""
-        limits = holder.limits
-        shortfall = self.budget.shortfall(limits, at, micro)
+        limits, tokens = holder.limits, request.tokens
+        shortfall = self.budget.shortfall(limits, request.started_at, request.micro)
         if shortfall is not None:
             until = math.inf if shortfall.resets_at is None else shortfall.resets_at
-            yield _Rejection(2, until, budget_exceeded(str(holder), shortfall, micro))
+            yield _Rejection(2, until, budget_exceeded(str(holder), shortfall, request.micro))
         if (limit := limits.requests_per_minute) is not None:
             counter = self.requests or SlidingCounter()
             wait = counter.seconds_until_fits(now, limit)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.admission.access import Permit
-from gateway.admission.queue import ResourceRequest
 from gateway.core.events import Usage
 from gateway.core.value import replace
-from gateway.quota.limits import Lease
+from gateway.quota.limits import Lease, ResourceRequest
 from gateway.quota.pricing import Price
 from gateway.runtime import Snapshot
 from gateway.store.records import UsageSource

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.admission.queue import AdmissionQueue, ResourceRequest
+from gateway.admission.queue import AdmissionQueue
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.errors import TooManyRequests
-from gateway.quota.limits import Holder, HolderKind, Lease
+from gateway.quota.limits import Holder, HolderKind, Lease, ResourceRequest
 from tests.support.timing import SLACK
 
 NOON = 1_790_000_000_000_000
@@ -82,4 +82,4 @@ def use_limits(
 ) -> None:
     """A request that ended `ago` seconds ago."""
     now = asyncio.get_running_loop().time() - ago
-    queue.quota.acquire(tuple(holders), now=now, at=NOON, tokens=tokens, micro=0).settle(tokens, 0)
+    queue.quota.acquire(ResourceRequest(tuple(holders), NOON, tokens, 0), now).settle(tokens, 0)

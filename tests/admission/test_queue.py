@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
-from gateway.admission.queue import AdmissionQueue, ResourceRequest
+from gateway.admission.queue import AdmissionQueue
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota
+from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from tests.admission.queue_clients import (
     GATEWAY,
     ONE,
@@ -227,9 +225,9 @@ class RecordingQuota(Quota):
         super().__init__()
         self.acquired: list[tuple[str, int]] = []
 
-    def acquire(self, holders: Sequence[Holder], *, tokens: int, **amounts: Any) -> Lease:
-        lease = super().acquire(holders, tokens=tokens, **amounts)
-        self.acquired.append((holders[0].id, tokens))
+    def acquire(self, request: ResourceRequest, now: float) -> Lease:
+        lease = super().acquire(request, now)
+        self.acquired.append((request.holders[0].id, request.tokens))
         return lease
 
 

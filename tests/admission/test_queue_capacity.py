@@ -11,7 +11,7 @@ from gateway.admission.queue import AdmissionQueue
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import Limits
 from gateway.errors import TooManyRequests
-from gateway.quota.limits import Holder, HolderKind
+from gateway.quota.limits import Holder, HolderKind, ResourceRequest
 from tests.admission.queue_clients import (
     ONE,
     done_after_tasks,
@@ -128,7 +128,7 @@ async def test_a_blocked_waiter_continues_when_its_own_limit_is_free(
     big = await enqueue(queue, request_for(key("a"), team, tokens=90), patient)
     quick = request_for(key("b", ONE), team, tokens=5)
     own = queue.quota.acquire(
-        quick.holders, now=asyncio.get_running_loop().time(), at=1, tokens=5, micro=0
+        ResourceRequest(quick.holders, 1, 5, 0), asyncio.get_running_loop().time()
     )
     behind = [await enqueue(queue, quick, patient) for _ in range(2)]
     assert behind[0].error.holder == (HolderKind.KEY, "b")

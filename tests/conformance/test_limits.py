@@ -21,6 +21,7 @@ import pytest_asyncio
 
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
+from gateway.quota.limits import ResourceRequest
 from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState, Token
 from tests.conformance.pairs import Clients
@@ -115,7 +116,7 @@ def attempts_before(gateway: RunningGateway, token: Token, seconds: float) -> No
     now = asyncio.get_running_loop().time()
     holders = runtime.permit(token).holders
     at = runtime.now() - round(seconds * 1e6)
-    runtime.quota.acquire(holders, now=now - seconds, at=at, tokens=0, micro=0).settle(0, 0)
+    runtime.quota.acquire(ResourceRequest(holders, at, 0, 0), now - seconds).settle(0, 0)
 
 
 async def statuses(gateway: RunningGateway, token: Token, count: int) -> list[int | None]:

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.limits import MICRO_PER_UNIT, Limits
 from gateway.errors import GatewayError
 from gateway.quota.budgets import BudgetTracker
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota
+from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 
 NOW = 1000.0
 NOON = int(datetime.fromisoformat("2026-11-21T12:00:00Z").timestamp()) * MICRO_PER_UNIT
@@ -35,7 +35,7 @@ def take(
     tokens: int = 10,
     micro: int = 100,
 ) -> Lease:
-    return quota.acquire(holders, now=now, at=at, tokens=tokens, micro=micro)
+    return quota.acquire(ResourceRequest(holders, at, tokens, micro), now)
 
 
 def refusal(quota: Quota, *holders: Holder, now: float = NOW, **fields: int) -> GatewayError:

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gateway.core.limits import Limits
 from gateway.errors import GatewayError
 from gateway.quota.budgets import day_of, month_of
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota
+from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from tests.quota.holders import spent
 from tests.quota.reference_window import STEPS, Log
 from tests.support.hypothesis_profiles import examples
@@ -88,9 +88,8 @@ class ThreeHolders(RuleBasedStateMachine):
         before = self.snapshot()
         fits = all(self.fits(kind, tokens, micro) for kind in HolderKind)
         try:
-            lease = self.quota.acquire(
-                self.holders, now=self.now, at=self.at, tokens=tokens, micro=micro
-            )
+            request = ResourceRequest(tuple(self.holders), self.at, tokens, micro)
+            lease = self.quota.acquire(request, self.now)
         except GatewayError:
             assert not fits
             assert self.snapshot() == before

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.core.limits import Limits
 from gateway.errors import GatewayError, TooManyRequests
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota
+from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from tests.quota.reference_window import STEPS, Log
 
 AT = 1_795_262_400_000_000
@@ -69,7 +69,7 @@ def test_admissions_equal_the_reference(
     for step, tokens, endings in steps:
         now += step
         try:
-            lease = quota.acquire(holders, now=now, at=AT, tokens=tokens, micro=0)
+            lease = quota.acquire(ResourceRequest(tuple(holders), AT, tokens, 0), now)
         except GatewayError:
             assert not reference.admits(now, tokens)
         else:
@@ -91,7 +91,7 @@ def test_a_steady_stream_gets_the_limit_in_every_minute() -> None:
     for number in range(12_000):
         now = number / 20 + chance.choice([0.0, 1 / 64, 1 / 32])
         try:
-            quota.acquire([holder], now=now, at=AT, tokens=1, micro=1)
+            quota.acquire(ResourceRequest((holder,), AT, 1, 1), now)
         except TooManyRequests as error:
             oldest = admitted[-600]
             assert error.retry_after == oldest + 60 - now > 0
@@ -112,10 +112,10 @@ def test_a_retry_after_the_wait_is_admitted() -> None:
     for _ in range(2_000):
         tokens = chance.randint(1, 30)
         try:
-            quota.acquire([holder], now=now, at=AT, tokens=tokens, micro=1)
+            quota.acquire(ResourceRequest((holder,), AT, tokens, 1), now)
         except TooManyRequests as error:
             assert error.retry_after is not None
             assert 0 < error.retry_after <= 60
             now += error.retry_after
-            quota.acquire([holder], now=now, at=AT, tokens=tokens, micro=1)
+            quota.acquire(ResourceRequest((holder,), AT, tokens, 1), now)
         now += chance.randint(0, 64) / 8

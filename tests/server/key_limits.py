@@ -13,7 +13,7 @@ from aiohttp import ClientResponse
 
 from gateway.core.formats import Format
 from gateway.core.limits import Limits
-from gateway.quota.limits import HolderKind
+from gateway.quota.limits import HolderKind, ResourceRequest
 from gateway.runtime import unix_microseconds
 from gateway.store.records import Token
 from tests.support.gateway import PATHS, RunningGateway, channels, request_body, run_gateway
@@ -80,9 +80,8 @@ def use_quota(
     runtime = gateway.daemon.runtime
     now = asyncio.get_running_loop().time() - ago
     permit = runtime.permit(runtime.registry.token((token or gateway.token).id) or gateway.token)
-    lease = runtime.quota.acquire(
-        permit.holders, now=now, at=runtime.now(), tokens=tokens, micro=micro
-    )
+    request = ResourceRequest(permit.holders, runtime.now(), tokens, micro)
+    lease = runtime.quota.acquire(request, now)
     lease.settle(tokens, micro)
 
 

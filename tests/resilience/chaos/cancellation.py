@@ -20,7 +20,7 @@ from aiohttp import web
 
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
-from gateway.quota.limits import HolderKind
+from gateway.quota.limits import HolderKind, ResourceRequest
 from gateway.routing.health import Health
 from gateway.routing.retry_budget import RetryBudget
 from gateway.store.logs import LogFilter
@@ -183,7 +183,8 @@ class Stage:
     def _keep_busy(self, token: Token) -> None:
         runtime, loop = self.gateway.daemon.runtime, asyncio.get_running_loop()
         holders = runtime.permit(token).holders
-        lease = runtime.quota.acquire(holders, now=loop.time(), at=runtime.now(), tokens=1, micro=1)
+        request = ResourceRequest(holders, runtime.now(), 1, 1)
+        lease = runtime.quota.acquire(request, loop.time())
         loop.call_later(WHILE, runtime.queue.settle, lease, 0, 0)
 
     async def row(self, token: Token) -> RequestRow:
