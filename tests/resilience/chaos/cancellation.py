@@ -138,13 +138,13 @@ class Stage:
 
     def watch(self) -> None:
         """Every connection from now on; the kernel holds little of what is written to it."""
-        door = self.gateway.daemon.listener
-        server, listener = door._runner.server, door._server
+        gateway_listener = self.gateway.daemon.listener
+        server, listener = gateway_listener._runner.server, gateway_listener._server
         assert server is not None
         assert listener is not None
         server.request_handler = partial(self._handle, server.request_handler)
-        for each in listener.sockets:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _NARROW)
+        for connection in listener.sockets:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _NARROW)
 
     async def _handle(
         self, handler: Callable[[Any], Awaitable[web.StreamResponse]], message: Any
@@ -158,7 +158,7 @@ class Stage:
             request.over.set()
 
     @asynccontextmanager
-    async def asked(self, scene: Scene) -> AsyncIterator[Request]:
+    async def running_request(self, scene: Scene) -> AsyncIterator[Request]:
         """A request under way; when the block ends, so has the request."""
         gateway, runtime = self.gateway, self.gateway.daemon.runtime
         runtime.health, runtime.retry_budget = Health(), RetryBudget()
@@ -166,7 +166,9 @@ class Stage:
         token, key = await gateway.operations.create_key("broken", GROUP, limits={"concurrent": 1})
         if scene.queued:
             self._keep_busy(token)
-        client = await RawClient.connect(gateway.address, room=_NARROW if scene.late else 0)
+        client = await RawClient.connect(
+            gateway.address, receive_buffer=_NARROW if scene.late else 0
+        )
         request = self.request = Request(token, client)
         reading = asyncio.ensure_future(request.take_late()) if scene.late else None
         try:
@@ -197,8 +199,8 @@ class Stage:
         )
         assert (row.cost_micro > 0) is (row.usage_source != "none")
         runtime = self.gateway.daemon.runtime
-        purse, now = runtime.quota.budget(HolderKind.KEY, token.id), runtime.now()
-        assert spent(purse, now) == (row.cost_micro,) * 3
+        budget, now = runtime.quota.budget(HolderKind.KEY, token.id), runtime.now()
+        assert spent(budget, now) == (row.cost_micro,) * 3
         self.cost += row.cost_micro
         assert runtime.quota.budget(HolderKind.GROUP, GROUP).total == self.cost
         return row

@@ -29,7 +29,7 @@ class Leave(Enum):
     HALF_CLOSE = "half-close"
 
 
-def asking(format: Format, name: str, **fields: Any) -> dict[str, Any]:
+def request_fields(format: Format, name: str, **fields: Any) -> dict[str, Any]:
     """A request body whose prompt says `name`."""
     if format is Format.RESPONSES:
         return request_body(format, input=name, **fields)
@@ -53,27 +53,34 @@ class RawClient:
         self._socket = connection
 
     @classmethod
-    async def connect(cls, address: str, *, room: int = 0) -> RawClient:
-        """`room`: the size of the receive buffer, in bytes, where it shall be small."""
+    async def connect(cls, address: str, *, receive_buffer: int = 0) -> RawClient:
+        """`receive_buffer`: the size of the receive buffer, in bytes, where it shall be small."""
         connection = socket.socket()
         connection.setblocking(False)
-        if room:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        if receive_buffer:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         place = urlsplit(address)
         await asyncio.get_running_loop().sock_connect(connection, (place.hostname, place.port))
         return cls(connection)
 
     @classmethod
     async def ask(
-        cls, address: str, key: str, format: Format, name: str, *, room: int = 0, **fields: Any
+        cls,
+        address: str,
+        key: str,
+        format: Format,
+        name: str,
+        *,
+        receive_buffer: int = 0,
+        **fields: Any,
     ) -> RawClient:
         """Sends the request and reads nothing."""
-        client = await cls.connect(address, room=room)
+        client = await cls.connect(address, receive_buffer=receive_buffer)
         await client.say(key, format, name, **fields)
         return client
 
     async def say(self, key: str, format: Format, name: str, **fields: Any) -> None:
-        body = orjson.dumps(asking(format, name, **fields))
+        body = orjson.dumps(request_fields(format, name, **fields))
         lines = [
             f"POST {PATHS[format]} HTTP/1.1",
             "host: gateway",

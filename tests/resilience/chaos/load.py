@@ -17,35 +17,34 @@ _BEHIND = 0.1
 
 @dataclass(slots=True)
 class Load:
-    """`rate` is requests a second; with `most` of them under way the next ones wait, so that a
-    machine that is busy with other things is not buried. `took` are the seconds of each request
-    that has ended."""
+    """`rate` is requests a second; with `max_concurrent` of them running the next ones wait, so
+    that a busy machine is not overloaded. `took` are the seconds of each request that has ended."""
 
     ask: Ask
     rate: int
-    most: int = 1000
+    max_concurrent: int = 1000
     took: list[float] = field(default_factory=list)
-    asked: int = 0
+    sent: int = 0
 
     async def go_on(self, over: Callable[[], bool]) -> None:
-        """Until it is over, and all that was asked is answered."""
-        loop, room = asyncio.get_running_loop(), asyncio.Semaphore(self.most)
+        """Until it is over, and all requests have ended."""
+        loop, semaphore = asyncio.get_running_loop(), asyncio.Semaphore(self.max_concurrent)
         due = loop.time()
         async with asyncio.TaskGroup() as group:
             while not over():
                 await asyncio.sleep(due - loop.time())
-                await room.acquire()
-                group.create_task(self._one(self.asked, room))
-                self.asked += 1
+                await semaphore.acquire()
+                group.create_task(self._one(self.sent, semaphore))
+                self.sent += 1
                 due = max(due + 1 / self.rate, loop.time() - _BEHIND)
 
     async def go_on_for(self, seconds: float) -> None:
-        last = self.asked + round(seconds * self.rate)
-        await self.go_on(lambda: self.asked >= last)
+        last = self.sent + round(seconds * self.rate)
+        await self.go_on(lambda: self.sent >= last)
 
-    async def _one(self, number: int, room: asyncio.Semaphore) -> None:
+    async def _one(self, number: int, semaphore: asyncio.Semaphore) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         await self.ask(number)
         self.took.append(loop.time() - began)
-        room.release()
+        semaphore.release()

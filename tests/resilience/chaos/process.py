@@ -131,8 +131,8 @@ async def create_key(folder: Path, **terms: Unpack[KeySettings]) -> str:
     with lock_state_dir(state):
         database = await open_ledger(state / DATABASE_NAME)
         try:
-            desk = AdminOperations(database, await Registry.load(database), unix_microseconds)
-            _, key = await desk.create_key("chaos", "default", **terms)
+            operations = AdminOperations(database, await Registry.load(database), unix_microseconds)
+            _, key = await operations.create_key("chaos", "default", **terms)
         finally:
             await database.close()
     return key
@@ -153,12 +153,12 @@ def rows(folder: Path) -> list[sqlite3.Row]:
 
 async def settled_rows(folder: Path, names: Iterable[str]) -> dict[str, sqlite3.Row]:
     """The rows of the clients' own request ids, once all of them are there and none is open."""
-    wanted = set(names)
+    missing = set(names)
     async with asyncio.timeout(10):
         while True:
             found = {row["client_request_id"]: row for row in rows(folder)}
-            if all(name in found and found[name]["state"] != "running" for name in wanted):
-                return {name: found[name] for name in wanted}
+            if all(name in found and found[name]["state"] != "running" for name in missing):
+                return {name: found[name] for name in missing}
             await asyncio.sleep(0.01)
 
 

@@ -39,7 +39,7 @@ def speech(format: Format) -> Speech:
             return _responses()
 
 
-def whole(format: Format) -> bytes:
+def complete_body(format: Format) -> bytes:
     """A reply that is not streamed."""
     text = "Hello there"
     usage = _USAGE[format]
@@ -69,7 +69,7 @@ def is_complete(format: Format, body: bytes) -> bool:
             return last.startswith(b"event: response.completed\n")
 
 
-def told(format: Format, body: bytes) -> bool:
+def ends_with_error(format: Format, body: bytes) -> bool:
     """Whether a streamed reply ends with the format's own error."""
     last = body.split(b"\n\n")[-2] if body.endswith(b"\n\n") else b""
     match format:
@@ -96,7 +96,7 @@ def _chat() -> Speech:
 
 def _messages() -> Speech:
     begun = {"content": [], "stop_reason": None, "usage": {"input_tokens": 7, "output_tokens": 1}}
-    message = orjson.loads(whole(Format.MESSAGES)) | begun
+    message = orjson.loads(complete_body(Format.MESSAGES)) | begun
     word = _event("content_block_delta", index=0, delta={"type": "text_delta", "text": " word"})
     opening = _event("message_start", message=message) + _event(
         "content_block_start", index=0, content_block={"type": "text", "text": ""}

@@ -92,7 +92,7 @@ async def broken_at(stage: Stage, scene: Scene, how: Break, at: int, again: int)
             request.break_off(how, awaited)
 
     stage.at = act
-    async with stage.asked(scene) as request:
+    async with stage.running_request(scene) as request:
         pass
     return request
 
@@ -133,7 +133,7 @@ async def test_at_any_byte(stage: Stage, script: Response, how: Break, data: st.
         chunks=(script.body[:result],) if result else (), ending=Ending.STALLED
     )
     stage.at = lambda *_: None
-    async with stage.asked(Scene(script is STREAM, (silent,))) as request:
+    async with stage.running_request(Scene(script is STREAM, (silent,))) as request:
         await asyncio.sleep(WHILE)
         request.break_off(how)
     row = await stage.row(request.token)

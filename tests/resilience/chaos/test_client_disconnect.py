@@ -18,7 +18,7 @@ import pytest_asyncio
 from gateway.core.formats import Format
 from tests.resilience.chaos.client import Leave, RawClient
 from tests.resilience.chaos.process import GatewayProcess, create_key, settled_rows, write_config
-from tests.resilience.chaos.sample_replies import speech, whole
+from tests.resilience.chaos.sample_replies import complete_body, speech
 from tests.resilience.chaos.upstream import Call, Upstream, upstream
 from tests.support.timing import SLACK
 
@@ -44,7 +44,7 @@ async def fall_silent(call: Call) -> None:
     if moment != "nothing said":
         await call.head()
     if moment == "begun":
-        begun = speech(call.format).opening if call.stream else whole(call.format)[:40]
+        begun = speech(call.format).opening if call.stream else complete_body(call.format)[:40]
         await call.say(begun)
     await call.gone.wait()
 
@@ -66,7 +66,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sil
         for cell in product(MOMENTS, Leave, (True, False))
     ],
 )
-async def test_the_upstream_hears_of_it(
+async def test_the_upstream_connection_is_closed(
     gateway: SilentGateway, moment: str, how: Leave, stream: bool
 ) -> None:
     name = f"{moment}/{how.value}/{stream}"
@@ -92,7 +92,7 @@ async def test_the_upstream_hears_of_it(
 
 
 @pytest.mark.parametrize("format", Format)
-async def test_in_every_format_what_was_heard_is_billed(
+async def test_received_output_is_billed_in_every_format(
     gateway: SilentGateway, format: Format
 ) -> None:
     name = f"begun/{format}"
@@ -110,7 +110,7 @@ async def test_in_every_format_what_was_heard_is_billed(
     assert row["bytes_out"] > 0
 
 
-async def test_a_client_that_leaves_while_it_still_asks(gateway: SilentGateway) -> None:
+async def test_a_disconnect_during_the_request(gateway: SilentGateway) -> None:
     """Nobody was asked, but the key was right: a row, and no call."""
     name = "half asked"
     reader, writer = await asyncio.open_connection(*gateway.address[7:].split(":"))

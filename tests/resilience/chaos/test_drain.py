@@ -11,7 +11,7 @@ import orjson
 from aiohttp import ClientConnectorError, ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from tests.resilience.chaos.client import Leave, RawClient, asking, headers
+from tests.resilience.chaos.client import Leave, RawClient, headers, request_fields
 from tests.resilience.chaos.process import (
     GatewayProcess,
     create_key,
@@ -19,7 +19,12 @@ from tests.resilience.chaos.process import (
     settled_rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import is_complete, speech, told, whole
+from tests.resilience.chaos.sample_replies import (
+    complete_body,
+    ends_with_error,
+    is_complete,
+    speech,
+)
 from tests.resilience.chaos.upstream import Call, Upstream, upstream
 from tests.support.gateway import PATHS
 
@@ -44,7 +49,7 @@ async def answer(call: Call) -> None:
             await call.end()
         case "whole-brief":
             await asyncio.sleep(1)
-            await call.whole(whole(call.format))
+            await call.send_body(complete_body(call.format))
         case "long":
             await call.head()
             await call.say(result.opening)
@@ -73,7 +78,7 @@ class Got:
 
 async def ask(http: ClientSession, key: str, format: Format, kind: str, number: int) -> Got:
     name = f"{kind}-{format}{number}"
-    body = asking(format, name, stream="whole" not in kind)
+    body = request_fields(format, name, stream="whole" not in kind)
     async with http.post(PATHS[format], json=body, headers=headers(key, name)) as reply:
         return Got(format, name, reply.status, await reply.read())
 
@@ -85,7 +90,7 @@ def check(got: Got) -> None:
             assert is_complete(got.format, got.body)
         case "long" | "silent":
             assert got.status == 200
-            assert told(got.format, got.body), got
+            assert ends_with_error(got.format, got.body), got
         case "whole-brief":
             assert got.status == 200
             assert orjson.loads(got.body)["id"] == "reply_01"
@@ -105,7 +110,7 @@ async def all_called(model: Upstream, calls: int) -> None:
     await asyncio.sleep(0.2)
 
 
-async def test_every_reply_ends_as_its_format_ends(tmp_path: Path) -> None:
+async def test_replies_end_as_their_format_requires(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
@@ -147,7 +152,7 @@ async def nobody_is_let_in(address: str) -> None:
     raise AssertionError("a new connection was accepted")
 
 
-async def test_an_open_connection_is_told_and_readiness_ends(tmp_path: Path) -> None:
+async def test_idle_connections_are_refused_and_readiness_ends(tmp_path: Path) -> None:
     """A kept connection outlives the door: what is asked on it is refused in the envelope."""
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
@@ -174,7 +179,7 @@ async def test_an_open_connection_is_told_and_readiness_ends(tmp_path: Path) -> 
     assert found["brief-chat0"]["state"] == "ok"
 
 
-async def test_a_second_signal_hurries(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=60)
@@ -201,7 +206,7 @@ async def test_a_second_signal_hurries(tmp_path: Path) -> None:
     assert states == {"error"}
 
 
-async def test_who_does_not_read_delays_nobody_for_long(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_delays_no_one_for_long(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
 
     async def pour(call: Call) -> None:
@@ -215,7 +220,9 @@ async def test_who_does_not_read_delays_nobody_for_long(tmp_path: Path) -> None:
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             address = gateway.address()
-            idle = await RawClient.ask(address, key, Format.CHAT, "idle", room=4096, stream=True)
+            idle = await RawClient.ask(
+                address, key, Format.CHAT, "idle", receive_buffer=4096, stream=True
+            )
             await model.called("idle")
             await asyncio.sleep(1)
             gateway.signal(signal.SIGTERM)

@@ -62,11 +62,11 @@ async def test_failure_everywhere_multiplies_no_load(tmp_path: Path) -> None:
             Thresholds(consecutive_failures=10**9, min_requests=10**9)
         )
         loop = asyncio.get_running_loop()
-        began, asking = loop.time(), []
+        began, tasks = loop.time(), []
         for number in range(seconds * rate):
             await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
-            asking.append(asyncio.create_task(gateway.post(Format.CHAT)))
-        statuses = Counter([(await each).status for each in asking])
+            tasks.append(asyncio.create_task(gateway.post(Format.CHAT)))
+        statuses = Counter([(await each).status for each in tasks])
         assert set(statuses) == {503}
         assert len(upstream.calls) / (seconds * rate) <= 1.25
 
@@ -80,12 +80,12 @@ async def test_conversations_stay_with_their_account(tmp_path: Path) -> None:
         fault_upstream() as upstream,
         run_gateway(tmp_path, pool(upstream, "ok", "ok")) as gateway,
     ):
-        room = asyncio.Semaphore(16)
+        receive_buffer = asyncio.Semaphore(16)
 
         async def talk(name: str) -> None:
             messages = [{"role": "user", "content": f"Let us talk about {name}."}]
             for turn in range(turns):
-                async with room:
+                async with receive_buffer:
                     answer = await gateway.post(Format.CHAT, messages=messages)
                 assert answer.status == 200
                 messages += [
@@ -105,7 +105,7 @@ async def test_conversations_stay_with_their_account(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(55)
-async def test_a_thousand_faults_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_a_thousand_faults_leak_nothing(tmp_path: Path) -> None:
     async with (
         fault_upstream() as upstream,
         run_gateway(
@@ -126,10 +126,10 @@ async def test_a_thousand_faults_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 async def many(gateway: RunningGateway, count: int) -> None:
-    room = asyncio.Semaphore(20)
+    receive_buffer = asyncio.Semaphore(20)
 
     async def one(number: int) -> None:
-        async with room:
+        async with receive_buffer:
             answer = await gateway.post(list(Format)[number % 3], stream=number % 2 == 0)
             assert answer.status in (200, 502, 503)
 

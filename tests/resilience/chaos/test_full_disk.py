@@ -47,7 +47,7 @@ async def be_answered(gateway: RunningGateway, number: int) -> None:
     assert (await answer.read()).endswith(b"data: [DONE]\n\n"), number
 
 
-async def written(recorder: Recorder) -> None:
+async def drained(recorder: Recorder) -> None:
     async with asyncio.timeout(5):
         while recorder.backlog:
             await asyncio.sleep(0.01)
@@ -74,13 +74,13 @@ async def test_five_seconds_at_200_requests_a_second(
             assert "full" in caplog.text
             await leave_room(database, ROOM)
             await load.go_on_for(0.5)
-            await written(recorder)
-            purse = gateway.daemon.runtime.quota.budget(HolderKind.KEY, gateway.token.id)
-            assert (purse.total, purse.reserved) == (load.asked * COST, 0)
+            await drained(recorder)
+            budget = gateway.daemon.runtime.quota.budget(HolderKind.KEY, gateway.token.id)
+            assert (budget.total, budget.reserved) == (load.sent * COST, 0)
             token, report = (
                 await gateway.operations.get_key(gateway.token.id),
                 await gateway.operations.check_integrity(),
             )
-        assert len(load.took) == load.asked == len(upstream.requests)
-    assert (token.requests, token.cost_micro) == (load.asked, load.asked * COST)
-    assert (report.ok, report.rows, report.open) == (True, load.asked, 0)
+        assert len(load.took) == load.sent == len(upstream.requests)
+    assert (token.requests, token.cost_micro) == (load.sent, load.sent * COST)
+    assert (report.ok, report.rows, report.open) == (True, load.sent, 0)

@@ -22,7 +22,7 @@ from aiohttp import ClientError, ClientSession, TCPConnector
 
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
-from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.process import (
     GatewayProcess,
     create_key,
@@ -32,7 +32,7 @@ from tests.resilience.chaos.process import (
     settled_rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import is_complete, speech, whole
+from tests.resilience.chaos.sample_replies import complete_body, is_complete, speech
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import ALPHA, BETA, PATHS
 
@@ -47,7 +47,7 @@ MULTIPLIERS: Final = {ALPHA: 1.5, BETA: 1.25}
 
 
 @dataclass(slots=True)
-class Heard:
+class Received:
     """The names of requests, by what their clients know of them."""
 
     all_of: set[str] = field(default_factory=set)
@@ -58,7 +58,7 @@ class Heard:
 async def stream_slowly(call: Call) -> None:
     """Without end where the call's name asks for it."""
     if not call.stream:
-        await call.whole(whole(call.format))
+        await call.send_body(complete_body(call.format))
         return
     text = speech(call.format)
     await call.head()
@@ -71,48 +71,48 @@ async def stream_slowly(call: Call) -> None:
 
 
 class Clients:
-    def __init__(self, http: ClientSession, key: str, received: Heard) -> None:
+    def __init__(self, http: ClientSession, key: str, received: Received) -> None:
         self._http = http
         self._key = key
-        self._heard = received
+        self._received = received
 
     async def complete(self, format: Format, name: str) -> None:
         stream = "stream" in name
         async with self._http.post(
             PATHS[format],
-            json=asking(format, name, stream=stream),
+            json=request_fields(format, name, stream=stream),
             headers=headers(self._key, name),
         ) as answer:
             assert answer.status == 200
             assert is_complete(format, await answer.read()) or not stream
-        self._heard.all_of.add(name)
+        self._received.all_of.add(name)
 
     async def begin(self, format: Format, name: str, held: AsyncExitStack) -> None:
         """Returns once the first of the stream is here; it stays open."""
         answer = await held.enter_async_context(
             self._http.post(
                 PATHS[format],
-                json=asking(format, name, stream=True),
+                json=request_fields(format, name, stream=True),
                 headers=headers(self._key, name),
             )
         )
         assert answer.status == 200
         assert await answer.content.readany()
-        self._heard.something_of.add(name)
+        self._received.something_of.add(name)
 
     async def go_on(self, prefix: str) -> None:
         """Asks until the gateway is gone: at its death every step is under way."""
         with suppress(ClientError):
             for number, format in zip(count(), cycle(Format)):
                 name = f"{prefix}-{number}-stream"
-                self._heard.maybe.add(name)
+                self._received.maybe.add(name)
                 await self.complete(format, name)
-                self._heard.maybe.discard(name)
+                self._received.maybe.discard(name)
 
 
 @pytest.mark.timeout(300)  # as many starts of a process; it waits for nothing else
-async def test_every_call_is_on_record(tmp_path: Path) -> None:
-    received = Heard()
+async def test_every_call_is_recorded(tmp_path: Path) -> None:
+    received = Received()
     async with upstream(stream_slowly) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
@@ -152,7 +152,7 @@ def check_bill(row: sqlite3.Row) -> None:
         assert row["expected_micro"] > 0
 
 
-async def live_and_die(config: Path, key: str, prefix: str, received: Heard) -> None:
+async def live_and_die(config: Path, key: str, prefix: str, received: Received) -> None:
     folder = config.parent
     async with AsyncExitStack() as held:
         gateway = held.enter_context(GatewayProcess(folder, "--config", config))

@@ -15,7 +15,7 @@ from aiohttp import ClientSession
 
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
-from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.process import (
     GatewayProcess,
     create_key,
@@ -23,7 +23,7 @@ from tests.resilience.chaos.process import (
     rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import speech, whole
+from tests.resilience.chaos.sample_replies import complete_body, speech
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS
 
@@ -40,7 +40,7 @@ class Refusal:
 
     spent: int
     reserved: int
-    wanted: int
+    requested: int
 
     @classmethod
     def read(cls, text: str) -> Refusal:
@@ -59,7 +59,7 @@ class Client:
         """None where there is a reply."""
         async with self._http.post(
             PATHS[Format.CHAT],
-            json=asking(Format.CHAT, name, max_tokens=3),
+            json=request_fields(Format.CHAT, name, max_tokens=3),
             headers=headers(self._key, name),
         ) as answer:
             body = await answer.text()
@@ -81,7 +81,7 @@ class Client:
         """A stream that has no end."""
         answer = await self._http.post(
             PATHS[Format.CHAT],
-            json=asking(Format.CHAT, name, stream=True, max_tokens=3),
+            json=request_fields(Format.CHAT, name, stream=True, max_tokens=3),
             headers=headers(self._key, name),
         )
         assert answer.status == 200
@@ -90,7 +90,7 @@ class Client:
 
 async def answer(call: Call) -> None:
     if not call.stream:
-        await call.whole(whole(call.format))
+        await call.send_body(complete_body(call.format))
         return
     await call.head()
     await call.say(speech(call.format).opening)
@@ -113,7 +113,7 @@ async def committed(folder: Path) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_budget_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_budget_survives_a_kill(tmp_path: Path) -> None:
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path, limits={"budget": BUDGET})
@@ -134,7 +134,7 @@ async def test_a_budget_goes_on_where_it_was(tmp_path: Path) -> None:
                 replies, refusal = await Client(http, key).spend("second")
                 await committed(tmp_path)
                 await kill(gateway)
-        assert replies == (BUDGET - before - refusal.wanted) // COST + 1 > 1
+        assert replies == (BUDGET - before - refusal.requested) // COST + 1 > 1
         assert (refusal.spent, refusal.reserved) == (before + replies * COST, 0)
 
         with GatewayProcess(tmp_path, "--config", config) as gateway:

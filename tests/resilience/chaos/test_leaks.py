@@ -13,9 +13,14 @@ import psutil
 from aiohttp import ClientError, ClientSession
 
 from gateway.core.formats import Format
-from tests.resilience.chaos.client import Leave, RawClient, asking, headers
+from tests.resilience.chaos.client import Leave, RawClient, headers, request_fields
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
-from tests.resilience.chaos.sample_replies import is_complete, speech, told, whole
+from tests.resilience.chaos.sample_replies import (
+    complete_body,
+    ends_with_error,
+    is_complete,
+    speech,
+)
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS, RunningGateway, channels, run_gateway
 
@@ -33,11 +38,11 @@ async def misbehave(call: Call) -> None:
     kind, result = call.name.partition("/")[0], speech(call.format)
     match kind:
         case "refused":
-            await call.whole(b'{"error":{"message":"no"}}', 400)
+            await call.send_body(b'{"error":{"message":"no"}}', 400)
         case "limited":
-            await call.whole(b'{"error":{"message":"slow down"}}', 429)
+            await call.send_body(b'{"error":{"message":"slow down"}}', 429)
         case "whole":
-            await call.whole(whole(call.format))
+            await call.send_body(complete_body(call.format))
         case "cut whole":
             await call.head(length=1000)
         case "silent whole":
@@ -94,7 +99,7 @@ async def request(gateway: RunningGateway, format: Format, name: str) -> None:
     async with ClientSession(gateway.address) as http:
         answer = await http.post(
             PATHS[format],
-            json=asking(format, name, stream=stream, model=model_of(format)),
+            json=request_fields(format, name, stream=stream, model=model_of(format)),
             headers=headers(gateway.key, name.replace("/", "-")),
         )
         body = await answer.read()
@@ -103,14 +108,14 @@ async def request(gateway: RunningGateway, format: Format, name: str) -> None:
     if kind == "complete":
         assert is_complete(format, body)
     elif kind == "cut":
-        assert told(format, body)
+        assert ends_with_error(format, body)
 
 
 async def many(gateway: RunningGateway, count: int, prefix: str) -> None:
-    room = asyncio.Semaphore(AT_ONCE)
+    receive_buffer = asyncio.Semaphore(AT_ONCE)
 
     async def one(format: Format, name: str) -> None:
-        async with room:
+        async with receive_buffer:
             await request(gateway, format, name)
 
     mix = enumerate(islice(cycle(product(KINDS, Format)), count))
@@ -119,7 +124,7 @@ async def many(gateway: RunningGateway, count: int, prefix: str) -> None:
             group.create_task(one(format, f"{kind}/{prefix}{number}"))
 
 
-async def test_nothing_stays_behind(tmp_path: Path) -> None:
+async def test_nothing_leaks(tmp_path: Path) -> None:
     models = [{"id": model_of(format), "family": "beta"} for format in Format]
     async with (
         upstream(misbehave) as model,
@@ -152,7 +157,7 @@ async def pour(call: Call) -> None:
     await call.end()
 
 
-async def test_who_does_not_read_gets_no_memory(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_gets_no_memory(tmp_path: Path) -> None:
     async with upstream(pour) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
@@ -163,7 +168,7 @@ async def test_who_does_not_read_gets_no_memory(tmp_path: Path) -> None:
             before = memory.memory_info().rss
             idle = [
                 await RawClient.ask(
-                    address, key, Format.CHAT, f"idle {number}", room=4096, stream=True
+                    address, key, Format.CHAT, f"idle {number}", receive_buffer=4096, stream=True
                 )
                 for number in range(UNREAD)
             ]
@@ -184,7 +189,7 @@ async def test_who_does_not_read_gets_no_memory(tmp_path: Path) -> None:
 async def one_who_reads(address: str, key: str) -> None:
     """Gets all of it, and so shows that the others could have."""
     async with ClientSession(address) as http:
-        body = asking(Format.CHAT, "reads", stream=True)
+        body = request_fields(Format.CHAT, "reads", stream=True)
         answer = await http.post(PATHS[Format.CHAT], json=body, headers=headers(key, "reads"))
         received, last = 0, b""
         with suppress(ClientError):

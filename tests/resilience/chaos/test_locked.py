@@ -12,8 +12,8 @@ import pytest
 from gateway.core.formats import Format
 from gateway.server import client_stream
 from gateway.store.records import ExchangeState
-from tests.resilience.chaos.client import asking, headers
-from tests.resilience.chaos.sample_replies import is_complete, speech, whole
+from tests.resilience.chaos.client import headers, request_fields
+from tests.resilience.chaos.sample_replies import complete_body, is_complete, speech
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS, channels, run_gateway
 
@@ -23,7 +23,7 @@ WINDOW = 0.1
 
 async def begin_late(call: Call) -> None:
     if not call.stream:
-        await call.whole(whole(call.format))
+        await call.send_body(complete_body(call.format))
         return
     text = speech(call.format)
     await call.head()
@@ -36,7 +36,7 @@ async def begin_late(call: Call) -> None:
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("format", Format)
-async def test_nothing_of_a_reply_is_lost(
+async def test_no_reply_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format, stream: bool
 ) -> None:
     monkeypatch.setattr(client_stream, "PING_INTERVAL", WINDOW)
@@ -48,7 +48,7 @@ async def test_nothing_of_a_reply_is_lost(
             other.execute("BEGIN IMMEDIATE")
             answer = await gateway.http.post(
                 PATHS[format],
-                json=asking(format, "late", stream=stream),
+                json=request_fields(format, "late", stream=stream),
                 headers=headers(gateway.key, "late"),
             )
             body = await answer.read()

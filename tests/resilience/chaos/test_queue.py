@@ -19,7 +19,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.process import (
     GatewayProcess,
     create_key,
@@ -27,7 +27,7 @@ from tests.resilience.chaos.process import (
     rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import whole
+from tests.resilience.chaos.sample_replies import complete_body
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS
 from tests.support.timing import SLACK
@@ -42,7 +42,7 @@ SOON = SLACK
 
 
 async def answer(call: Call) -> None:
-    await call.whole(whole(call.format))
+    await call.send_body(complete_body(call.format))
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 async def be_answered(http: ClientSession, key: str, name: str) -> None:
     format = Format.CHAT
-    body = asking(format, name)
+    body = request_fields(format, name)
     async with http.post(PATHS[format], json=body, headers=headers(key, name)) as reply:
         assert reply.status == 200
 
@@ -81,7 +81,7 @@ async def be_refused(address: str, key: str, times: int) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_rows_in_the_queue_are_written_before_the_end(tmp_path: Path) -> None:
+async def test_queued_rows_are_written_before_the_end(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     async with upstream(answer) as model:
         config = write_config(tmp_path, model.address)

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.load import Load
 from tests.resilience.chaos.process import (
     GatewayProcess,
@@ -79,7 +79,7 @@ def any_left(folder: Path) -> bool:
 
 async def be_answered(http: ClientSession, key: str, number: int) -> None:
     format = Format.CHAT
-    body = asking(format, "Hello", stream=True)
+    body = request_fields(format, "Hello", stream=True)
     async with http.post(PATHS[format], json=body, headers=headers(key, f"{number}")) as answer:
         assert answer.status == 200
         assert (await answer.read()).endswith(b"data: [DONE]\n\n")
@@ -99,11 +99,11 @@ async def noticed(folder: Path, config: Path, key: str) -> tuple[int, float]:
         gateway.signal(signal.SIGTERM)
         assert await gateway.ended(20) == 0
     assert "could not be deleted" not in gateway.stderr
-    return load.asked, max(meanwhile) - max(load.took)
+    return load.sent, max(meanwhile) - max(load.took)
 
 
 @pytest.mark.timeout(120)
-async def test_a_deletion_is_not_noticed(tmp_path: Path) -> None:
+async def test_a_deletion_delays_no_request(tmp_path: Path) -> None:
     async with scripted_upstream() as upstream:
         upstream.respond_with(fixture_stream("chat"))
         keep = {"logs": {"keep": "90d"}}

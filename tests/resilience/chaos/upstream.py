@@ -59,7 +59,7 @@ class Call:
     async def end(self) -> None:
         await self._write(b"0\r\n\r\n")
 
-    async def whole(self, body: bytes, status: int = 200) -> None:
+    async def send_body(self, body: bytes, status: int = 200) -> None:
         await self.head(status, len(body))
         await self._write(body)
 

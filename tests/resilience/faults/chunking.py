@@ -7,33 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-Pieces = Sequence[bytes]
+Chunks = Sequence[bytes]
 
 
-def _crlf(pieces: Pieces) -> Pieces:
-    return [piece.replace(b"\n", b"\r\n") for piece in pieces]
+def _crlf(chunks: Chunks) -> Chunks:
+    return [chunk.replace(b"\n", b"\r\n") for chunk in chunks]
 
 
-def _without_event_lines(pieces: Pieces) -> Pieces:
-    body = b"".join(pieces).splitlines(keepends=True)
+def _without_event_lines(chunks: Chunks) -> Chunks:
+    body = b"".join(chunks).splitlines(keepends=True)
     return [b"".join(line for line in body if not line.startswith(b"event:"))]
 
 
-def _by_byte(pieces: Pieces) -> Pieces:
-    return [bytes([byte]) for byte in b"".join(pieces)]
+def _by_byte(chunks: Chunks) -> Chunks:
+    return [bytes([byte]) for byte in b"".join(chunks)]
 
 
-SHAPES: dict[str, Callable[[Pieces], Pieces]] = {
-    "frame": lambda pieces: pieces,
-    "one": lambda pieces: [b"".join(pieces)],
+SHAPES: dict[str, Callable[[Chunks], Chunks]] = {
+    "frame": lambda chunks: chunks,
+    "one": lambda chunks: [b"".join(chunks)],
     "byte": _by_byte,
     "crlf": _crlf,
-    "crlf_byte": lambda pieces: _by_byte(_crlf(pieces)),
-    "cr": lambda pieces: [piece.replace(b"\n", b"\r") for piece in pieces],
-    "bom": lambda pieces: [b"\xef\xbb\xbf", *pieces],
-    "comments": lambda pieces: [b": still here\n\n" + piece for piece in pieces],
-    "no_space": lambda pieces: [piece.replace(b"data: ", b"data:") for piece in pieces],
+    "crlf_byte": lambda chunks: _by_byte(_crlf(chunks)),
+    "cr": lambda chunks: [chunk.replace(b"\n", b"\r") for chunk in chunks],
+    "bom": lambda chunks: [b"\xef\xbb\xbf", *chunks],
+    "comments": lambda chunks: [b": still here\n\n" + chunk for chunk in chunks],
+    "no_space": lambda chunks: [chunk.replace(b"data: ", b"data:") for chunk in chunks],
     "no_events": _without_event_lines,
-    "no_blank": lambda pieces: [*pieces[:-1], pieces[-1].rstrip(b"\n") + b"\n"],
+    "no_blank": lambda chunks: [*chunks[:-1], chunks[-1].rstrip(b"\n") + b"\n"],
 }
 """`no_blank` leaves the final blank line out, `no_events` the `event:` lines."""

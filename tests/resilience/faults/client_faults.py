@@ -12,7 +12,7 @@ from itertools import product
 from typing import Final
 
 from gateway.store.records import ExchangeState
-from tests.resilience.faults.outcomes import Asked, Bill, Told, refused
+from tests.resilience.faults.outcomes import Bill, ClientError, RequestMode, refused
 from tests.support.raw_client import Leave
 
 NEVER: Final = "never called"
@@ -22,7 +22,7 @@ LEFT: Final = "hears of it within 250 ms"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdeed:
-    """`told` is None where the client gets a reply, or nothing. `state` and `status` are those of
+    """`error` is None where the client gets a reply, or nothing. `state` and `status` are those of
     the row, None where there is none.
 
     What is wrong: `leave` while the upstream does what `plan` says; or the `body` made of a sound
@@ -31,8 +31,8 @@ class Misdeed:
     """
 
     what: str
-    asked: Asked = Asked.BOTH
-    told: Told | None = None
+    mode: RequestMode = RequestMode.BOTH
+    error: ClientError | None = None
     state: ExchangeState | None = None
     status: int | None = None
     upstream: str = NEVER
@@ -45,10 +45,10 @@ class Misdeed:
 
 
 _MOMENTS: Final = (
-    ("before the upstream has answered", "stall:head", Asked.BOTH, 499, Bill.NOTHING),
-    ("after the upstream's response head", "stall:start", Asked.BOTH, 499, Bill.PROMPT),
-    ("in the middle of a reply", "stall:text", Asked.STREAM, 200, Bill.ESTIMATED),
-    ("during a complete reply", "stall:text", Asked.WHOLE, 499, Bill.PROMPT),
+    ("before the upstream has answered", "stall:head", RequestMode.BOTH, 499, Bill.NOTHING),
+    ("after the upstream's response head", "stall:start", RequestMode.BOTH, 499, Bill.PROMPT),
+    ("in the middle of a reply", "stall:text", RequestMode.STREAM, 200, Bill.ESTIMATED),
+    ("during a complete reply", "stall:text", RequestMode.WHOLE, 499, Bill.PROMPT),
 )
 _WAYS: Final = {
     Leave.CLOSE: "disconnects",
@@ -58,7 +58,7 @@ _WAYS: Final = {
 LEAVING: Final = [
     Misdeed(
         what=f"{way} {moment}",
-        asked=asked,
+        mode=mode,
         state=ExchangeState.CLIENT_GONE,
         status=status,
         upstream=LEFT,
@@ -66,12 +66,12 @@ LEAVING: Final = [
         plan=plan,
         leave=how,
     )
-    for (moment, plan, asked, status, bill), (how, way) in product(_MOMENTS, _WAYS.items())
+    for (moment, plan, mode, status, bill), (how, way) in product(_MOMENTS, _WAYS.items())
 ]
 
 SLOW_READER: Final = Misdeed(
     what="stops reading a stream",
-    asked=Asked.STREAM,
+    mode=RequestMode.STREAM,
     state=ExchangeState.CLIENT_SLOW,
     status=200,
     upstream="is cut off",
@@ -81,7 +81,7 @@ SLOW_READER: Final = Misdeed(
 TOO_SLOW: Final = refused(408, "request_timeout", "The request body did not arrive in time")
 SLOW_BODY: Final = Misdeed(
     what="sends its body too slowly",
-    told=TOO_SLOW,
+    error=TOO_SLOW,
     state=ExchangeState.REJECTED,
     status=408,
 )
@@ -107,17 +107,17 @@ MOST: Final = 4096
 """Bytes that a body may have in these tests."""
 
 
-def _rejected(what: str, error: Told, make: Callable[[bytes], bytes]) -> Misdeed:
+def _rejected(what: str, error: ClientError, make: Callable[[bytes], bytes]) -> Misdeed:
     return Misdeed(
-        what=what, told=error, state=ExchangeState.REJECTED, status=error.status, body=make
+        what=what, error=error, state=ExchangeState.REJECTED, status=error.status, body=make
     )
 
 
-def _headed(what: str, error: Told, row: bool, **headers: str | None) -> Misdeed:
+def _headed(what: str, error: ClientError, row: bool, **headers: str | None) -> Misdeed:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Misdeed(
         what=what,
-        told=error,
+        error=error,
         state=ExchangeState.REJECTED if row else None,
         status=error.status if row else None,
         headers=named,
@@ -147,7 +147,7 @@ BODIES: Final = [
     _rejected("sends a body above the limit", TOO_LARGE, _with(b'"%b"' % (b"x" * MOST))),
     Misdeed(
         what="compresses its body",
-        told=_MEDIA,
+        error=_MEDIA,
         state=ExchangeState.REJECTED,
         status=415,
         headers={"content-encoding": "gzip"},
@@ -219,7 +219,7 @@ MALFORMATIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "line ends without CR": lambda request: request.replace(b"\r\n", b"\n"),
 }
 HTTP: Final = [
-    Misdeed(what=f"sends invalid HTTP: {which}", told=MALFORMED, raw=make)
+    Misdeed(what=f"sends invalid HTTP: {which}", error=MALFORMED, raw=make)
     for which, make in MALFORMATIONS.items()
 ]
 

@@ -14,12 +14,12 @@ from gateway.core.events import Begin, Delta, End, Event
 from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.wire.registry import CODECS
-from tests.resilience.faults.outcomes import Told
+from tests.resilience.faults.outcomes import ClientError
 from tests.resilience.faults.sample_replies import frame_data
 from tests.support.grammar import assert_grammar
 from tests.wire.stream_cases import decode
 
-_SHOWN = ("retry-after", "x-should-retry", "www-authenticate", "allow")
+_ERROR_HEADERS = ("retry-after", "x-should-retry", "www-authenticate", "allow")
 
 
 async def text_of(answer: ClientResponse, format: Format, *, streamed: bool) -> str:
@@ -37,31 +37,31 @@ async def text_of(answer: ClientResponse, format: Format, *, streamed: bool) -> 
     return _text(events)
 
 
-async def assert_told(
-    answer: ClientResponse, format: Format, result: Told, *, vague: float = 0
+async def assert_error(
+    answer: ClientResponse, format: Format, expected: ClientError, *, vague: float = 0
 ) -> None:
     """The answer is this error, and nothing else; `vague`: give or take so many seconds."""
     body = await answer.json()
-    assert (answer.status, answer.content_type) == (result.status, "application/json"), body
-    fields = {name: answer.headers[name] for name in _SHOWN if name in answer.headers}
+    assert (answer.status, answer.content_type) == (expected.status, "application/json"), body
+    fields = {name: answer.headers[name] for name in _ERROR_HEADERS if name in answer.headers}
     if vague:
-        wanted, given = float(result.headers["retry-after"]), float(fields["retry-after"])
-        assert abs(wanted - given) <= vague
+        delay, sent_delay = float(expected.headers["retry-after"]), float(fields["retry-after"])
+        assert abs(delay - sent_delay) <= vague
     else:
-        assert fields == result.headers, body
+        assert fields == expected.headers, body
     request_id = answer.headers["request-id"]
     assert answer.headers["x-request-id"] == request_id
-    message = result.message + result.wait
+    message = expected.message + expected.wait
     if format is Format.MESSAGES:
-        error: dict[str, Any] = {"type": result.native, "message": message}
+        error: dict[str, Any] = {"type": expected.native, "message": message}
         assert body == {"type": "error", "error": error, "request_id": request_id}
     else:
         assert body["error"].pop("param", None) in (None, "messages", "input")
-        assert body == {"error": {"message": message, "type": result.type, "code": result.code}}
+        assert body == {"error": {"message": message, "type": expected.type, "code": expected.code}}
 
 
-async def assert_told_in_band(
-    answer: ClientResponse, format: Format, result: Told, passed_on: str = ""
+async def assert_error_in_stream(
+    answer: ClientResponse, format: Format, expected: ClientError, passed_on: str = ""
 ) -> str:
     """A stream that breaks off with this error, or with what the upstream said of it; its text."""
     body = await answer.read()
@@ -71,10 +71,10 @@ async def assert_told_in_band(
     for mark in (b"[DONE]", b"message_stop", b"response.completed", b'"finish_reason":"stop"'):
         assert mark not in body, "it is made to look complete"
     error = _error(format, last)
-    assert error["message"] == (passed_on or result.message + result.wait)
+    assert error["message"] == (passed_on or expected.message + expected.wait)
     if not passed_on:
         named = error["type"] if format is Format.MESSAGES else error["code"]
-        assert named == (result.native if format is Format.MESSAGES else result.code)
+        assert named == (expected.native if format is Format.MESSAGES else expected.code)
     return _text(_events(format, b"".join(frame + b"\n\n" for frame in before)))
 
 
@@ -101,5 +101,5 @@ def _events(format: Format, body: bytes) -> list[Event]:
 
 
 def _text(events: list[Event]) -> str:
-    pieces = (event.piece for event in events if isinstance(event, Delta))
-    return "".join(piece for piece in pieces if isinstance(piece, str))
+    chunks = (event.piece for event in events if isinstance(event, Delta))
+    return "".join(piece for piece in chunks if isinstance(piece, str))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from enum import Enum
 
-from tests.resilience.faults.fault_dsl import PlanMistake
+from tests.resilience.faults.fault_dsl import PlanError
 from tests.resilience.faults.recorded_request import Call
 from tests.resilience.faults.response import Framing
 from tests.resilience.faults.sample_replies import Place
@@ -74,7 +74,7 @@ async def stale(call: Call, how: str = "close", seconds: float = 0) -> None:
     answer that promised to go on; with `next` and `reset` the first request of a connection is
     answered, and any later one gets FIN or RST without a byte."""
     if how not in ("close", "next", "reset"):
-        raise PlanMistake(f"stale: {how!r}")
+        raise PlanError(f"stale: {how!r}")
     if how == "close":
         await ok(call)
         call.answer.idle = seconds

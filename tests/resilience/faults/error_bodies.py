@@ -21,7 +21,7 @@ LEAK = "see https://api.upstream.example/v1/models for {key} of org-upstream-7"
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ErrorText:
     """`type` and `code` are those of chat and responses, `alpha` is the type in messages."""
 
     message: str
@@ -30,71 +30,75 @@ class Words:
     alpha: str
 
 
-WORDS = {
-    "invalid": Words(
+ERROR_TEXTS = {
+    "invalid": ErrorText(
         "temperature must not be above 2",
         "invalid_request_error",
         "invalid_value",
         "invalid_request_error",
     ),
-    "leak": Words(LEAK, "invalid_request_error", "invalid_value", "invalid_request_error"),
-    "context": Words(
+    "leak": ErrorText(LEAK, "invalid_request_error", "invalid_value", "invalid_request_error"),
+    "context": ErrorText(
         "prompt is too long: 210000 tokens > 200000 maximum",
         "invalid_request_error",
         "context_length_exceeded",
         "invalid_request_error",
     ),
-    "policy": Words(
+    "policy": ErrorText(
         "This prompt goes against our content policy",
         "invalid_request_error",
         "content_policy_violation",
         "invalid_request_error",
     ),
-    "key": Words(
+    "key": ErrorText(
         "The API key is not valid",
         "invalid_request_error",
         "invalid_api_key",
         "authentication_error",
     ),
-    "forbidden": Words("This key may not do that", "permission_error", None, "permission_error"),
-    "disabled": Words(
+    "forbidden": ErrorText(
+        "This key may not do that", "permission_error", None, "permission_error"
+    ),
+    "disabled": ErrorText(
         "This organization has been disabled.",
         "invalid_request_error",
         None,
         "invalid_request_error",
     ),
-    "deactivated": Words(
+    "deactivated": ErrorText(
         "deactivated account", "invalid_request_error", "account_deactivated", "permission_error"
     ),
-    "billing": Words("Payment is due", "billing_error", None, "billing_error"),
-    "credit": Words(
+    "billing": ErrorText("Payment is due", "billing_error", None, "billing_error"),
+    "credit": ErrorText(
         "Your credit balance is too low",
         "invalid_request_error",
         None,
         "invalid_request_error",
     ),
-    "quota": Words(
+    "quota": ErrorText(
         "The quota is spent", "insufficient_quota", "insufficient_quota", "rate_limit_error"
     ),
-    "usage_limit": Words(
+    "usage_limit": ErrorText(
         "The usage limit has been reached", "usage_limit_reached", None, "rate_limit_error"
     ),
-    "rate_limit": Words(
+    "rate_limit": ErrorText(
         "Rate limit reached", "requests", "rate_limit_exceeded", "rate_limit_error"
     ),
-    "not_found": Words(
+    "not_found": ErrorText(
         "No such model", "invalid_request_error", "model_not_found", "not_found_error"
     ),
-    "too_large": Words(
+    "too_large": ErrorText(
         "The request is too large",
         "invalid_request_error",
         "request_too_large",
         "request_too_large",
     ),
-    "timeout": Words("It took too long", "timeout_error", None, "timeout_error"),
-    "server": Words("Something broke", "server_error", None, "api_error"),
-    "slow_down": Words("Too many at once", "server_error", "slow_down", "overloaded_error"),
-    "overloaded": Words("Overloaded", "server_error", "server_is_overloaded", "overloaded_error"),
+    "timeout": ErrorText("It took too long", "timeout_error", None, "timeout_error"),
+    "server": ErrorText("Something broke", "server_error", None, "api_error"),
+    "slow_down": ErrorText("Too many at once", "server_error", "slow_down", "overloaded_error"),
+    "overloaded": ErrorText(
+        "Overloaded", "server_error", "server_is_overloaded", "overloaded_error"
+    ),
 }
 
 OF_STATUS = {
@@ -115,14 +119,19 @@ OF_STATUS = {
 """The words of a status where none are asked for; any other says `server`."""
 
 
-def error_object(format: Format, words: Words, key: str, hint: Hint | None = None) -> Any:
+def error_object(format: Format, error_text: ErrorText, key: str, hint: Hint | None = None) -> Any:
     """What stands under `error`. `key` is the one that the request came with."""
-    message = words.message.format(key=key)
+    message = error_text.message.format(key=key)
     if hint and hint.text is not None:
         message += f". Please try again in {duration(hint.text)}."
-    error: dict[str, Any] = {"type": words.alpha, "message": message}
+    error: dict[str, Any] = {"type": error_text.alpha, "message": message}
     if format is not Format.MESSAGES:
-        error = {"message": message, "type": words.type, "param": None, "code": words.code}
+        error = {
+            "message": message,
+            "type": error_text.type,
+            "param": None,
+            "code": error_text.code,
+        }
     if hint and hint.body is not None:
         error |= {
             "resets_in_seconds": int(hint.body),
@@ -222,6 +231,6 @@ def stream_only_refusal(format: Format, wording: str) -> tuple[int, bytes]:
     status, result = STREAM_ONLY[wording]
     if isinstance(result, str):
         kind = "invalid_request_error" if status < 500 else "server_error"
-        words = Words(result, kind, None, kind if status < 500 else "api_error")
-        result = envelope(format, error_object(format, words, ""))
+        error_text = ErrorText(result, kind, None, kind if status < 500 else "api_error")
+        result = envelope(format, error_object(format, error_text, ""))
     return status, orjson.dumps(result)

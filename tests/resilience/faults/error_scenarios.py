@@ -9,7 +9,7 @@ import orjson
 
 from gateway.core.formats import Format
 from tests.resilience.faults import error_bodies
-from tests.resilience.faults.error_bodies import OF_STATUS, WORDS
+from tests.resilience.faults.error_bodies import ERROR_TEXTS, OF_STATUS
 from tests.resilience.faults.recorded_request import Call
 from tests.resilience.faults.retry_hints import Hint, hint_headers
 from tests.resilience.faults.sample_replies import Place
@@ -21,7 +21,7 @@ from tests.resilience.faults.timing_scenarios import ok
 async def refuse(
     call: Call,
     status: int = 503,
-    words: str = "",
+    error_name: str = "",
     dress: str = "own",
     *,
     seconds: float | None = None,
@@ -32,21 +32,21 @@ async def refuse(
     body: float | None = None,
     text: float | None = None,
 ) -> None:
-    """An HTTP status with an error body: `words` of `refusals.WORDS` (those of the status where
-    none are given) in a `dress`, with hints when to come back: see `hints.Hint`."""
+    """An HTTP status with an error body: `error_name` of `ERROR_TEXTS` (by default that of the
+    status) in a `dress`, with hints when to retry: see `retry_hints.Hint`."""
     hint = Hint(seconds=seconds, date=date, ms=ms, reset=reset, window=window, body=body, text=text)
     format = Format(dress) if dress in ("chat", "messages") else call.format
-    response = WORDS[words or OF_STATUS.get(status, "server")]
+    response = ERROR_TEXTS[error_name or OF_STATUS.get(status, "server")]
     result = error_bodies.error_object(format, response, call.key, hint)
     kind, written = error_bodies.dressed(format, dress, status, result)
-    await call.answer.whole(status, kind, written, hint_headers(call.format, hint))
+    await call.answer.send_body(status, kind, written, hint_headers(call.format, hint))
 
 
 @scenario
 async def error(
     call: Call,
     place: Place = Place.START,
-    words: str = "overloaded",
+    error_name: str = "overloaded",
     form: str = "own",
     *,
     text: float | None = None,
@@ -55,10 +55,10 @@ async def error(
     """An error event at a place of a 200 stream, and the stream's end. Not streamed: a 200 whose
     body is an error. `text` and `body` are hints as in `refuse`."""
     hint = Hint(text=text, body=body)
-    output = error_bodies.error_object(call.format, WORDS[words], call.key, hint)
+    output = error_bodies.error_object(call.format, ERROR_TEXTS[error_name], call.key, hint)
     if not call.streamed:
         written = orjson.dumps(error_bodies.envelope(call.format, output))
-        await call.answer.whole(200, JSON, written)
+        await call.answer.send_body(200, JSON, written)
         return
     reply = sound(call)
     await begin(call, reply, place)
@@ -73,17 +73,19 @@ async def stream_only(call: Call, wording: str = "detail") -> None:
         await ok(call)
         return
     status, body = error_bodies.stream_only_refusal(call.format, wording)
-    await call.answer.whole(status, JSON, body)
+    await call.answer.send_body(status, JSON, body)
 
 
 @scenario
 async def page(call: Call, status: int = 200) -> None:
     """An HTML page where JSON belongs."""
-    await call.answer.whole(status, "text/html; charset=utf-8", error_bodies.page("Are you human?"))
+    await call.answer.send_body(
+        status, "text/html; charset=utf-8", error_bodies.page("Are you human?")
+    )
 
 
 @scenario
 async def redirect(call: Call, status: int = 307, port: int = 0) -> None:
     """To `/elsewhere` at another port, or at this one."""
     place = f"127.0.0.1:{port}" if port else call.headers["host"]
-    await call.answer.whole(status, None, b"", [("location", f"http://{place}/elsewhere")])
+    await call.answer.send_body(status, None, b"", [("location", f"http://{place}/elsewhere")])

@@ -1,10 +1,10 @@
-"""The language in which a test names a fault; it stands in a URL as `/s/<plan>/...`.
+"""The notation in which a test names a fault, in a URL as `/s/<plan>/...`.
 
     plan := step ("," step)*          each request takes the next step, and the last one stays
     step := [times "*"] name (":" word | ":" option "=" value)*
 
 `fail:2,then:ok` is short for `2*refuse:503,ok`, and `fail:2:429` for `2*refuse:429`. Where the last
-step is `again`, the plan starts over. It must not know what any name means.
+step is `again`, the plan starts over.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, get_args, get_type_hints
 _AGAIN = "again"
 
 
-class PlanMistake(ValueError):
-    """A plan that means nothing."""
+class PlanError(ValueError):
+    """An invalid plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +29,20 @@ class Step:
 
     text: str
     name: str
-    words: tuple[str, ...]
+    values: tuple[str, ...]
     options: Mapping[str, str]
 
     def bound(self, play: Callable[..., Any]) -> tuple[list[Any], dict[str, Any]]:
         """The words and options as `play` wants them after its first argument. Raises
-        `PlanMistake` where they do not fit its signature."""
+        `PlanError` where they do not fit its signature."""
         signature = inspect.signature(play)
         kinds = get_type_hints(play)
         try:
-            given = signature.bind(None, *self.words, **self.options)
+            given = signature.bind(None, *self.values, **self.options)
             for name, text in list(given.arguments.items())[1:]:
                 given.arguments[name] = _read(text, kinds[name])
         except (TypeError, ValueError) as error:
-            raise PlanMistake(f"{self.text}: {error}") from error
+            raise PlanError(f"{self.text}: {error}") from error
         return list(given.args[1:]), given.kwargs
 
 
@@ -61,38 +61,38 @@ class Plan:
 
 @lru_cache
 def parse_plan(text: str) -> Plan:
-    """Raises `PlanMistake`."""
-    written = text.split(",")
-    again = written[-1] == _AGAIN
+    """Raises `PlanError`."""
+    parts = text.split(",")
+    again = parts[-1] == _AGAIN
     steps: list[Step] = []
-    for each in written[:-1] if again else written:
-        steps += _parse_step(each.removeprefix("then:"))
+    for part in parts[:-1] if again else parts:
+        steps += _parse_step(part.removeprefix("then:"))
     if not steps:
-        raise PlanMistake(f"{text}: no step")
+        raise PlanError(f"{text}: no step")
     return Plan(tuple(steps), again)
 
 
 def _parse_step(text: str) -> list[Step]:
     times, star, content = text.rpartition("*")
     name, *arguments = content.split(":")
-    words = [each for each in arguments if "=" not in each]
-    options = dict(each.split("=", 1) for each in arguments if "=" in each)
+    values = [part for part in arguments if "=" not in part]
+    options = dict(part.split("=", 1) for part in arguments if "=" in part)
     if name == "fail":
-        times, *words = words
-        star, name, words = "*", "refuse", words or ["503"]
-        content = ":".join([name, *words, *(f"{key}={value}" for key, value in options.items())])
+        times, *values = values
+        star, name, values = "*", "refuse", values or ["503"]
+        content = ":".join([name, *values, *(f"{key}={value}" for key, value in options.items())])
     if not name:
-        raise PlanMistake(f"{text!r}: a step without a name")
+        raise PlanError(f"{text!r}: a step without a name")
     try:
         count = int(times) if star else 1
     except ValueError:
-        raise PlanMistake(f"{text!r}: {times!r} is no number of times") from None
-    return [Step(content, name, tuple(words), options)] * count
+        raise PlanError(f"{text!r}: {times!r} is no number of times") from None
+    return [Step(content, name, tuple(values), options)] * count
 
 
 def _read(text: str, kind: Any) -> Any:
     """A word as the parameter's annotation has it: `float | None` is a number where it is given."""
-    kind = next((each for each in get_args(kind) if each is not type(None)), kind)
+    kind = next((part for part in get_args(kind) if part is not type(None)), kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(text)
     return kind(text)

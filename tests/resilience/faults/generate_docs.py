@@ -11,7 +11,7 @@ from typing import Final
 from gateway.routing.failure_policy import AccountPenalty
 from tests.resilience.faults import client_faults
 from tests.resilience.faults.client_faults import Misdeed
-from tests.resilience.faults.outcomes import Asked, Told
+from tests.resilience.faults.outcomes import ClientError, RequestMode
 from tests.resilience.faults.upstream_faults import SECTIONS, By, Fault
 from tests.support.paths import ROOT
 
@@ -74,30 +74,30 @@ def _line(cells: Iterable[str]) -> str:
 def _cells(fault: Fault) -> Iterator[str]:
     only = "" if len(fault.formats) == 3 else f" ({', '.join(fault.formats)})"
     yield fault.what + only
-    yield fault.asked.value
-    outcome = _told(fault)
+    yield fault.mode.value
+    outcome = _describe_outcome(fault)
     yield {
         By.OTHER: "the second account's reply",
         By.SAME: "the first account's reply",
-        By.NOBODY: outcome,
+        By.NONE: outcome,
     }[fault.by]
     alone = fault.alone_tries
     yield "its reply" if alone[-1] == "ok" else outcome
-    yield _verdicts(fault.tries) + (
-        "" if alone == fault.tries else f"; one account: {_verdicts(alone)}"
+    yield _joined(fault.tries) + (
+        "" if alone == fault.tries else f"; one account: {_joined(alone)}"
     )
     yield _account(fault)
     yield fault.bill.value
 
 
-def _told(fault: Fault) -> str:
-    if fault.told is None:
+def _describe_outcome(fault: Fault) -> str:
+    if fault.error is None:
         return ""
-    text = f"in the stream: `{fault.told.code}`" if fault.in_band else spelled(fault.told)
+    text = f"in the stream: `{fault.error.code}`" if fault.in_band else describe_error(fault.error)
     return f"{text}, with the upstream's message" if fault.passed_on else text
 
 
-def spelled(error: Told) -> str:
+def describe_error(error: ClientError) -> str:
     """Status, code and headers."""
     text = f"{error.status} `{error.code}`" if error.code else str(error.status)
     if error.retry_after is not None:
@@ -105,8 +105,8 @@ def spelled(error: Told) -> str:
     return f"{text}, no retry" if error.final else text
 
 
-def _verdicts(words: tuple[str, ...]) -> str:
-    return ", ".join(words)
+def _joined(options: tuple[str, ...]) -> str:
+    return ", ".join(options)
 
 
 def _account(fault: Fault) -> str:
@@ -131,8 +131,8 @@ def _time(seconds: float) -> str:
 
 def _client_cells(misdeed: Misdeed) -> Iterator[str]:
     yield misdeed.what
-    yield misdeed.asked.value if misdeed.asked is not Asked.BOTH else "both"
-    yield "nothing" if misdeed.told is None else spelled(misdeed.told)
+    yield misdeed.mode.value if misdeed.mode is not RequestMode.BOTH else "both"
+    yield "nothing" if misdeed.error is None else describe_error(misdeed.error)
     yield f"`{misdeed.state}`, {misdeed.status}" if misdeed.state else "none"
     yield misdeed.bill.value
     yield misdeed.upstream

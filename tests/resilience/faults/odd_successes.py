@@ -10,7 +10,7 @@ import zlib
 from functools import lru_cache
 
 from tests.resilience.faults import sample_replies
-from tests.resilience.faults.fault_dsl import PlanMistake
+from tests.resilience.faults.fault_dsl import PlanError
 from tests.resilience.faults.recorded_request import Call
 from tests.resilience.faults.sample_replies import Place, Reply
 from tests.resilience.faults.scenario_registry import EVENTS, JSON, head, say, scenario, sound
@@ -32,9 +32,9 @@ async def empty(call: Call, what: str = "reply") -> None:
         case "done":
             reply = Reply(reply.after(Place.LAST), {})
         case _:
-            raise PlanMistake(f"empty: {what!r}")
+            raise PlanError(f"empty: {what!r}")
     await head(call)
-    await say(call, reply.pieces)
+    await say(call, reply.chunks)
     await call.answer.end()
 
 
@@ -42,21 +42,21 @@ async def empty(call: Call, what: str = "reply") -> None:
 async def no_usage(call: Call) -> None:
     """A sound reply without a word about usage."""
     await head(call)
-    await say(call, sample_replies.uncounted(sound(call), call.streamed).pieces)
+    await say(call, sample_replies.uncounted(sound(call), call.streamed).chunks)
     await call.answer.end()
 
 
 @scenario
 async def huge(call: Call, size: int = 17 * 2**20) -> None:
     """One event, or a body, of so many bytes and a few."""
-    words = ["Hello ", "x" * size]
+    chunks = ["Hello ", "x" * size]
     await head(call)
     if call.streamed:
         await say(call, sample_replies.opening(call.format))
-        await say(call, sample_replies.deltas(call.format, words))
-        await say(call, sample_replies.ending(call.format, words))
+        await say(call, sample_replies.deltas(call.format, chunks))
+        await say(call, sample_replies.ending(call.format, chunks))
     else:
-        await call.answer.say(sample_replies.whole(call.format, "".join(words)))
+        await call.answer.say(sample_replies.body_reply(call.format, "".join(chunks)))
     await call.answer.end()
 
 
@@ -66,7 +66,7 @@ async def headers(call: Call, size: int = 20_000, count: int = 1) -> None:
     reply = sound(call)
     extra = [(f"x-upstream-{number}", "h" * size) for number in range(count)]
     await head(call, headers=extra)
-    await say(call, reply.pieces)
+    await say(call, reply.chunks)
     await call.answer.end()
 
 
@@ -78,8 +78,8 @@ async def encoded(call: Call, coding: str = "gzip") -> None:
     await head(call, headers=[("content-encoding", named)])
     bits = {"gzip": 31, "deflate": 15}.get(coding)
     packer = zlib.compressobj(wbits=bits) if bits else None
-    for piece in sound(call).pieces:
-        flushed = packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH) if packer else piece
+    for chunk in sound(call).chunks:
+        flushed = packer.compress(chunk) + packer.flush(zlib.Z_SYNC_FLUSH) if packer else chunk
         await call.answer.say(flushed)
     if packer:
         await call.answer.say(packer.flush())
@@ -92,8 +92,8 @@ async def bomb(call: Call, size: int = 2**30) -> None:
     start, end = (b":", b"\n\n") if call.streamed else (b"", b"")
     tail = end + sound(call).body
     await head(call, headers=[("content-encoding", "gzip")])
-    for piece in await asyncio.to_thread(_bomb, start, size, tail):
-        await call.answer.say(piece)
+    for chunk in await asyncio.to_thread(_bomb, start, size, tail):
+        await call.answer.say(chunk)
     await call.answer.end()
 
 
@@ -121,14 +121,14 @@ def _bomb(start: bytes, size: int, tail: bytes) -> list[bytes]:
 async def streams_anyway(call: Call) -> None:
     """A stream, whatever was asked for."""
     await call.answer.head(200, EVENTS)
-    await say(call, sample_replies.reply(call.format, True).pieces)
+    await say(call, sample_replies.reply(call.format, True).chunks)
     await call.answer.end()
 
 
 @scenario
 async def whole_anyway(call: Call) -> None:
     """One JSON body, whatever was asked for."""
-    await call.answer.whole(200, JSON, sample_replies.reply(call.format, False).body)
+    await call.answer.send_body(200, JSON, sample_replies.reply(call.format, False).body)
 
 
 @scenario
@@ -137,7 +137,7 @@ async def mislabelled(call: Call, kind: str = "none") -> None:
     kinds = {"none": None, "json": JSON, "events": EVENTS}
     kinds |= {"text": "text/plain", "octets": "application/octet-stream"}
     await call.answer.head(200, kinds[kind])
-    await say(call, sound(call).pieces)
+    await say(call, sound(call).chunks)
     await call.answer.end()
 
 

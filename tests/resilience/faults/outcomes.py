@@ -1,7 +1,4 @@
-"""The words in which the tables of this folder say what comes of a fault.
-
-It must not know any fault, nor how its outcome is found out.
-"""
+"""The outcomes of faults, as the tables of this folder list them."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from enum import Enum
 from typing import Any, Self
 
 
-class Asked(Enum):
-    """What the client wants when the fault happens."""
+class RequestMode(Enum):
+    """The kind of request in which the fault happens."""
 
     BOTH = "both"
     STREAM = "a stream"
@@ -19,7 +16,11 @@ class Asked(Enum):
 
     @property
     def streamed(self) -> tuple[bool, ...]:
-        return {Asked.BOTH: (True, False), Asked.STREAM: (True,), Asked.WHOLE: (False,)}[self]
+        return {
+            RequestMode.BOTH: (True, False),
+            RequestMode.STREAM: (True,),
+            RequestMode.WHOLE: (False,),
+        }[self]
 
 
 class Bill(Enum):
@@ -34,8 +35,8 @@ class Bill(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """An error as clients get it: the status and the envelope of their format. `native` is the
+class ClientError:
+    """The client's error: the status and the envelope of their format. `native` is the
     type on messages, `retry_after` the header in seconds, `final` that it says not to try again.
     `wait` is what the message adds where the header cannot tell it."""
 
@@ -66,7 +67,7 @@ class Told:
 OVERLOADED = "overloaded_error"
 INVALID = "invalid_request_error"
 
-UNSTABLE = Told(
+UNSTABLE = ClientError(
     status=503,
     code="server_is_overloaded",
     message="Service unavailable",
@@ -77,17 +78,17 @@ TOO_LATE = UNSTABLE.but(code="upstream_timeout")
 NO_ACCOUNTS = UNSTABLE.but(
     code="no_available_accounts", message="No available accounts", retry_after=30
 )
-FORBIDDEN = Told(
+FORBIDDEN = ClientError(
     status=502, code="upstream_forbidden", message="Upstream access forbidden", final=True
 )
-BAD = Told(status=502, code="bad_upstream_response", message="Bad upstream response")
+BAD = ClientError(status=502, code="bad_upstream_response", message="Bad upstream response")
 EMPTY = BAD.but(code="empty_upstream_response")
 NO_TLS = BAD.but(code="upstream_tls", message="Service unavailable")
 REPLY_TOO_LARGE = BAD.but(code="upstream_response_too_large")
 EVENT_TOO_LARGE = BAD.but(code="upstream_event_too_large")
 
 
-def refused(status: int, code: str | None, message: str, **changes: Any) -> Told:
+def refused(status: int, code: str | None, message: str, **changes: Any) -> ClientError:
     """The client's own fault."""
-    error = Told(status=status, code=code, message=message, type=INVALID, native=INVALID)
+    error = ClientError(status=status, code=code, message=message, type=INVALID, native=INVALID)
     return error.but(**changes)

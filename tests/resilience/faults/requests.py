@@ -15,7 +15,7 @@ PATHS = {
 }
 
 
-def asked(
+def encode_request(
     upstream: FaultUpstream,
     plan: str = "ok",
     format: Format = Format.MESSAGES,
@@ -33,11 +33,11 @@ def asked(
 
 
 async def ask(
-    upstream: FaultUpstream, plan: str = "ok", format: Format = Format.MESSAGES, **asking: Any
+    upstream: FaultUpstream, plan: str = "ok", format: Format = Format.MESSAGES, **options: Any
 ) -> Received:
     """The answer, on a connection of its own."""
     async with raw_client(upstream.address) as client:
-        return await ask_on(client, upstream, plan, format, **asking)
+        return await ask_on(client, upstream, plan, format, **options)
 
 
 async def ask_on(
@@ -45,7 +45,7 @@ async def ask_on(
     upstream: FaultUpstream,
     plan: str = "ok",
     format: Format = Format.MESSAGES,
-    **asking: Any,
+    **options: Any,
 ) -> Received:
-    await client.send(asked(upstream, plan, format, **asking))
+    await client.send(encode_request(upstream, plan, format, **options))
     return await client.answer()

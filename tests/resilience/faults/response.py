@@ -1,7 +1,4 @@
-"""One answer on the wire, sound or not: heads, pieces and all the ways to stop.
-
-It must not know what is said, nor why.
-"""
+"""One response on the wire, valid or not: heads, chunks and all the ways to end."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ class Framing(Enum):
 
 
 class Answer:
-    """`sent` counts bytes of the body that the socket took; `goes_on` tells whether the connection
-    may carry another request, `idle` after how many seconds without one it is closed."""
+    """`sent` counts bytes of the body that the socket took; `keep_alive`: the connection may carry
+    another request; `idle`: it is closed after so many seconds without one."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         # Every drain waits until the socket has taken all of it: what is counted has left. Not 0:
@@ -39,7 +36,7 @@ class Answer:
         self._writer = writer
         self._framing = Framing.CLOSE
         self.sent = 0
-        self.goes_on = True
+        self.keep_alive = True
         self.idle: float | None = None
 
     async def raw(self, data: bytes) -> None:
@@ -71,12 +68,12 @@ class Answer:
         await self.raw("\r\n".join([*lines, "", ""]).encode("latin-1"))
 
     async def say(self, data: bytes) -> None:
-        """A piece of the body."""
+        """A part of the body."""
         for start in range(0, len(data), SLICE):
-            piece = data[start : start + SLICE]
+            part = data[start : start + SLICE]
             chunked = self._framing is Framing.CHUNKED
-            await self.raw(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-            self.sent += len(piece)
+            await self.raw(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
+            self.sent += len(part)
 
     async def end(self) -> None:
         """The body's end, as the framing wants it."""
@@ -84,11 +81,11 @@ class Answer:
             case Framing.CHUNKED:
                 await self.raw(b"0\r\n\r\n")
             case Framing.CLOSE:
-                self.goes_on = False
+                self.keep_alive = False
             case Framing.LENGTH:
                 pass
 
-    async def whole(
+    async def send_body(
         self,
         status: int,
         kind: str | None,
@@ -101,11 +98,11 @@ class Answer:
 
     def hang_up(self) -> None:
         """FIN, whatever was promised."""
-        self.goes_on = False
+        self.keep_alive = False
 
     async def reset(self, after: float = _READ_TIME) -> None:
         """RST."""
         await asyncio.sleep(after)
-        self.goes_on = False
+        self.keep_alive = False
         self._writer.get_extra_info("socket").setsockopt(*_LINGER, _ABORT)
         self._writer.transport.abort()

@@ -39,7 +39,7 @@ class Place(Enum):
     OPENING = "opening"
     """All that stands before the first piece of content."""
     TEXT = "text"
-    """Two pieces of the text."""
+    """Two chunks of the text."""
     END = "end"
     """All the content, and nothing that says that the reply is complete."""
     LAST = "last"
@@ -50,19 +50,19 @@ class Place(Enum):
 class Reply:
     """The body of an answer in the pieces in which it is written."""
 
-    pieces: tuple[bytes, ...]
+    chunks: tuple[bytes, ...]
     marks: Mapping[Place, int]
-    """How many pieces stand before a place."""
+    """The number of chunks before a place."""
 
     def until(self, place: Place) -> tuple[bytes, ...]:
-        return self.pieces[: self.marks[place]]
+        return self.chunks[: self.marks[place]]
 
     def after(self, place: Place) -> tuple[bytes, ...]:
-        return self.pieces[self.marks[place] :]
+        return self.chunks[self.marks[place] :]
 
     @property
     def body(self) -> bytes:
-        return b"".join(self.pieces)
+        return b"".join(self.chunks)
 
 
 def reply(format: Format, streamed: bool, case: str = "text") -> Reply:
@@ -77,9 +77,9 @@ def whole_reply(format: Format, case: str = "text") -> Reply:
 def in_quarters(body: bytes) -> Reply:
     """A body that is not streamed, with its places."""
     half = max(1, len(body) // 2)
-    pieces = (body[:1], body[1:half], body[half:-1], body[-1:])
+    chunks = (body[:1], body[1:half], body[half:-1], body[-1:])
     marks = {Place.HEAD: 0, Place.START: 0, Place.BEGUN: 1, Place.OPENING: 1, Place.TEXT: 2}
-    return Reply(pieces, marks | {Place.END: 3, Place.LAST: 3})
+    return Reply(chunks, marks | {Place.END: 3, Place.LAST: 3})
 
 
 def streamed_reply(frames: tuple[bytes, ...]) -> Reply:
@@ -144,15 +144,15 @@ def deltas(format: Format, words: Iterable[str]) -> Iterator[bytes]:
 
 def ending(format: Format, words: list[str]) -> Iterator[bytes]:
     """The frames after the last of these words."""
-    written = orjson.dumps("".join(words))[1:-1]
+    text = orjson.dumps("".join(words))[1:-1]
     frames = streamed_reply(stream_frames(format))
     rest = [frame for frame in frames.after(Place.OPENING) if not is_content(frame)]
     for number, frame in enumerate(rest, frames.marks[Place.OPENING] + len(words)):
         numbered = _NUMBER.sub(b'"sequence_number":%d' % number, frame, count=1)
-        yield numbered.replace(_TEXT, written)
+        yield numbered.replace(_TEXT, text)
 
 
-def whole(format: Format, text: str) -> bytes:
+def body_reply(format: Format, text: str) -> bytes:
     """A reply that is not streamed and says `text`."""
     return _fixture("text", f"{format}.json").replace(_TEXT, orjson.dumps(text)[1:-1])
 
@@ -161,7 +161,7 @@ def uncounted(result: Reply, streamed: bool) -> Reply:
     """The reply without a word about usage."""
     if not streamed:
         return in_quarters(orjson.dumps(_without_usage(orjson.loads(result.body))))
-    kept = [frame for frame in result.pieces if frame_data(frame).get("choices") != []]
+    kept = [frame for frame in result.chunks if frame_data(frame).get("choices") != []]
     datas = ((frame, frame_data(frame)) for frame in kept)
     return streamed_reply(
         tuple(with_data(frame, _without_usage(data)) if data else frame for frame, data in datas)

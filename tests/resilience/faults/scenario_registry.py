@@ -66,6 +66,6 @@ async def begin(
     await say(call, reply.until(place))
 
 
-async def say(call: Call, pieces: Iterable[bytes]) -> None:
-    for piece in pieces:
+async def say(call: Call, chunks: Iterable[bytes]) -> None:
+    for piece in chunks:
         await call.answer.say(piece)

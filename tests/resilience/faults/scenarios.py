@@ -13,7 +13,7 @@ from tests.resilience.faults import (
     odd_successes,
     timing_scenarios,
 )
-from tests.resilience.faults.fault_dsl import PlanMistake, Step
+from tests.resilience.faults.fault_dsl import PlanError, Step
 from tests.resilience.faults.recorded_request import Call
 from tests.resilience.faults.scenario_registry import SCENARIOS
 
@@ -22,9 +22,9 @@ ROOMS = (timing_scenarios, disconnect_scenarios, error_scenarios, odd_successes)
 
 
 async def play_step(call: Call, step: Step) -> None:
-    """Raises `PlanMistake` where the step names nothing or its words do not fit."""
+    """Raises `PlanError` where the step names nothing or its words do not fit."""
     if step.name not in SCENARIOS:
-        raise PlanMistake(f"{step.text}: no such scenario")
+        raise PlanError(f"{step.text}: no such scenario")
     play = SCENARIOS[step.name]
-    words, options = step.bound(play)
-    await play(call, *words, **options)
+    values, options = step.bound(play)
+    await play(call, *values, **options)

@@ -55,7 +55,7 @@ async def posted(
         ("violate:both", aiohttp.ClientResponseError),
     ],
 )
-async def test_what_is_raised(
+async def test_raised_errors(
     http: aiohttp.ClientSession, upstream: FaultUpstream, plan: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -70,7 +70,7 @@ async def test_a_stall_ends_with_the_timeout(upstream: FaultUpstream, plan: str)
             await posted(http, upstream, plan)
 
 
-async def test_a_chunk_that_is_none_may_never_be_told(
+async def test_an_invalid_chunk_may_go_undetected(
     http: aiohttp.ClientSession, upstream: FaultUpstream
 ) -> None:
     """The parser in C closes the connection and says nothing to whoever waits for the body, and
@@ -82,7 +82,7 @@ async def test_a_chunk_that_is_none_may_never_be_told(
 
 
 @pytest.mark.parametrize("plan", ["cut:text:fin", "cut:text:reset_close"])
-async def test_a_cut_that_looks_like_an_end(
+async def test_a_cut_without_framing_looks_complete(
     http: aiohttp.ClientSession, upstream: FaultUpstream, plan: str
 ) -> None:
     begun = sample_replies.reply(Format.MESSAGES, True).until(Place.TEXT)
@@ -93,7 +93,7 @@ async def test_a_cut_that_looks_like_an_end(
     "plan",
     ["ok", "ok:text:byte", "slow:0.05", "pings:0.01:3", "early", "encoded:gzip", "encoded:deflate"],
 )
-async def test_what_passes_unnoticed(
+async def test_undetected_faults(
     http: aiohttp.ClientSession, upstream: FaultUpstream, plan: str
 ) -> None:
     answer = await posted(http, upstream, plan)
@@ -112,13 +112,13 @@ async def test_a_stale_connection_is_not_replaced(
     assert [(call.connection, call.nth) for call in upstream.calls] == [(1, 1), (1, 2)]
 
 
-async def test_a_bomb_goes_off_in_whoever_reads_it_whole(
+async def test_a_compression_bomb_expands_when_read(
     http: aiohttp.ClientSession, upstream: FaultUpstream
 ) -> None:
     assert len(await posted(http, upstream, "bomb:10_000_000")) > 10_000_000
 
 
-async def test_a_redirect_is_followed_by_whoever_does_not_forbid_it(
+async def test_redirects_are_followed_by_default(
     http: aiohttp.ClientSession, upstream: FaultUpstream
 ) -> None:
     assert await posted(http, upstream, "redirect") == b""

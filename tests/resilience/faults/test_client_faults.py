@@ -28,7 +28,7 @@ from tests.resilience.faults.client_faults import (
     SLOW_READER,
     Misdeed,
 )
-from tests.resilience.faults.outcomes import Bill, Told
+from tests.resilience.faults.outcomes import Bill, ClientError
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
 from tests.support.gateway import PATHS, RunningGateway, channel, request_body, run_gateway
 from tests.support.raw_client import Received, raw_client, request
@@ -63,7 +63,7 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
 def cases(misdeeds: Iterable[Misdeed]) -> Iterator[Any]:
     for misdeed in misdeeds:
         for format in Format:
-            for streamed in misdeed.asked.streamed:
+            for streamed in misdeed.mode.streamed:
                 name = f"{misdeed.what}-{format}-{'stream' if streamed else 'whole'}"
                 yield pytest.param(misdeed, format, streamed, id=name.replace("`", ""))
 
@@ -71,7 +71,7 @@ def cases(misdeeds: Iterable[Misdeed]) -> Iterator[Any]:
 PARAMETERS = ("misdeed", "format", "streamed")
 
 
-def asking(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> bytes:
+def request_with_fault(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> bytes:
     """The request, with all that is wrong about it."""
     body = misdeed.body(orjson.dumps(request_body(format, stream=streamed)))
     headers: dict[str, str | None] = {
@@ -93,7 +93,7 @@ def no_calls_yet(place: Place) -> None:
     place.upstream.calls.clear()
 
 
-async def newest(place: Place, before: str | None) -> RequestRow | None:
+async def latest_row(place: Place, before: str | None) -> RequestRow | None:
     """The row after that one, once it has ended; None where there is none."""
     rows = await place.gateway.rows(0)
     return rows[-1] if rows and rows[-1].id != before else None
@@ -106,7 +106,7 @@ async def last_row(place: Place) -> str | None:
 
 async def ended(place: Place, before: str | None) -> RequestRow:
     async with asyncio.timeout(SLACK):
-        while (row := await newest(place, before)) is None:
+        while (row := await latest_row(place, before)) is None:
             await asyncio.sleep(0.005)
     return row
 
@@ -117,7 +117,7 @@ async def test_leaving(place: Place, misdeed: Misdeed, format: Format, streamed:
     place.upstream.set_plan(misdeed.plan)
     assert misdeed.leave is not None
     async with raw_client(place.gateway.address) as client:
-        await client.send(asking(place, misdeed, format, streamed))
+        await client.send(request_with_fault(place, misdeed, format, streamed))
         call = await place.upstream.wait_for_call()
         if misdeed.status == 200:
             await client.receive_until(b"\r\n\r\n")
@@ -146,7 +146,7 @@ async def test_slow_reader(place: Place, misdeed: Misdeed, format: Format, strea
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
         async with raw_client(place.gateway.address, room=SMALL) as client:
-            await client.send(asking(place, misdeed, format, streamed))
+            await client.send(request_with_fault(place, misdeed, format, streamed))
             call = await place.upstream.wait_for_call()
             row = await ended(place, before)
             async with asyncio.timeout(SOON):
@@ -160,59 +160,61 @@ async def test_slow_reader(place: Place, misdeed: Misdeed, format: Format, strea
 @pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_BODY])])
 async def test_slow_body(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
     before = await last_row(place)
-    requested = asking(place, misdeed, format, streamed)
+    requested = request_with_fault(place, misdeed, format, streamed)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.request_body.READ_TIMEOUT", 0.2)
         async with raw_client(place.gateway.address) as client:
             await client.send(requested[:-20])
             await client.drip(requested[-20:-1], every=0.05)
-            check_told(await client.answer(), format, misdeed.told)
+            check_error(await client.answer(), format, misdeed.error)
     check_row(await ended(place, before), misdeed)
     assert place.upstream.calls == []
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(BODIES)])
-async def test_request(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
+async def test_invalid_requests(
+    place: Place, misdeed: Misdeed, format: Format, streamed: bool
+) -> None:
     before = await last_row(place)
     place.upstream.set_plan(misdeed.plan)
     async with raw_client(place.gateway.address) as client:
-        await client.send(asking(place, misdeed, format, streamed))
+        await client.send(request_with_fault(place, misdeed, format, streamed))
         answer = await client.answer()
     assert answer.interim == ()
-    if misdeed.told is None:
+    if misdeed.error is None:
         assert answer.status == 200
         assert b"Hello" in answer.body
     else:
-        check_told(answer, format, misdeed.told)
+        check_error(answer, format, misdeed.error)
     if misdeed.state is None:
         await asyncio.sleep(0.02)
-        assert await newest(place, before) is None
+        assert await latest_row(place, before) is None
     else:
         check_row(await ended(place, before), misdeed)
     assert len(place.upstream.calls) == (1 if misdeed.upstream == CALLED else 0)
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(HTTP)])
-async def test_no_http(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
+async def test_invalid_http(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
     """What stands behind it on the connection is no request either."""
     before = await last_row(place)
-    sound = asking(place, Misdeed(what="nothing"), format, streamed)
+    sound = request_with_fault(place, Misdeed(what="nothing"), format, streamed)
     async with raw_client(place.gateway.address) as client:
-        await client.send(asking(place, misdeed, format, streamed) + sound)
+        await client.send(request_with_fault(place, misdeed, format, streamed) + sound)
         answer = await client.answer()
         assert await client.receive_all() == b""
     assert answer.status == MALFORMED.status
     error = orjson.loads(answer.body)["error"]
     assert (error["code"], error["message"]) == (MALFORMED.code, MALFORMED.message)
-    assert await newest(place, before) is None
+    assert await latest_row(place, before) is None
     assert place.upstream.calls == []
 
 
 @pytest.mark.parametrize("format", Format)
-async def test_two_at_once_are_answered_in_turn(place: Place, format: Format) -> None:
+async def test_pipelined_requests_are_answered_in_order(place: Place, format: Format) -> None:
     place.upstream.set_plan("ok:text,ok:text_unicode,again")
     async with raw_client(place.gateway.address) as client:
-        sound = asking(place, Misdeed(what="nothing"), format, False)
+        sound = request_with_fault(place, Misdeed(what="nothing"), format, False)
         await client.send(sound + sound)
         first, second = await client.answer(), await client.answer()
     assert (first.status, second.status) == (200, 200)
@@ -220,7 +222,7 @@ async def test_two_at_once_are_answered_in_turn(place: Place, format: Format) ->
     assert b"Hello" not in second.body
 
 
-def check_told(answer: Received, format: Format, result: Told | None) -> None:
+def check_error(answer: Received, format: Format, result: ClientError | None) -> None:
     assert result is not None
     assert answer.status == result.status, answer.body
     for name, value in result.headers.items():
@@ -239,8 +241,8 @@ def check_told(answer: Received, format: Format, result: Told | None) -> None:
 def check_row(row: RequestRow, misdeed: Misdeed) -> None:
     assert (row.state, row.status) == (misdeed.state, misdeed.status)
     if row.state is ExchangeState.REJECTED:
-        assert misdeed.told is not None
-        assert row.error_code == misdeed.told.code
+        assert misdeed.error is not None
+        assert row.error_code == misdeed.error.code
         assert row.channel is None
     assert_billed(row, misdeed.bill, broken_off=misdeed.bill is Bill.ESTIMATED)
 

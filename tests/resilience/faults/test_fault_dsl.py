@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.resilience.faults.fault_dsl import PlanMistake, parse_plan
+from tests.resilience.faults.fault_dsl import PlanError, parse_plan
 from tests.resilience.faults.sample_replies import Place
 
 
@@ -27,7 +27,7 @@ def test_a_plan_is_a_sequence(plan: str, steps: list[str]) -> None:
     assert taken(plan, 4) == steps
 
 
-def test_words_and_options_are_read_as_the_parameters_want_them() -> None:
+def test_values_and_options_are_converted_to_parameter_types() -> None:
     def play(
         call: None, place: Place, times: int = 1, *, pause: float | None = None, text: str = ""
     ) -> None: ...
@@ -37,14 +37,14 @@ def test_words_and_options_are_read_as_the_parameters_want_them() -> None:
 
 
 @pytest.mark.parametrize("plan", ["", ":500", "x*ok", "ok,,ok", "again"])
-def test_what_is_no_plan_is_a_mistake(plan: str) -> None:
-    with pytest.raises(PlanMistake):
+def test_invalid_plans_are_refused(plan: str) -> None:
+    with pytest.raises(PlanError):
         parse_plan(plan)
 
 
 @pytest.mark.parametrize("plan", ["f:nowhere", "f:end:three", "f:end:3:4", "f:end:pause=1"])
-def test_what_does_not_fit_the_parameters_is_a_mistake(plan: str) -> None:
+def test_invalid_parameters_are_refused(plan: str) -> None:
     def play(call: None, place: Place, times: int = 1) -> None: ...
 
-    with pytest.raises(PlanMistake, match=plan):
+    with pytest.raises(PlanError, match=plan):
         parse_plan(plan).steps[0].bound(play)

@@ -13,7 +13,7 @@ def test_the_page_is_up_to_date() -> None:
     )
 
 
-def test_every_row_has_a_name_of_its_own() -> None:
+def test_row_names_are_unique() -> None:
     for table in (FAULTS, MISDEEDS):
-        names = [(row.what, row.asked) for row in table]
+        names = [(row.what, row.mode) for row in table]
         assert len(names) == len(set(names))

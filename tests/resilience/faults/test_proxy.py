@@ -14,7 +14,7 @@ import pytest
 from gateway.core.formats import Format
 from tests.resilience.faults import sample_replies
 from tests.resilience.faults.recorded_request import Left
-from tests.resilience.faults.requests import asked
+from tests.resilience.faults.requests import encode_request
 from tests.resilience.faults.unreachable import closed_port
 from tests.resilience.faults.upstream import FaultUpstream
 from tests.support.proxy import Direction, FaultProxy, fault_proxy
@@ -48,7 +48,7 @@ async def client(proxy: FaultProxy) -> AsyncIterator[RawClient]:
 
 
 async def test_transparent(upstream: FaultUpstream, proxy: FaultProxy, client: RawClient) -> None:
-    requests = [asked(upstream, plan) for plan in ("ok", "refuse:404", "ok")]
+    requests = [encode_request(upstream, plan) for plan in ("ok", "refuse:404", "ok")]
     answers = []
     for request in requests:
         await client.send(request)
@@ -64,8 +64,10 @@ async def test_transparent(upstream: FaultUpstream, proxy: FaultProxy, client: R
     assert proxy.moved[Direction.DOWN] > 2 * len(FIXTURE)
 
 
-async def test_large_bodies_pass_whole(upstream: FaultUpstream, client: RawClient) -> None:
-    await client.send(asked(upstream, "huge:3_000_000", stream=False, input="x" * 1_000_000))
+async def test_large_bodies_pass_unchanged(upstream: FaultUpstream, client: RawClient) -> None:
+    await client.send(
+        encode_request(upstream, "huge:3_000_000", stream=False, input="x" * 1_000_000)
+    )
     assert len((await client.answer()).body) > 3_000_000
     assert len(upstream.calls[0].fields["input"]) == 1_000_000
 
@@ -73,27 +75,27 @@ async def test_large_bodies_pass_whole(upstream: FaultUpstream, client: RawClien
 @pytest.mark.parametrize(
     ("plan", "end"), [("cut:text", End.EOF), ("cut:text:reset", End.RESET), ("stale", End.EOF)]
 )
-async def test_an_end_of_the_server_is_passed_on(
+async def test_a_server_close_is_passed_on(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient, plan: str, end: End
 ) -> None:
-    await client.send(asked(upstream, plan))
+    await client.send(encode_request(upstream, plan))
     await client.receive_all()
     assert client.ended is end
     client.leave(Leave.CLOSE)
-    await gone(proxy)
+    await no_connections(proxy)
 
 
 @pytest.mark.parametrize(("how", "noted"), [(Leave.CLOSE, Left.FIN), (Leave.RESET, Left.RESET)])
-async def test_an_end_of_the_client_is_passed_on(
+async def test_a_client_close_is_passed_on(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient, how: Leave, noted: Left
 ) -> None:
-    await client.send(asked(upstream, "stall:head"))
+    await client.send(encode_request(upstream, "stall:head"))
     call = await upstream.wait_for_call()
     client.leave(how)
     async with asyncio.timeout(SLACK):
         await call.gone.wait()
     assert call.left_by is noted
-    await gone(proxy)
+    await no_connections(proxy)
 
 
 async def test_half_closed_stays_half_closed() -> None:
@@ -110,7 +112,7 @@ async def test_half_closed_stays_half_closed() -> None:
         assert await client.receive_all() == b"all of it"
 
 
-async def test_a_server_that_refuses_is_a_connection_that_ends() -> None:
+async def test_a_refused_connection_is_closed() -> None:
     with closed_port() as port:
         async with (
             fault_proxy(f"http://127.0.0.1:{port}") as proxy,
@@ -119,11 +121,9 @@ async def test_a_server_that_refuses_is_a_connection_that_ends() -> None:
             assert await client.receive_all() == b""
 
 
-async def test_what_the_client_does_not_read_holds_the_server_up(
-    upstream: FaultUpstream, proxy: FaultProxy
-) -> None:
+async def test_backpressure_reaches_the_server(upstream: FaultUpstream, proxy: FaultProxy) -> None:
     async with raw_client(proxy.address, room=4096) as client:
-        await client.send(asked(upstream, "tick:0:size=100000"))
+        await client.send(encode_request(upstream, "tick:0:size=100000"))
         call = await upstream.wait_for_call()
         sent = -1
         while sent != call.sent:
@@ -132,12 +132,12 @@ async def test_what_the_client_does_not_read_holds_the_server_up(
         assert 0 < sent < 32 * 2**20
 
 
-async def test_latency_moves_everything_by_as_much(
+async def test_latency_delays_everything_equally(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(Latency(0.5))
     began = time.monotonic()
-    await client.send(asked(upstream, "tick:0.02:5"))
+    await client.send(encode_request(upstream, "tick:0.02:5"))
     assert (await client.answer()).complete
     taken = time.monotonic() - began
     assert 0.6 <= taken < 0.6 + 4 * 0.5, "each chunk was delayed after the one before it"
@@ -148,17 +148,17 @@ async def test_latency_upward(
 ) -> None:
     proxy.add(Latency(0.1, jitter=0.05), Direction.UP)
     began = asyncio.get_running_loop().time()
-    await client.send(asked(upstream))
+    await client.send(encode_request(upstream))
     assert (await upstream.wait_for_call()).arrived_at - began >= 0.05
     assert (await client.answer()).body == FIXTURE
 
 
-async def test_bandwidth_is_bytes_in_a_second(
+async def test_bandwidth_is_bytes_per_second(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(Bandwidth(100_000))
     began = time.monotonic()
-    await client.send(asked(upstream, "huge:20_000", stream=False))
+    await client.send(encode_request(upstream, "huge:20_000", stream=False))
     assert (await client.answer()).complete
     assert 0.2 <= time.monotonic() - began < SLACK
 
@@ -167,28 +167,28 @@ async def test_slicer_cuts_into_bytes(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(Slicer())
-    await client.send(asked(upstream, "ok:text_unicode"))
+    await client.send(encode_request(upstream, "ok:text_unicode"))
     assert len(await client.receive()) < 100
     answer = await client.answer()
     assert answer.body == sample_replies.reply(Format.MESSAGES, True, "text_unicode").body
 
 
-async def test_slicer_cuts_into_pieces(
+async def test_slicer_cuts_into_slices(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(Slicer(300, spread=50, pause=0.002))
-    await client.send(asked(upstream, "huge:9000", stream=False))
+    await client.send(encode_request(upstream, "huge:9000", stream=False))
     sizes = [len(await client.receive()) for _ in range(20)]
     assert 250 <= median(sizes) <= 350
     assert (await client.answer()).complete
 
 
-async def test_timeout_lets_nothing_pass_and_then_closes(
+async def test_timeout_blocks_and_then_closes(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(Timeout(0.1))
     began = time.monotonic()
-    await client.send(asked(upstream))
+    await client.send(encode_request(upstream))
     assert await client.receive_all() == b""
     assert client.ended is End.EOF
     assert time.monotonic() - began >= 0.1
@@ -199,16 +199,16 @@ async def test_timeout_upward_hides_the_request(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(Timeout(0.05), Direction.UP)
-    await client.send(asked(upstream))
+    await client.send(encode_request(upstream))
     assert await client.receive_all() == b""
     assert upstream.calls == []
 
 
-async def test_timeout_lets_go_when_it_is_taken_away(
+async def test_timeout_ends_when_it_is_removed(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(Timeout())
-    await client.send(asked(upstream))
+    await client.send(encode_request(upstream))
     await upstream.wait_for_call()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -227,7 +227,7 @@ async def test_timeout_lets_go_when_it_is_taken_away(
     ],
     ids=["reset", "reset late after bytes", "limit", "limit of nothing"],
 )
-async def test_what_ends_a_connection_after_bytes(
+async def test_toxics_that_end_a_connection_after_bytes(
     upstream: FaultUpstream,
     proxy: FaultProxy,
     client: RawClient,
@@ -237,60 +237,60 @@ async def test_what_ends_a_connection_after_bytes(
 ) -> None:
     proxy.add(toxic)
     began = time.monotonic()
-    await client.send(asked(upstream, "stall:text"))
+    await client.send(encode_request(upstream, "stall:text"))
     received = await client.receive_all()
     assert (client.ended, len(received)) == (end, toxic.size)
     assert time.monotonic() - began >= least
     call = upstream.calls[0]
     async with asyncio.timeout(SLACK):
         await call.gone.wait()
-    await gone(proxy)
+    await no_connections(proxy)
 
 
 async def test_reset_peer_upward(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(ResetPeer(size=50), Direction.UP)
-    await client.send(asked(upstream))
+    await client.send(encode_request(upstream))
     await client.receive_all()
     assert client.ended is End.RESET
     assert upstream.calls == []
     assert proxy.moved[Direction.UP] == 50
 
 
-async def test_slow_close_holds_the_end_back(
+async def test_slow_close_delays_the_end(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     proxy.add(SlowClose(0.1))
-    await client.send(asked(upstream, "stale"))
+    await client.send(encode_request(upstream, "stale"))
     assert (await client.answer()).complete
     began = time.monotonic()
     assert await client.receive_all() == b""
     assert time.monotonic() - began >= 0.05
 
 
-async def test_toxics_stand_one_behind_another(
+async def test_toxics_can_be_chained(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
     for toxic in (Latency(0.05), Slicer(10), LimitData(25)):
         proxy.add(toxic)
     began = time.monotonic()
-    await client.send(asked(upstream))
+    await client.send(encode_request(upstream))
     assert len(await client.receive_all()) == 25
     assert time.monotonic() - began >= 0.05
 
 
-async def test_connections_that_live_can_be_reset(
+async def test_open_connections_can_be_reset(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient
 ) -> None:
-    await client.send(asked(upstream, "stall:text"))
+    await client.send(encode_request(upstream, "stall:text"))
     await client.receive_until(b"Hello")
     proxy.reset()
     await client.receive_all()
     assert client.ended is End.RESET
-    await gone(proxy)
+    await no_connections(proxy)
     async with raw_client(proxy.address) as another:
-        await another.send(asked(upstream))
+        await another.send(encode_request(upstream))
         assert (await another.answer()).status == 200
 
 
@@ -304,7 +304,7 @@ async def test_connections_that_live_can_be_reset(
         (Timeout(), aiohttp.SocketTimeoutError),
     ],
 )
-async def test_what_a_client_library_makes_of_it(
+async def test_client_library_errors(
     upstream: FaultUpstream, proxy: FaultProxy, toxic: Toxic, error: type[Exception]
 ) -> None:
     proxy.add(toxic)
@@ -315,9 +315,7 @@ async def test_what_a_client_library_makes_of_it(
                 await answer.read()
 
 
-async def test_nothing_is_left_when_it_ends(
-    upstream: FaultUpstream, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_nothing_leaks(upstream: FaultUpstream, caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
     loop.set_debug(True)
     loud: list[object] = []
@@ -326,7 +324,7 @@ async def test_nothing_is_left_when_it_ends(
         tasks = asyncio.all_tasks()
         async with fault_proxy(upstream.address) as proxy, raw_client(proxy.address) as client:
             proxy.add(toxic)
-            await client.send(asked(upstream, "stale"))
+            await client.send(encode_request(upstream, "stale"))
             await upstream.wait_for_call(len(upstream.calls) + 1)
             await asyncio.sleep(0.01)
             assert len(proxy.connections) == 1
@@ -339,7 +337,7 @@ async def test_nothing_is_left_when_it_ends(
     assert [each for each in caplog.messages if "took" not in each] == []
 
 
-async def gone(proxy: FaultProxy) -> None:
+async def no_connections(proxy: FaultProxy) -> None:
     async with asyncio.timeout(SLACK):
         while proxy.connections:
             await asyncio.sleep(0.001)

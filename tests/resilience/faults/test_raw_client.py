@@ -12,14 +12,14 @@ import pytest
 from gateway.core.formats import Format
 from tests.resilience.faults import sample_replies
 from tests.resilience.faults.recorded_request import Left
-from tests.resilience.faults.requests import ask_on, asked
+from tests.resilience.faults.requests import ask_on, encode_request
 from tests.resilience.faults.upstream import FaultUpstream
 from tests.support.raw_client import BrokenHead, End, Leave, RawClient, raw_client, request
 from tests.support.tcp_server import listening
 
 
 @asynccontextmanager
-async def told(data: bytes) -> AsyncIterator[RawClient]:
+async def client_of_server(data: bytes) -> AsyncIterator[RawClient]:
     """A client to whom this was said before the connection was closed."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -30,14 +30,14 @@ async def told(data: bytes) -> AsyncIterator[RawClient]:
         yield client
 
 
-def test_a_request_is_as_http_wants_it() -> None:
+def test_requests_are_valid_http() -> None:
     assert request("http://127.0.0.1:1/s/ok/v1", "/responses", {"a": 1}, {"x-api-key": "k"}) == (
         b"POST /s/ok/v1/responses HTTP/1.1\r\nhost: 127.0.0.1:1\r\ncontent-length: 7\r\n"
         b'content-type: application/json\r\nx-api-key: k\r\n\r\n{"a":1}'
     )
 
 
-def test_headers_of_a_request_may_be_anything() -> None:
+def test_request_headers_are_sent_unchanged() -> None:
     sent = request("http://h", "/v1/models", headers={"Content-Length": "+4"}, method="GET")
     assert sent == b"GET /v1/models HTTP/1.1\r\nhost: h\r\nContent-Length: +4\r\n\r\n"
 
@@ -55,10 +55,10 @@ def test_headers_of_a_request_may_be_anything() -> None:
         (b"\r\nhi", b"hi", False, End.EOF),
     ],
 )
-async def test_an_answer_is_read_as_far_as_it_goes(
+async def test_partial_responses_are_read(
     text: bytes, body: bytes, complete: bool, end: End
 ) -> None:
-    async with told(b"HTTP/1.1 200 OK\r\n" + text) as client:
+    async with client_of_server(b"HTTP/1.1 200 OK\r\n" + text) as client:
         answer = await client.answer()
         assert (answer.status, answer.body, answer.complete, answer.end) == (
             200,
@@ -68,17 +68,19 @@ async def test_an_answer_is_read_as_far_as_it_goes(
         )
 
 
-async def test_an_answer_that_was_read_before_is_the_same() -> None:
-    async with told(b"HTTP/1.1 404 No\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n") as client:
+async def test_a_response_that_was_already_received() -> None:
+    async with client_of_server(
+        b"HTTP/1.1 404 No\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+    ) as client:
         await client.receive_all()
         assert (await client.answer()).complete
 
 
-async def test_answers_come_one_by_one() -> None:
+async def test_pipelined_responses_are_read_in_order() -> None:
     early = b"HTTP/1.1 103 Early\r\n\r\n"
     first = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nX-A: 2\r\ncontent-length: 1\r\n\r\n1"
     second = b"HTTP/1.1 404 No\r\ntransfer-encoding: chunked\r\n\r\n1\r\n2\r\n0\r\n\r\n"
-    async with told(early + first + second) as client:
+    async with client_of_server(early + first + second) as client:
         answer = await client.answer()
         assert (answer.interim, answer.status, answer.body) == ((103,), 200, b"1")
         assert answer.headers.getall("x-a") == ["1", "2"]
@@ -88,8 +90,8 @@ async def test_answers_come_one_by_one() -> None:
             await client.answer()
 
 
-async def test_what_never_comes_is_told() -> None:
-    async with told(b"this") as client:
+async def test_missing_data_fails_with_what_was_received() -> None:
+    async with client_of_server(b"this") as client:
         with pytest.raises(AssertionError, match="b'that' never came, but: b'this'"):
             await client.receive_until(b"that")
         with pytest.raises(AssertionError, match="5 bytes never came"):
@@ -102,9 +104,9 @@ async def test_normal(upstream: FaultUpstream) -> None:
     assert answer.body == sample_replies.reply(Format.MESSAGES, True).body
 
 
-async def test_not_reading_holds_the_other_side_up(upstream: FaultUpstream) -> None:
+async def test_not_reading_blocks_the_other_side(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address, room=4096) as client:
-        await client.send(asked(upstream, "huge:30_000_000", stream=False))
+        await client.send(encode_request(upstream, "huge:30_000_000", stream=False))
         call = await upstream.wait_for_call()
         await asyncio.sleep(0.1)
         held = call.sent
@@ -126,9 +128,9 @@ async def test_a_half_closed_client_still_reads(upstream: FaultUpstream) -> None
 
 @pytest.mark.parametrize("how", [Leave.CLOSE, Leave.RESET])
 @pytest.mark.parametrize("count", [1, 200, 300])
-async def test_leaving_at_a_byte(upstream: FaultUpstream, how: Leave, count: int) -> None:
+async def test_leaving_after_a_byte_count(upstream: FaultUpstream, how: Leave, count: int) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, "stall:text"))
+        await client.send(encode_request(upstream, "stall:text"))
         await client.leave_at(count, how)
         assert len(client.received) == count
         call = await upstream.wait_for_call()
@@ -138,7 +140,7 @@ async def test_leaving_at_a_byte(upstream: FaultUpstream, how: Leave, count: int
 
 
 async def test_drip_sends_slowly(upstream: FaultUpstream) -> None:
-    sent = asked(upstream)
+    sent = encode_request(upstream)
     began = time.monotonic()
     async with raw_client(upstream.address) as client:
         assert await client.drip(sent, 0.002, size=10) == len(sent)
@@ -146,7 +148,7 @@ async def test_drip_sends_slowly(upstream: FaultUpstream) -> None:
     assert time.monotonic() - began >= 0.002 * (len(sent) // 10)
 
 
-async def test_drip_stops_where_it_is_answered() -> None:
+async def test_drip_stops_at_the_response() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(5)
         writer.write(b"HTTP/1.1 408 Slow\r\ncontent-length: 0\r\n\r\n")
@@ -157,7 +159,7 @@ async def test_drip_stops_where_it_is_answered() -> None:
         assert (await client.answer()).status == 408
 
 
-async def test_drip_stops_where_nobody_listens_any_more() -> None:
+async def test_drip_stops_at_a_closed_connection() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(5)
 

@@ -16,7 +16,7 @@ from gateway.core.formats import Format
 from tests.resilience.faults import sample_replies
 from tests.resilience.faults.chunking import SHAPES
 from tests.resilience.faults.error_bodies import STREAM_ONLY
-from tests.resilience.faults.requests import ask, ask_on, asked
+from tests.resilience.faults.requests import ask, ask_on, encode_request
 from tests.resilience.faults.sample_replies import Place, frame_data, is_content, stream_frames
 from tests.resilience.faults.scenario_registry import SCENARIOS
 from tests.resilience.faults.upstream import FaultUpstream
@@ -51,7 +51,7 @@ def kinds(body: bytes) -> list[str]:
     return [data.get("type") or data.get("object") or "error" * ("error" in data) for data in datas]
 
 
-def words(format: Format, body: bytes) -> list[str]:
+def texts_of(format: Format, body: bytes) -> list[str]:
     """The pieces of the text of a stream that is as it should be: opened and closed as the fixture,
     numbered without a gap, and its text said again where the format says it again."""
     datas = [frame_data(frame) for frame in frames(body)]
@@ -74,19 +74,19 @@ def words(format: Format, body: bytes) -> list[str]:
             return [data["delta"] for data in events]
 
 
-def test_every_scenario_says_what_it_does() -> None:
+def test_every_scenario_has_a_docstring() -> None:
     assert [name for name, play in SCENARIOS.items() if not inspect.getdoc(play)] == []
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_every_scenario_stands_in_this_file(name: str) -> None:
+def test_every_scenario_is_tested_here(name: str) -> None:
     here = inspect.getsource(inspect.getmodule(fixture))  # type: ignore[arg-type]  # it is in a module
     assert f'"{name}' in here
 
 
 @formats
 @streamed
-async def test_ok_says_the_fixture(upstream: FaultUpstream, format: Format, stream: bool) -> None:
+async def test_ok_sends_the_fixture(upstream: FaultUpstream, format: Format, stream: bool) -> None:
     answer = await ask(upstream, "ok", format, stream=stream)
     assert (answer.status, answer.complete, answer.end) == (200, True, End.OPEN)
     assert answer.body == fixture(format, stream)
@@ -97,7 +97,7 @@ async def test_ok_says_the_fixture(upstream: FaultUpstream, format: Format, stre
 
 @formats
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-async def test_ok_comes_in_any_shape(upstream: FaultUpstream, format: Format, shape: str) -> None:
+async def test_ok_in_any_shape(upstream: FaultUpstream, format: Format, shape: str) -> None:
     body = (await ask(upstream, f"ok:text_unicode:{shape}", format)).body
     plain = fixture(format, case="text_unicode")
     match shape:
@@ -124,9 +124,9 @@ async def test_ok_comes_in_any_shape(upstream: FaultUpstream, format: Format, sh
 
 @streamed
 @pytest.mark.parametrize("plan", ["slow:0.1", "ok:delay=0.1", "stall:head:0.1"])
-async def test_a_head_comes_late(upstream: FaultUpstream, plan: str, stream: bool) -> None:
+async def test_a_slow_head(upstream: FaultUpstream, plan: str, stream: bool) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, plan, stream=stream))
+        await client.send(encode_request(upstream, plan, stream=stream))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await client.receive()
@@ -136,11 +136,11 @@ async def test_a_head_comes_late(upstream: FaultUpstream, plan: str, stream: boo
 @formats
 @streamed
 @pytest.mark.parametrize("place", list(Place))
-async def test_stall_is_silence_from_a_place_on(
+async def test_stall_is_silence_from_a_place(
     upstream: FaultUpstream, format: Format, stream: bool, place: Place
 ) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, f"stall:{place.value}", format, stream=stream))
+        await client.send(encode_request(upstream, f"stall:{place.value}", format, stream=stream))
         call = await upstream.wait_for_call()
         if place is not Place.HEAD:
             await client.receive_until(b"\r\n\r\n")
@@ -160,10 +160,10 @@ async def test_stall_may_end(upstream: FaultUpstream, format: Format, stream: bo
 
 
 @formats
-async def test_places_are_what_they_are_called(format: Format) -> None:
+async def test_places_match_their_names(format: Format) -> None:
     reply = sample_replies.reply(format, True)
     assert kinds(reply.body)[0] == OPENERS[format]
-    assert reply.until(Place.BEGUN) == reply.pieces[:1]
+    assert reply.until(Place.BEGUN) == reply.chunks[:1]
     assert not any(map(is_content, reply.until(Place.OPENING)))
     assert [is_content(frame) for frame in reply.until(Place.TEXT)][-2:] == [True, True]
     assert any(map(is_content, reply.after(Place.TEXT)))
@@ -174,14 +174,16 @@ async def test_places_are_what_they_are_called(format: Format) -> None:
 
 
 @formats
-async def test_tick_speaks_in_time(upstream: FaultUpstream, format: Format) -> None:
+async def test_tick_sends_at_intervals(upstream: FaultUpstream, format: Format) -> None:
     began = time.monotonic()
     answer = await ask(upstream, "tick:0.02:5:size=20", format)
     assert time.monotonic() - began >= 0.1
-    assert words(format, answer.body) == [f"word {number} ".ljust(20, "-") for number in range(5)]
+    assert texts_of(format, answer.body) == [
+        f"word {number} ".ljust(20, "-") for number in range(5)
+    ]
 
 
-async def test_tick_whole_lets_blanks_go_before(upstream: FaultUpstream) -> None:
+async def test_tick_of_a_body_sends_blanks_first(upstream: FaultUpstream) -> None:
     answer = await ask(upstream, "tick:0.001:5", stream=False)
     assert answer.body == b" " * 5 + fixture(Format.MESSAGES, False)
 
@@ -190,7 +192,7 @@ async def test_tick_whole_lets_blanks_go_before(upstream: FaultUpstream) -> None
 @streamed
 async def test_tick_never_ends(upstream: FaultUpstream, format: Format, stream: bool) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, "tick:0:size=1000", format, stream=stream))
+        await client.send(encode_request(upstream, "tick:0:size=1000", format, stream=stream))
         await client.receive_bytes(100_000)
     assert upstream.calls[0].sent > 90_000
 
@@ -219,16 +221,16 @@ async def test_cut_breaks_off(
 
 
 @streamed
-async def test_cut_may_garble_what_follows(upstream: FaultUpstream, stream: bool) -> None:
+async def test_cut_may_garble_the_next_bytes(upstream: FaultUpstream, stream: bool) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, "cut:text:garbled", stream=stream))
+        await client.send(encode_request(upstream, "cut:text:garbled", stream=stream))
         received = await client.receive_all()
     assert received.endswith(b"\r\nzz\r\n")
     assert sample_replies.reply(Format.MESSAGES, stream).until(Place.TEXT)[-1] in received
 
 
 @pytest.mark.parametrize("place", [place for place in Place if place is not Place.HEAD])
-async def test_cut_breaks_off_anywhere(upstream: FaultUpstream, place: Place) -> None:
+async def test_cut_breaks_off_at_every_place(upstream: FaultUpstream, place: Place) -> None:
     answer = await ask(upstream, f"cut:{place.value}")
     assert answer.body == before(Format.MESSAGES, place)
 
@@ -244,7 +246,7 @@ async def test_cut_breaks_off_anywhere(upstream: FaultUpstream, place: Place) ->
         ("hangup:head", End.EOF, b"HTTP/1.1 200 OK\r\nconte"),
     ],
 )
-async def test_hangup_says_nothing_whole(
+async def test_hangup_sends_nothing_complete(
     upstream: FaultUpstream, plan: str, end: End, came: bytes
 ) -> None:
     with pytest.raises(BrokenHead) as broken:
@@ -256,7 +258,7 @@ async def test_hangup_says_nothing_whole(
 
 @pytest.mark.parametrize(("plan", "seconds"), [("stale", 0.0), ("stale:close:0.1", 0.1)])
 @streamed
-async def test_stale_closes_what_it_promised_to_keep(
+async def test_stale_closes_a_kept_connection(
     upstream: FaultUpstream, plan: str, seconds: float, stream: bool
 ) -> None:
     async with raw_client(upstream.address) as client:
@@ -268,7 +270,7 @@ async def test_stale_closes_what_it_promised_to_keep(
         assert seconds <= time.monotonic() - answered < seconds + 1
 
 
-async def test_stale_after_a_while_answers_before(upstream: FaultUpstream) -> None:
+async def test_stale_with_a_delay_answers_before(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address) as client:
         assert (await ask_on(client, upstream, "stale:close:1")).status == 200
         assert (await ask_on(client, upstream, "stale:close:1")).status == 200
@@ -290,7 +292,9 @@ STATUSES = [400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 502, 503, 504, 524
 
 
 @formats
-async def test_refuse_speaks_as_the_format_does(upstream: FaultUpstream, format: Format) -> None:
+async def test_refuse_uses_the_format_of_the_request(
+    upstream: FaultUpstream, format: Format
+) -> None:
     outer, inner = {"error"}, {"type", "message", "param", "code"}
     if format is Format.MESSAGES:
         outer, inner = {"type", "error", "request_id"}, {"type", "message"}
@@ -302,7 +306,7 @@ async def test_refuse_speaks_as_the_format_does(upstream: FaultUpstream, format:
         assert not any("retry" in name or "ratelimit" in name for name in answer.headers)
 
 
-async def test_refuse_in_other_words(upstream: FaultUpstream) -> None:
+async def test_refuse_with_other_texts(upstream: FaultUpstream) -> None:
     body = orjson.loads((await ask(upstream, "refuse:500:context", Format.CHAT)).body)
     assert body["error"]["code"] == "context_length_exceeded"
     body = orjson.loads((await ask(upstream, "refuse:400:credit")).body)
@@ -321,14 +325,14 @@ async def test_refuse_in_other_words(upstream: FaultUpstream) -> None:
         ("empty", "application/json", b""),
     ],
 )
-async def test_refuse_in_another_dress(
+async def test_refuse_with_another_body(
     upstream: FaultUpstream, dress: str, kind: str, body: bytes
 ) -> None:
     answer = await ask(upstream, f"refuse:503:overloaded:{dress}")
     assert (answer.headers["content-type"], answer.body) == (kind, body)
 
 
-async def test_refuse_in_html_or_another_formats_dress(upstream: FaultUpstream) -> None:
+async def test_refuse_with_html_or_another_format(upstream: FaultUpstream) -> None:
     answer = await ask(upstream, "refuse:503:overloaded:html")
     assert answer.headers["content-type"].startswith("text/html")
     assert b"<title>503 Overloaded</title>" in answer.body
@@ -339,7 +343,7 @@ async def test_refuse_in_html_or_another_formats_dress(upstream: FaultUpstream) 
 
 
 @formats
-async def test_refuse_says_when_to_come_back(upstream: FaultUpstream, format: Format) -> None:
+async def test_refuse_with_retry_hints(upstream: FaultUpstream, format: Format) -> None:
     async def hinted(hint: str) -> Any:
         return await ask(upstream, f"refuse:429:{hint}", format)
 
@@ -386,9 +390,7 @@ async def test_refuse_with_a_subscriptions_window(upstream: FaultUpstream) -> No
 
 @formats
 @pytest.mark.parametrize("place", [Place.START, Place.BEGUN, Place.OPENING, Place.TEXT, Place.END])
-async def test_error_stands_inside_a_stream(
-    upstream: FaultUpstream, format: Format, place: Place
-) -> None:
+async def test_error_within_a_stream(upstream: FaultUpstream, format: Format, place: Place) -> None:
     answer = await ask(upstream, f"error:{place.value}", format)
     assert (answer.status, answer.complete) == (200, True)
     assert answer.body.startswith(before(format, place))
@@ -427,7 +429,7 @@ async def test_error_has_other_forms(upstream: FaultUpstream) -> None:
 
 
 @formats
-async def test_error_whole_is_a_200(upstream: FaultUpstream, format: Format) -> None:
+async def test_error_without_a_stream_is_a_200(upstream: FaultUpstream, format: Format) -> None:
     answer = await ask(upstream, "error", format, stream=False)
     assert answer.status == 200
     assert "error" in orjson.loads(answer.body)
@@ -435,7 +437,7 @@ async def test_error_whole_is_a_200(upstream: FaultUpstream, format: Format) -> 
 
 @formats
 @streamed
-async def test_empty_says_nothing(upstream: FaultUpstream, format: Format, stream: bool) -> None:
+async def test_empty_has_no_content(upstream: FaultUpstream, format: Format, stream: bool) -> None:
     body = (await ask(upstream, "empty", format, stream=stream)).body
     assert b'usage"' not in body
     if stream:
@@ -448,7 +450,7 @@ async def test_empty_says_nothing(upstream: FaultUpstream, format: Format, strea
     assert (heard_nothing.status, heard_nothing.complete, heard_nothing.body) == (200, True, b"")
 
 
-async def test_empty_may_be_the_end_alone(upstream: FaultUpstream) -> None:
+async def test_empty_may_be_only_the_end(upstream: FaultUpstream) -> None:
     assert (await ask(upstream, "empty:done", Format.CHAT)).body == b"data: [DONE]\n\n"
     assert kinds((await ask(upstream, "empty:done")).body) == ["message_stop"]
 
@@ -482,7 +484,7 @@ async def test_malformed_has_one_bad_event(
 
 
 @formats
-async def test_malformed_whole_is_no_json(upstream: FaultUpstream, format: Format) -> None:
+async def test_malformed_body_is_no_json(upstream: FaultUpstream, format: Format) -> None:
     answer = await ask(upstream, "malformed", format, stream=False)
     assert answer.complete
     with pytest.raises(orjson.JSONDecodeError):
@@ -491,12 +493,12 @@ async def test_malformed_whole_is_no_json(upstream: FaultUpstream, format: Forma
 
 @formats
 @streamed
-async def test_huge_is_sound_but_large(
+async def test_huge_is_valid_but_large(
     upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
     body = (await ask(upstream, "huge:2_000_000", format, stream=stream)).body
     if stream:
-        assert words(format, body) == ["Hello ", "x" * 2_000_000]
+        assert texts_of(format, body) == ["Hello ", "x" * 2_000_000]
     else:
         assert len(body) > 2_000_000
         assert orjson.loads(body)["id"] == "reply_01"
@@ -514,7 +516,7 @@ async def test_page_is_html(upstream: FaultUpstream, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_redirect_leads_elsewhere(upstream: FaultUpstream, status: int) -> None:
+async def test_redirect_has_another_location(upstream: FaultUpstream, status: int) -> None:
     answer = await ask(upstream, f"redirect:{status}")
     assert answer.status == status
     assert answer.headers["location"] == f"{upstream.address}/elsewhere"
@@ -524,7 +526,7 @@ async def test_redirect_leads_elsewhere(upstream: FaultUpstream, status: int) ->
 
 @formats
 @streamed
-async def test_encoded_comes_packed(upstream: FaultUpstream, format: Format, stream: bool) -> None:
+async def test_encoded_is_compressed(upstream: FaultUpstream, format: Format, stream: bool) -> None:
     async def packed(coding: str) -> bytes:
         answer = await ask(upstream, f"encoded:{coding}", format, stream=stream)
         assert answer.headers["content-encoding"] == coding.replace("bad", "gzip")
@@ -538,7 +540,7 @@ async def test_encoded_comes_packed(upstream: FaultUpstream, format: Format, str
 
 
 @streamed
-async def test_bomb_is_small_until_it_is_unpacked(upstream: FaultUpstream, stream: bool) -> None:
+async def test_bomb_is_small_until_decompressed(upstream: FaultUpstream, stream: bool) -> None:
     answer = await ask(upstream, "bomb:10_000_000", stream=stream)
     assert len(answer.body) < 20_000
     unpacked = gzip.decompress(answer.body)
@@ -559,7 +561,7 @@ async def test_headers_are_large_or_many(upstream: FaultUpstream) -> None:
 
 
 @formats
-async def test_stream_only_wants_a_stream(upstream: FaultUpstream, format: Format) -> None:
+async def test_stream_only_refuses_other_requests(upstream: FaultUpstream, format: Format) -> None:
     for wording, (status, _) in STREAM_ONLY.items():
         answer = await ask(upstream, f"stream_only:{wording}", format, stream=False)
         assert answer.status == status
@@ -570,7 +572,7 @@ async def test_stream_only_wants_a_stream(upstream: FaultUpstream, format: Forma
 
 @formats
 @streamed
-async def test_what_is_asked_for_may_not_matter(
+async def test_scenarios_that_ignore_the_request_mode(
     upstream: FaultUpstream, format: Format, stream: bool
 ) -> None:
     answer = await ask(upstream, "streams_anyway", format, stream=stream)
@@ -591,7 +593,7 @@ async def test_what_is_asked_for_may_not_matter(
         ("octets", "application/octet-stream"),
     ],
 )
-async def test_mislabelled_is_sound_under_another_name(
+async def test_mislabelled_has_another_content_type(
     upstream: FaultUpstream, kind: str, named: str | None, stream: bool
 ) -> None:
     answer = await ask(upstream, f"mislabelled:{kind}", stream=stream)
@@ -600,7 +602,9 @@ async def test_mislabelled_is_sound_under_another_name(
 
 
 @pytest.mark.parametrize(("plan", "status"), [("early", 103), ("early:102", 102)])
-async def test_early_says_something_before(upstream: FaultUpstream, plan: str, status: int) -> None:
+async def test_early_sends_something_before(
+    upstream: FaultUpstream, plan: str, status: int
+) -> None:
     answer = await ask(upstream, plan)
     assert (answer.interim, answer.status) == ((status,), 200)
     assert answer.body == fixture(Format.MESSAGES)
@@ -633,11 +637,11 @@ async def test_pings_and_then_a_reply(upstream: FaultUpstream, format: Format) -
 @formats
 @streamed
 @pytest.mark.parametrize("plan", ["comments:0.005", "pings:0.005"])
-async def test_comments_and_pings_alone_never_end(
+async def test_only_comments_or_pings_never_end(
     upstream: FaultUpstream, format: Format, stream: bool, plan: str
 ) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, plan, format, stream=stream))
+        await client.send(encode_request(upstream, plan, format, stream=stream))
         async with asyncio.timeout(5):
             while client.received.count(b"\r\n") < 20:
                 assert await client.receive()
@@ -645,9 +649,9 @@ async def test_comments_and_pings_alone_never_end(
 
 
 @pytest.mark.parametrize("what", ["status", "header", "chunk", "lengths", "both", "banner"])
-async def test_violate_is_no_http(upstream: FaultUpstream, what: str) -> None:
+async def test_violate_is_invalid_http(upstream: FaultUpstream, what: str) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, f"violate:{what}"))
+        await client.send(encode_request(upstream, f"violate:{what}"))
         received = await client.receive_all()
     telling = {
         "status": b"HTTP/1.1 two hundred\r\n",

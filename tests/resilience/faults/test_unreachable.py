@@ -16,7 +16,7 @@ from tests.resilience.faults.unreachable import (
 )
 
 
-async def test_a_closed_port_refuses_and_is_nobody_elses() -> None:
+async def test_a_closed_port_refuses_and_stays_reserved() -> None:
     with closed_port() as port:
         async with aiohttp.ClientSession() as http:
             for _ in range(2):
@@ -50,7 +50,7 @@ async def test_a_port_that_says_nothing_stalls_the_handshake() -> None:
             await http.get(f"https://127.0.0.1:{port}/")
 
 
-async def test_an_unknown_host_is_not_found_and_others_are() -> None:
+async def test_only_the_unknown_host_is_not_found() -> None:
     with unknown_hosts() as name, closed_port() as port:
         async with aiohttp.ClientSession() as http:
             with pytest.raises(aiohttp.ClientConnectorDNSError):

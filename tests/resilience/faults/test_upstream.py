@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 from gateway.core.formats import Format
-from tests.resilience.faults.fault_dsl import PlanMistake
+from tests.resilience.faults.fault_dsl import PlanError
 from tests.resilience.faults.recorded_request import Left
-from tests.resilience.faults.requests import ask, ask_on, asked
+from tests.resilience.faults.requests import ask, ask_on, encode_request
 from tests.resilience.faults.unreachable import self_signed
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
 from tests.support.raw_client import BrokenHead, End, Leave, raw_client, request
@@ -31,7 +31,7 @@ SOON = SLACK
 
 
 @pytest.mark.parametrize("format", list(Format))
-async def test_a_request_is_on_record(upstream: FaultUpstream, format: Format) -> None:
+async def test_requests_are_recorded(upstream: FaultUpstream, format: Format) -> None:
     before = asyncio.get_running_loop().time()
     await ask(upstream, "ok:text", format, key="key-b", model="some-model", temperature=0)
     (call,) = upstream.calls
@@ -46,14 +46,14 @@ async def test_a_request_is_on_record(upstream: FaultUpstream, format: Format) -
     assert before <= call.arrived_at <= call.answered_at
 
 
-async def test_a_query_is_no_part_of_the_path(upstream: FaultUpstream) -> None:
+async def test_queries_are_not_part_of_the_path(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address) as client:
         await client.send(request(upstream.address, "/s/ok/v1/messages?beta=true", {}))
         await client.answer()
     assert (upstream.calls[0].path, upstream.calls[0].query) == ("/v1/messages", "beta=true")
 
 
-async def test_a_request_in_chunks_is_read(upstream: FaultUpstream) -> None:
+async def test_chunked_requests_are_read(upstream: FaultUpstream) -> None:
     async def body() -> object:
         yield b'{"model":'
         yield b'"m"}'
@@ -67,7 +67,7 @@ async def test_a_request_in_chunks_is_read(upstream: FaultUpstream) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/messages/count_tokens"])
-async def test_minor_endpoints_answer_or_fail_too(upstream: FaultUpstream, path: str) -> None:
+async def test_other_endpoints_follow_plans_too(upstream: FaultUpstream, path: str) -> None:
     async with raw_client(upstream.address) as client:
         await client.send(request(upstream.address, f"/s/ok,refuse:404{path}", {}))
         assert (await client.answer()).status == 200
@@ -96,7 +96,7 @@ async def test_turns_are_counted_for_each_account_model_and_endpoint(
     ]
 
 
-async def test_a_rule_overrules_the_url(upstream: FaultUpstream) -> None:
+async def test_a_rule_overrides_the_url(upstream: FaultUpstream) -> None:
     upstream.set_plan("refuse:500")
     upstream.set_plan("refuse:401", key="key-b")
     upstream.set_plan("refuse:404", model="gone")
@@ -116,13 +116,13 @@ async def test_a_call_can_be_waited_for(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address) as client:
         waiting = asyncio.ensure_future(upstream.wait_for_call(2, key="key-a"))
         await ask(upstream, key="key-b")
-        await client.send(asked(upstream))
+        await client.send(encode_request(upstream))
         await client.answer()
-        await client.send(asked(upstream, "ok:one_tool"))
+        await client.send(encode_request(upstream, "ok:one_tool"))
         assert (await waiting).plan == "ok:one_tool"
 
 
-async def test_a_connection_is_kept(upstream: FaultUpstream) -> None:
+async def test_connections_are_reused(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address) as client:
         for stream in (True, False, True):
             assert (await ask_on(client, upstream, stream=stream)).end is End.OPEN
@@ -130,9 +130,11 @@ async def test_a_connection_is_kept(upstream: FaultUpstream) -> None:
     assert [(call.connection, call.nth) for call in upstream.calls] == [(1, 1), (1, 2), (1, 3)]
 
 
-async def test_requests_may_follow_at_once(upstream: FaultUpstream) -> None:
+async def test_requests_may_be_pipelined(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, "slow:0.05") + asked(upstream, "refuse:404"))
+        await client.send(
+            encode_request(upstream, "slow:0.05") + encode_request(upstream, "refuse:404")
+        )
         assert [(await client.answer()).status, (await client.answer()).status] == [200, 404]
 
 
@@ -141,12 +143,12 @@ async def test_requests_may_follow_at_once(upstream: FaultUpstream) -> None:
     ("how", "noted"),
     [(Leave.CLOSE, Left.FIN), (Leave.RESET, Left.RESET), (Leave.HALF_CLOSE, Left.FIN)],
 )
-async def test_who_leaves_is_noticed_and_not_answered_any_more(
+async def test_a_disconnect_is_recorded_and_ends_the_response(
     upstream: FaultUpstream, plan: str, how: Leave, noted: Left
 ) -> None:
     loop = asyncio.get_running_loop()
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, plan))
+        await client.send(encode_request(upstream, plan))
         call = await upstream.wait_for_call()
         if plan != "stall:head":
             await client.receive_until(b"\r\n\r\n")
@@ -164,7 +166,7 @@ async def test_who_leaves_is_noticed_and_not_answered_any_more(
     assert call.answered_at is not None
 
 
-async def test_who_leaves_after_the_answer_is_noticed_too(upstream: FaultUpstream) -> None:
+async def test_a_disconnect_after_the_response_is_recorded(upstream: FaultUpstream) -> None:
     await ask(upstream)
     async with asyncio.timeout(SOON):
         await upstream.calls[0].gone.wait()
@@ -172,20 +174,18 @@ async def test_who_leaves_after_the_answer_is_noticed_too(upstream: FaultUpstrea
 
 
 @pytest.mark.parametrize("plan", ["hangup", "cut:text", "cut:text:reset", "stale:close"])
-async def test_an_end_of_the_upstreams_own_is_nobodys_leaving(
-    upstream: FaultUpstream, plan: str
-) -> None:
+async def test_an_upstream_close_is_no_disconnect(upstream: FaultUpstream, plan: str) -> None:
     async with raw_client(upstream.address) as client:
-        await client.send(asked(upstream, plan))
+        await client.send(encode_request(upstream, plan))
         await client.receive_all()
     await asyncio.sleep(0.01)
     assert upstream.calls[0].left_by is None
     assert upstream.open_connections == 0
 
 
-async def test_what_the_peer_does_not_read_is_not_counted_as_sent(upstream: FaultUpstream) -> None:
+async def test_unread_bytes_are_not_counted_as_sent(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address, room=4096) as client:
-        await client.send(asked(upstream, "tick:0:size=100000"))
+        await client.send(encode_request(upstream, "tick:0:size=100000"))
         call = await upstream.wait_for_call()
         while True:
             sent = call.sent
@@ -201,23 +201,23 @@ async def test_what_the_peer_does_not_read_is_not_counted_as_sent(upstream: Faul
 @pytest.mark.parametrize(
     "plan", ["nothing", "refuse:many", "ok:no_such_case", "error:start:nice", "stale:later"]
 )
-async def test_a_plan_that_means_nothing_is_told_at_the_end(plan: str) -> None:
-    with pytest.raises(PlanMistake, match=plan):
+async def test_an_invalid_plan_fails_at_the_end(plan: str) -> None:
+    with pytest.raises(PlanError, match=plan):
         async with fault_upstream() as upstream, raw_client(upstream.address) as client:
-            await client.send(asked(upstream, plan))
+            await client.send(encode_request(upstream, plan))
             with pytest.raises(BrokenHead):
                 await client.answer()
 
 
-async def test_a_plan_that_means_nothing_is_told_beside_what_came_of_it() -> None:
+async def test_an_invalid_plan_is_reported_with_the_test_failure() -> None:
     with pytest.raises(BrokenHead) as failed:
         async with fault_upstream() as upstream:
             await ask(upstream, "nothing")
-    assert failed.value.__notes__ == ["nothing: PlanMistake('nothing: no such scenario')"]
+    assert failed.value.__notes__ == ["nothing: PlanError('nothing: no such scenario')"]
 
 
-async def test_what_is_no_request_is_told_at_the_end() -> None:
-    with pytest.raises(PlanMistake, match="no HTTP request"):
+async def test_an_invalid_request_fails_at_the_end() -> None:
+    with pytest.raises(PlanError, match="no HTTP request"):
         async with fault_upstream() as upstream, raw_client(upstream.address) as client:
             await client.send(b"What is the time?\r\n\r\n")
             await client.receive_all()
@@ -227,7 +227,7 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def test_nothing_is_left_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_leaks(caplog: pytest.LogCaptureFixture) -> None:
     asyncio.get_running_loop().set_debug(True)
     loud: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: loud.append(context))
@@ -236,7 +236,7 @@ async def test_nothing_is_left_when_it_ends(caplog: pytest.LogCaptureFixture) ->
     async with AsyncExitStack() as clients, fault_upstream() as upstream:
         for plan in plans:
             client = await clients.enter_async_context(raw_client(upstream.address))
-            await client.send(asked(upstream, plan))
+            await client.send(encode_request(upstream, plan))
         await upstream.wait_for_call(len(plans))
     gc.collect()
     assert (len(asyncio.all_tasks()), open_files()) == (tasks, files)
@@ -244,7 +244,7 @@ async def test_nothing_is_left_when_it_ends(caplog: pytest.LogCaptureFixture) ->
     assert [each for each in caplog.messages if "took" not in each] == []
 
 
-async def test_tls_with_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
+async def test_tls_with_a_self_signed_certificate(tmp_path: Path) -> None:
     context, certificate = self_signed(tmp_path)
     async with fault_upstream(context) as upstream, aiohttp.ClientSession() as http:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):

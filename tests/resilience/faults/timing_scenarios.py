@@ -28,8 +28,8 @@ async def ok(
         await head(call)
     else:
         await head(call, Framing.LENGTH, len(reply.body))
-    for piece in SHAPES[shape](reply.pieces) if call.streamed else reply.pieces:
-        await call.answer.say(piece)
+    for chunk in SHAPES[shape](reply.chunks) if call.streamed else reply.chunks:
+        await call.answer.say(chunk)
         await asyncio.sleep(pause)
     await call.answer.end()
 
@@ -44,19 +44,19 @@ async def slow(call: Call, seconds: float = 1) -> None:
 async def tick(call: Call, every: float = 0.01, count: int = 0, size: int = 0) -> None:
     """A word every so many seconds, `count` of them or without end, each of at least `size` bytes;
     in a body that is not streamed blanks before the reply. `tick:0` says what the peer takes."""
-    words = [f"word {number} ".ljust(size, "-") for number in range(count)]
+    chunks = [f"word {number} ".ljust(size, "-") for number in range(count)]
     await head(call)
     if not call.streamed:
-        for _ in words or counting():
+        for _ in chunks or counting():
             await call.answer.say(b" " * max(1, size))
             await asyncio.sleep(every)
-        await say(call, sound(call).pieces)
+        await say(call, sound(call).chunks)
     else:
         await say(call, opening(call.format))
-        for frame in deltas(call.format, words or repeat("word ".ljust(size, "-"))):
+        for frame in deltas(call.format, chunks or repeat("word ".ljust(size, "-"))):
             await call.answer.say(frame)
             await asyncio.sleep(every)
-        await say(call, ending(call.format, words))
+        await say(call, ending(call.format, chunks))
     await call.answer.end()
 
 

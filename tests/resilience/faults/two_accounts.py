@@ -59,7 +59,7 @@ class Outcome:
     """At the account that failed."""
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def verdicts(self) -> tuple[str, ...]:
         return tuple(attempt.verdict for attempt in self.attempts)
 
 
@@ -67,7 +67,7 @@ class Outcome:
 class Pool:
     """`before` and `after` are the loop's times at which the requests began and had ended."""
 
-    among_two: Outcome
+    with_another: Outcome
     alone: Outcome
     before: float
     after: float

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 from multidict import CIMultiDict
 
 from gateway.core.formats import Format
-from tests.resilience.faults.fault_dsl import PlanMistake, Step, parse_plan
+from tests.resilience.faults.fault_dsl import PlanError, Step, parse_plan
 from tests.resilience.faults.recorded_request import Call, Left
 from tests.resilience.faults.response import Answer
 from tests.resilience.faults.scenarios import play_step
@@ -112,7 +112,7 @@ class FaultUpstream:
             call: Call | Left | None = await line.receive()
             while isinstance(call, Call):
                 call = await self._exchange(line, call)
-        except PlanMistake as mistake:
+        except PlanError as mistake:
             self.errors.append(str(mistake))
         except (ValueError, asyncio.LimitOverrunError) as mistake:
             self.errors.append(f"no HTTP request: {mistake!r}")
@@ -129,7 +129,7 @@ class FaultUpstream:
         answering = asyncio.ensure_future(self._answer(call, step))
 
         def note(received: asyncio.Future[Call | Left]) -> None:
-            if received.cancelled() or received.exception() or not answer.goes_on:
+            if received.cancelled() or received.exception() or not answer.keep_alive:
                 return
             if isinstance(left := received.result(), Left):
                 call.left(left)
@@ -138,7 +138,7 @@ class FaultUpstream:
         following.add_done_callback(note)
         try:
             await asyncio.wait({answering})
-            if not answer.goes_on:
+            if not answer.keep_alive:
                 return None
             async with asyncio.timeout(answer.idle):
                 return await following
@@ -241,4 +241,4 @@ async def fault_upstream(tls: ssl.SSLContext | None = None) -> AsyncIterator[Fau
                 error.add_note(mistake)
             raise
     if upstream.errors:
-        raise PlanMistake("; ".join(upstream.errors))
+        raise PlanError("; ".join(upstream.errors))

@@ -1,6 +1,6 @@
-"""Every way in which an upstream may fail, and what comes of it: the rows of docs/faults.md.
+"""Every way in which an upstream may fail, and its outcome: the rows of docs/faults.md.
 
-`test_upstream_faults` shows each of them in every format. It must not know how.
+`test_upstream_faults` tests each of them in every format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.routing.failure_policy import AccountPenalty
-from tests.resilience.faults.error_bodies import STREAM_ONLY, WORDS
+from tests.resilience.faults.error_bodies import ERROR_TEXTS, STREAM_ONLY
 from tests.resilience.faults.outcomes import (
     BAD,
     EMPTY,
@@ -23,9 +23,9 @@ from tests.resilience.faults.outcomes import (
     REPLY_TOO_LARGE,
     TOO_LATE,
     UNSTABLE,
-    Asked,
     Bill,
-    Told,
+    ClientError,
+    RequestMode,
     refused,
 )
 
@@ -35,7 +35,7 @@ class By(Enum):
 
     OTHER = "the other account"
     SAME = "the same account"
-    NOBODY = "nobody"
+    NONE = "nobody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Fault:
     """`plan` is what the upstream does, `line` what is wrong with the way to it instead.
 
     `tries` are the verdicts of the attempts at the account that fails while another one stands by,
-    `alone` where it is the only one (the same where it is None). `told` is what a client gets when
+    `alone` where it is the only one (the same where it is None). `error` is what a client gets when
     nobody replies, `by` who does where somebody else can. `closed` is for how many seconds the
     first of the tries closes the account, `effect` how. `warm`: the account has served a request
     before. `calls`: how often it is called, where that is not once for each try.
@@ -55,10 +55,10 @@ class Fault:
     by: By = By.OTHER
     tries: tuple[str, ...]
     alone: tuple[str, ...] | None = None
-    told: Told | None = None
+    error: ClientError | None = None
     effect: AccountPenalty = AccountPenalty.FAILURE
     closed: float | None = None
-    asked: Asked = Asked.BOTH
+    mode: RequestMode = RequestMode.BOTH
     formats: tuple[Format, ...] = tuple(Format)
     in_band: bool = False
     passed_on: str = ""
@@ -100,48 +100,48 @@ def _fine(what: str, plan: str, **more: Any) -> Fault:
     return Fault(what=what, plan=plan, by=By.SAME, tries=(_OK,), effect=AccountPenalty.NONE, **more)
 
 
-def _clients(what: str, plan: str, error: Told, verdict: str, **more: Any) -> Fault:
+def _clients(what: str, plan: str, error: ClientError, verdict: str, **more: Any) -> Fault:
     """Nobody else is asked, and the account is not to blame."""
     return Fault(
         what=what,
         plan=plan,
-        by=By.NOBODY,
+        by=By.NONE,
         tries=(verdict,),
-        told=error,
+        error=error,
         effect=AccountPenalty.NONE,
         **more,
     )
 
 
-def _begun(what: str, plan: str, verdict: str, error: Told = BAD, **more: Any) -> Fault:
+def _begun(what: str, plan: str, verdict: str, error: ClientError = BAD, **more: Any) -> Fault:
     """It fails when some of the reply has left."""
     return Fault(
         what=what,
         plan=plan,
-        by=By.NOBODY,
+        by=By.NONE,
         tries=(verdict,),
-        told=error,
-        asked=Asked.STREAM,
+        error=error,
+        mode=RequestMode.STREAM,
         in_band=True,
         **more,
     )
 
 
 _LINE: Final = [
-    Fault(what="refuses connections", line="closed", tries=("no connection",), told=UNSTABLE),
-    Fault(what="has no address", line="unknown", tries=("no connection",), told=UNSTABLE),
+    Fault(what="refuses connections", line="closed", tries=("no connection",), error=UNSTABLE),
+    Fault(what="has no address", line="unknown", tries=("no connection",), error=UNSTABLE),
     Fault(
         what="never answers a connection",
         line="full",
         tries=("no connection",),
-        told=UNSTABLE,
+        error=UNSTABLE,
         timeouts={"connect": _SOON},
     ),
     Fault(
         what="has an untrusted certificate",
         line="self-signed",
         tries=("TLS failed",),
-        told=NO_TLS,
+        error=NO_TLS,
         effect=AccountPenalty.CIRCUIT_OPEN,
         closed=300,
     ),
@@ -149,7 +149,7 @@ _LINE: Final = [
         what="does not support TLS",
         line="no TLS",
         tries=("TLS failed",),
-        told=NO_TLS,
+        error=NO_TLS,
         effect=AccountPenalty.CIRCUIT_OPEN,
         closed=300,
     ),
@@ -157,13 +157,13 @@ _LINE: Final = [
         what="never completes the TLS handshake",
         line="silent TLS",
         tries=("no connection",),
-        told=UNSTABLE,
+        error=UNSTABLE,
         timeouts={"connect": _SOON},
     ),
     _fine("has closed an idle connection", "stale:next", warm=True, calls=3),
     _fine("has reset an idle connection", "stale:reset", warm=True, calls=3),
     *(
-        Fault(what=f"disconnects {when}", plan=f"hangup:{how}", tries=(verdict,), told=BAD)
+        Fault(what=f"disconnects {when}", plan=f"hangup:{how}", tries=(verdict,), error=BAD)
         for how, when, verdict in (
             ("fin", "without a response", "no answer"),
             ("reset", "without a response, with a reset", "no answer"),
@@ -176,7 +176,7 @@ _LINE: Final = [
             what=f"sends invalid HTTP: {which}",
             plan=f"violate:{what}",
             tries=("unreadable",),
-            told=BAD,
+            error=BAD,
         )
         for what, which in (
             ("status", "a status that is not a number"),
@@ -189,7 +189,7 @@ _LINE: Final = [
         what="sends invalid HTTP: a chunk without a size",
         plan="violate:chunk",
         tries=("unreadable",),
-        told=BAD,
+        error=BAD,
     ),
 ]
 
@@ -198,10 +198,10 @@ _STATUSES: Final = [
         _clients(
             f"answers {status}",
             f"refuse:{status}",
-            refused(status, code, WORDS[words].message, native=native),
+            refused(status, code, ERROR_TEXTS[error_name].message, native=native),
             "refused",
         )
-        for status, words, code, native in (
+        for status, error_name, code, native in (
             (400, "invalid", "invalid_value", "invalid_request_error"),
             (404, "not_found", "model_not_found", "not_found_error"),
             (413, "too_large", "request_too_large", "request_too_large"),
@@ -212,7 +212,7 @@ _STATUSES: Final = [
         _clients(
             f"reports in a {status} that the prompt is too long",
             f"refuse:{status}:context",
-            refused(400, "context_length_exceeded", WORDS["context"].message),
+            refused(400, "context_length_exceeded", ERROR_TEXTS["context"].message),
             "context overflow",
         )
         for status in (400, 413, 429, 500, 503)
@@ -221,7 +221,7 @@ _STATUSES: Final = [
         _clients(
             f"reports a content policy violation in a {status}",
             f"refuse:{status}:policy",
-            refused(400, "content_policy_violation", WORDS["policy"].message),
+            refused(400, "content_policy_violation", ERROR_TEXTS["policy"].message),
             "content policy",
         )
         for status in (400, 403, 429, 500)
@@ -230,7 +230,7 @@ _STATUSES: Final = [
         what="answers 401",
         plan="refuse:401",
         tries=("key refused",),
-        told=FORBIDDEN,
+        error=FORBIDDEN,
         effect=AccountPenalty.AUTH_FAILED,
         closed=1800,
     ),
@@ -238,7 +238,7 @@ _STATUSES: Final = [
         what="reports an invalid key in a 400",
         plan="refuse:400:key",
         tries=("key refused",),
-        told=FORBIDDEN,
+        error=FORBIDDEN,
         effect=AccountPenalty.AUTH_FAILED,
         closed=1800,
     ),
@@ -246,40 +246,45 @@ _STATUSES: Final = [
         what="answers 403",
         plan="refuse:403",
         tries=("access forbidden",),
-        told=FORBIDDEN,
+        error=FORBIDDEN,
         effect=AccountPenalty.AUTH_FAILED,
         closed=1800,
     ),
     *(
         Fault(
             what=f"reports a closed account in a {status}",
-            plan=f"refuse:{status}:{words}",
+            plan=f"refuse:{status}:{error_name}",
             tries=("account closed",),
-            told=FORBIDDEN,
+            error=FORBIDDEN,
             effect=AccountPenalty.AUTH_FAILED,
             closed=1800,
         )
-        for status, words in ((400, "disabled"), (403, "deactivated"))
+        for status, error_name in ((400, "disabled"), (403, "deactivated"))
     ),
     *(
         Fault(
             what=f"reports exhausted credit in a {status}",
-            plan=f"refuse:{status}:{words}",
+            plan=f"refuse:{status}:{error_name}",
             tries=("quota spent",),
-            told=NO_ACCOUNTS,
+            error=NO_ACCOUNTS,
             effect=AccountPenalty.AUTH_FAILED,
             closed=300,
-            formats=_CODED if words == "quota" else tuple(Format),
+            formats=_CODED if error_name == "quota" else tuple(Format),
         )
-        for status, words in ((402, "billing"), (400, "credit"), (429, "quota"), (403, "quota"))
+        for status, error_name in (
+            (402, "billing"),
+            (400, "credit"),
+            (429, "quota"),
+            (403, "quota"),
+        )
     ),
     *(
         Fault(
             what=f"answers {status}",
             plan=f"refuse:{status}",
-            by=By.NOBODY,
+            by=By.NONE,
             tries=("timed out there",),
-            told=TOO_LATE,
+            error=TOO_LATE,
         )
         for status in (408, 504, 524)
     ),
@@ -288,7 +293,7 @@ _STATUSES: Final = [
             what=f"answers {status}",
             plan=f"refuse:{status}:server",
             tries=("server error",),
-            told=UNSTABLE,
+            error=UNSTABLE,
         )
         for status in (500, 502, 503)
     ),
@@ -296,16 +301,16 @@ _STATUSES: Final = [
         what="answers 502 with a page",
         plan="refuse:502:server:html",
         tries=("server error",),
-        told=UNSTABLE,
+        error=UNSTABLE,
     ),
     *(
         Fault(
-            what=f"is overloaded: {status} `{words}`",
-            plan=f"refuse:{status}:{words}",
+            what=f"is overloaded: {status} `{error_name}`",
+            plan=f"refuse:{status}:{error_name}",
             tries=("overloaded", "overloaded"),
-            told=UNSTABLE,
+            error=UNSTABLE,
         )
-        for status, words in ((529, "overloaded"), (503, "overloaded"), (503, "slow_down"))
+        for status, error_name in ((529, "overloaded"), (503, "overloaded"), (503, "slow_down"))
     ),
     Fault(
         what="is overloaded once",
@@ -321,7 +326,7 @@ _LIMITS: Final = [
         what="answers 429 without a time",
         plan="refuse:429",
         tries=("rate limited",),
-        told=NO_ACCOUNTS,
+        error=NO_ACCOUNTS,
         effect=AccountPenalty.RATE_LIMITED,
         closed=1,
     ),
@@ -338,7 +343,7 @@ _LIMITS: Final = [
         plan="refuse:429:ms=200",
         tries=("rate limited",),
         alone=("rate limited", "rate limited"),
-        told=NO_ACCOUNTS.after(1),
+        error=NO_ACCOUNTS.after(1),
         effect=AccountPenalty.RATE_LIMITED,
         closed=0.2,
     ),
@@ -347,7 +352,7 @@ _LIMITS: Final = [
             what=f"answers 429 and a time {where}",
             plan=f"refuse:429:{hint}",
             tries=("rate limited",),
-            told=NO_ACCOUNTS.after(seconds),
+            error=NO_ACCOUNTS.after(seconds),
             effect=AccountPenalty.RATE_LIMITED,
             closed=min(seconds, 300),
         )
@@ -364,7 +369,7 @@ _LIMITS: Final = [
             what=f"answers 429 and a time in {where}",
             plan=f"refuse:429:{hint}=40",
             tries=("rate limited",),
-            told=NO_ACCOUNTS.after(40),
+            error=NO_ACCOUNTS.after(40),
             effect=AccountPenalty.RATE_LIMITED,
             closed=40,
             vague=2,
@@ -383,15 +388,15 @@ _SLOW: Final = [
             what=f"sends nothing {since}",
             plan=f"stall:{place}",
             tries=("timed out",),
-            told=TOO_LATE,
-            asked=asked,
+            error=TOO_LATE,
+            mode=mode,
             timeouts=_STREAMS,
         )
-        for since, place, asked in (
-            ("at all", "head", Asked.BOTH),
-            ("after its head", "start", Asked.BOTH),
-            ("after the first frame", "begun", Asked.STREAM),
-            ("in the middle of the body", "text", Asked.WHOLE),
+        for since, place, mode in (
+            ("at all", "head", RequestMode.BOTH),
+            ("after its head", "start", RequestMode.BOTH),
+            ("after the first frame", "begun", RequestMode.STREAM),
+            ("in the middle of the body", "text", RequestMode.WHOLE),
         )
     ),
     *(
@@ -399,7 +404,7 @@ _SLOW: Final = [
             what=f"sends only {what}",
             plan=what,
             tries=("timed out",),
-            told=TOO_LATE,
+            error=TOO_LATE,
             timeouts=_STREAMS,
         )
         for what in ("comments", "pings")
@@ -423,26 +428,26 @@ _SLOW: Final = [
 ]
 
 _CUTS: Final = [
-    Fault(what="ends after the response head", plan="cut:start", tries=("broken off",), told=BAD),
+    Fault(what="ends after the response head", plan="cut:start", tries=("broken off",), error=BAD),
     Fault(
         what="resets after its head",
         plan="cut:start:reset",
         tries=("broken off",),
-        told=BAD,
+        error=BAD,
     ),
     Fault(
         what="ends after the first frame",
         plan="cut:begun",
         tries=("broken off",),
-        told=BAD,
-        asked=Asked.STREAM,
+        error=BAD,
+        mode=RequestMode.STREAM,
     ),
     Fault(
         what="ends before any text, with valid HTTP",
         plan="cut:begun:fin",
         tries=("broken off",),
-        told=BAD,
-        asked=Asked.STREAM,
+        error=BAD,
+        mode=RequestMode.STREAM,
     ),
     *(
         _begun(
@@ -466,8 +471,8 @@ _CUTS: Final = [
             what=f"ends in the middle of the body, {how}",
             plan=f"cut:text:{cut}",
             tries=("broken off",),
-            told=BAD,
-            asked=Asked.WHOLE,
+            error=BAD,
+            mode=RequestMode.WHOLE,
             timeouts=_BROKEN,
         )
         for how, cut in (
@@ -482,8 +487,8 @@ _CUTS: Final = [
         what="ends in the middle of the body, with valid HTTP",
         plan="cut:text:fin",
         tries=("unreadable",),
-        told=BAD,
-        asked=Asked.WHOLE,
+        error=BAD,
+        mode=RequestMode.WHOLE,
     ),
 ]
 
@@ -493,26 +498,26 @@ _EVENTS: Final = [
             what=f"reports overload in a 200, {when}",
             plan=f"error:{place}:overloaded",
             tries=("overloaded", "overloaded"),
-            told=UNSTABLE,
-            asked=asked,
+            error=UNSTABLE,
+            mode=mode,
         )
-        for place, when, asked in (
-            ("start", "before anything else", Asked.BOTH),
-            ("begun", "when it has opened a reply", Asked.STREAM),
-            ("opening", "before the first text", Asked.STREAM),
+        for place, when, mode in (
+            ("start", "before anything else", RequestMode.BOTH),
+            ("begun", "when it has opened a reply", RequestMode.STREAM),
+            ("opening", "before the first text", RequestMode.STREAM),
         )
     ),
     Fault(
         what="reports an internal error in a 200",
         plan="error:start:server",
         tries=("server error",),
-        told=UNSTABLE,
+        error=UNSTABLE,
     ),
     Fault(
         what="reports too many requests in a 200",
         plan="error:start:rate_limit",
         tries=("rate limited",),
-        told=NO_ACCOUNTS,
+        error=NO_ACCOUNTS,
         effect=AccountPenalty.RATE_LIMITED,
         closed=1,
     ),
@@ -520,20 +525,20 @@ _EVENTS: Final = [
         what="reports an invalid key in a 200",
         plan="error:start:key",
         tries=("key refused",),
-        told=FORBIDDEN,
+        error=FORBIDDEN,
         effect=AccountPenalty.AUTH_FAILED,
         closed=1800,
     ),
     _clients(
         "reports in a 200 that the prompt is too long",
         "error:start:context",
-        refused(400, "context_length_exceeded", WORDS["context"].message),
+        refused(400, "context_length_exceeded", ERROR_TEXTS["context"].message),
         "context overflow",
     ),
     _clients(
         "reports a content policy violation in a 200",
         "error:start:policy",
-        refused(400, "content_policy_violation", WORDS["policy"].message),
+        refused(400, "content_policy_violation", ERROR_TEXTS["policy"].message),
         "content policy",
     ),
     _begun(
@@ -541,14 +546,14 @@ _EVENTS: Final = [
         "error:text:server",
         "server error",
         UNSTABLE,
-        passed_on=WORDS["server"].message,
+        passed_on=ERROR_TEXTS["server"].message,
     ),
     _begun(
         "reports overload in the middle of a reply",
         "error:text:overloaded",
         "overloaded",
         UNSTABLE,
-        passed_on=WORDS["overloaded"].message,
+        passed_on=ERROR_TEXTS["overloaded"].message,
     ),
     _begun(
         "reports an invalid key in the middle of a reply",
@@ -569,29 +574,29 @@ _ODD: Final = [
         what="sends an empty reply without usage",
         plan="empty:reply",
         tries=("empty reply",),
-        told=EMPTY,
+        error=EMPTY,
     ),
     _fine("sends an empty reply with usage", "empty:usage", text=""),
     Fault(
         what="sends a stream of nothing",
         plan="empty:bytes",
         tries=("empty reply",),
-        told=EMPTY,
-        asked=Asked.STREAM,
+        error=EMPTY,
+        mode=RequestMode.STREAM,
     ),
     Fault(
         what="sends a body of nothing",
         plan="empty:bytes",
         tries=("unreadable",),
-        told=BAD,
-        asked=Asked.WHOLE,
+        error=BAD,
+        mode=RequestMode.WHOLE,
     ),
     Fault(
         what="sends a body that is no JSON",
         plan="malformed:text",
         tries=("unreadable",),
-        told=BAD,
-        asked=Asked.WHOLE,
+        error=BAD,
+        mode=RequestMode.WHOLE,
     ),
     _begun(
         "sends an event of 17 MiB",
@@ -599,20 +604,20 @@ _ODD: Final = [
         "too large",
         EVENT_TOO_LARGE,
     ),
-    _fine("sends an event of 2 MiB", f"huge:size={2**21}", asked=Asked.STREAM, text=None),
+    _fine("sends an event of 2 MiB", f"huge:size={2**21}", mode=RequestMode.STREAM, text=None),
     Fault(
         what="sends a body above the limit",
         plan=f"huge:size={5 * 2**20}",
-        by=By.NOBODY,
+        by=By.NONE,
         tries=("too large",),
-        told=REPLY_TOO_LARGE,
-        asked=Asked.WHOLE,
+        error=REPLY_TOO_LARGE,
+        mode=RequestMode.WHOLE,
     ),
     Fault(
         what="answers with a page",
         plan="page",
         tries=("a page, no reply",),
-        told=BAD,
+        error=BAD,
         effect=AccountPenalty.CIRCUIT_OPEN,
         closed=300,
     ),
@@ -624,23 +629,23 @@ _ODD: Final = [
         what="compresses the reply with an unknown coding",
         plan="encoded:bad",
         tries=("broken off",),
-        told=BAD,
+        error=BAD,
     ),
     Fault(
         what="decompresses to more than the limit",
         plan=f"bomb:size={2**25}",
-        by=By.NOBODY,
+        by=By.NONE,
         tries=("too large",),
-        told=REPLY_TOO_LARGE,
-        asked=Asked.WHOLE,
+        error=REPLY_TOO_LARGE,
+        mode=RequestMode.WHOLE,
     ),
     Fault(
         what="decompresses to an event above the limit",
         plan=f"bomb:size={2**25}",
-        by=By.NOBODY,
+        by=By.NONE,
         tries=("too large",),
-        told=EVENT_TOO_LARGE,
-        asked=Asked.STREAM,
+        error=EVENT_TOO_LARGE,
+        mode=RequestMode.STREAM,
     ),
     _fine("sends a header of 20 KB", "headers"),
     _fine("sends 200 headers", "headers:size=10:count=200"),
@@ -648,13 +653,13 @@ _ODD: Final = [
         what="sends 300 headers",
         plan="headers:size=10:count=300",
         tries=("unreadable",),
-        told=BAD,
+        error=BAD,
     ),
     *(_fine(f"sends {status} first", f"early:{status}") for status in (100, 102, 103)),
     _fine("reports no usage", "no_usage", counted=False),
     _fine("stops at the limit of tokens", "ok:max_tokens", text=None),
-    _fine("streams a reply that was requested as a body", "streams_anyway", asked=Asked.WHOLE),
-    _fine("sends a body for a requested stream", "whole_anyway", asked=Asked.STREAM),
+    _fine("streams a reply that was requested as a body", "streams_anyway", mode=RequestMode.WHOLE),
+    _fine("sends a body for a requested stream", "whole_anyway", mode=RequestMode.STREAM),
     *(
         Fault(
             what=f"supports only streams: `{wording}`",
@@ -662,12 +667,12 @@ _ODD: Final = [
             by=By.SAME,
             tries=("answers streams alone", _OK),
             effect=AccountPenalty.NONE,
-            asked=Asked.WHOLE,
+            mode=RequestMode.WHOLE,
         )
         for wording in STREAM_ONLY
     ),
     *(
-        _fine(f"formats the stream differently: {how}", f"ok:text:{shape}", asked=Asked.STREAM)
+        _fine(f"formats the stream differently: {how}", f"ok:text:{shape}", mode=RequestMode.STREAM)
         for how, shape in (
             ("byte by byte", "byte"),
             ("CRLF, byte by byte", "crlf_byte"),

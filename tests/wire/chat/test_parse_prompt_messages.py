@@ -1,4 +1,4 @@
-"""What an assistant's former calls may look like; the rest is in `test_request.py`."""
+"""What an assistant's former calls may look like; the rest is in `test_invalid_requests.py`."""
 
 from __future__ import annotations
 
