@@ -59,16 +59,16 @@ class BudgetShortfall:
     resets_at: int | None
 
 
+@dataclass(slots=True, eq=False)
 class BudgetTracker:
     """`total` is all that was spent."""
 
-    __slots__ = ("_day", "_day_spent", "_month", "_month_spent", "reserved", "total")
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.reserved = 0
-        self._day = self._month = _NEVER
-        self._day_spent = self._month_spent = 0
+    total: int = 0
+    reserved: int = 0
+    _day: Period = _NEVER
+    _month: Period = _NEVER
+    _day_spent: int = 0
+    _month_spent: int = 0
 
     def load(self, total: int, day: int, month: int, at: int) -> None:
         """Sets what was spent in total, in the day and in the month of `at`."""

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter
 from typing import Final
@@ -39,8 +40,6 @@ _PRIOR: Final = ((1.0, 1024),) * 3
 
 class InputEstimates:
     """`estimator` returns a prompt's tokens for any model."""
-
-    __slots__ = ("_calibrations", "_estimator")
 
     def __init__(self, estimator: Callable[[Prompt], int]) -> None:
         self._estimator = estimator
@@ -101,8 +100,6 @@ class _Calibration:
 
 
 class OutputEstimates:
-    __slots__ = ("_lengths",)
-
     def __init__(self) -> None:
         self._lengths = defaultdict[str, _OutputLengths](_OutputLengths)
 
@@ -117,15 +114,13 @@ class OutputEstimates:
         return median if max_tokens is None or max_tokens > median else max_tokens
 
 
+@dataclass(slots=True, eq=False)
 class _OutputLengths:
     """A model's newest replies, by arrival and by size."""
 
-    __slots__ = ("_by_size", "_samples", "median")
-
-    def __init__(self) -> None:
-        self._samples: deque[int] = deque()
-        self._by_size: list[int] = []
-        self.median = DEFAULT_OUTPUT
+    _samples: deque[int] = field(default_factory=deque)
+    _by_size: list[int] = field(default_factory=list)
+    median: int = DEFAULT_OUTPUT
 
     def add(self, tokens: int) -> None:
         self._samples.append(tokens)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -71,20 +71,13 @@ class LimitStatuses(NamedTuple):
     tokens: LimitStatus | None
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
     """What a running request has acquired of all its holders. Only the first `settle` counts."""
 
-    __slots__ = ("_reservations", "_usages", "request")
-
-    def __init__(
-        self,
-        request: ResourceRequest,
-        usages: Sequence[_HolderUsage],
-        reservations: Sequence[_Reservation],
-    ) -> None:
-        self.request = request
-        self._usages = usages
-        self._reservations = reservations
+    request: ResourceRequest
+    _usages: Sequence[_HolderUsage]
+    _reservations: Sequence[_Reservation]
 
     def settle(self, tokens: int, micro: int) -> None:
         """The request has ended with so many input and output tokens, at this cost."""
@@ -99,8 +92,6 @@ class Lease:
 
 class Quota:
     """The usage of all holders."""
-
-    __slots__ = ("_usages",)
 
     def __init__(self) -> None:
         self._usages = defaultdict[tuple[HolderKind, str], _HolderUsage](_HolderUsage)
@@ -172,17 +163,15 @@ class _Rejection(NamedTuple):
 _SEVERITY: Final = itemgetter(0, 1)
 
 
+@dataclass(slots=True, eq=False)
 class _HolderUsage:
     """Requests count in a window only if there is a limit for it. The windows outlive changes of
     the limits."""
 
-    __slots__ = ("budget", "requests", "running", "tokens")
-
-    def __init__(self) -> None:
-        self.budget = BudgetTracker()
-        self.running = 0
-        self.requests: SlidingCounter | None = None
-        self.tokens: SlidingWindow | None = None
+    budget: BudgetTracker = field(default_factory=BudgetTracker)
+    running: int = 0
+    requests: SlidingCounter | None = None
+    tokens: SlidingWindow | None = None
 
     def record(self, limits: Limits, now: float, tokens: int) -> _Reservation | None:
         """Counts one request; returns the reservation of its tokens if they are limited."""

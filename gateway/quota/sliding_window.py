@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """An amount in the window that created it."""
 
-    __slots__ = ("amount", "expires")
-
-    def __init__(self, amount: int, expires: float) -> None:
-        self.amount = amount
-        self.expires = expires
+    amount: int
+    expires: float
 
 
 class SlidingWindow:

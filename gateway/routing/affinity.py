@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf, log
 from typing import Final
@@ -43,23 +44,16 @@ class AffinitySource(FastStrEnum):
 _CHAIN_SOURCES: Final = (AffinitySource.PREVIOUS_RESPONSE, AffinitySource.PREVIOUS_MESSAGE)
 
 
+@dataclass(slots=True, eq=False)
 class Affinity:
     """`key` is the same for all requests of a conversation; `account_ref` is the account of the
     previous reply, if the request refers to one: only that upstream may have its state. The key is
     computed on first use, which a single account never needs."""
 
-    __slots__ = ("_key_source", "account_ref", "source")
-
-    def __init__(
-        self,
-        key_source: bytes | tuple[str, str, str | Prompt],
-        source: AffinitySource,
-        account_ref: AccountRef | None = None,
-    ) -> None:
-        """`key_source`: the key; or token id, model, and the identifier or the prompt."""
-        self._key_source = key_source
-        self.source = source
-        self.account_ref = account_ref
+    _key_source: bytes | tuple[str, str, str | Prompt]
+    """The key; or token id, model, and the identifier or the prompt."""
+    source: AffinitySource
+    account_ref: AccountRef | None = None
 
     @property
     def key(self) -> bytes:
@@ -77,8 +71,6 @@ class AffinityIndex:
     A chain of replies, in which each request names only the previous reply, is followed through the
     newest `capacity` replies; a longer gap starts a new conversation.
     """
-
-    __slots__ = ("_capacity", "_headers", "_replies")
 
     def __init__(self, headers: Sequence[str] = (), capacity: int = _CAPACITY) -> None:
         self._capacity = capacity

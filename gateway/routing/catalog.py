@@ -20,8 +20,6 @@ _ORIGIN_DIGITS: Final = 8
 class Catalog:
     """The models in the order of the configuration, without retired ones."""
 
-    __slots__ = ("_by_name", "_models")
-
     def __init__(self, models: Iterable[Model]) -> None:
         self._models = tuple(model for model in models if model.lifecycle != Lifecycle.RETIRED)
         self._by_name = {alias: model for model in self._models for alias in model.aliases}

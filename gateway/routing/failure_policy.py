@@ -98,8 +98,6 @@ class _Row:
 class FailurePolicy:
     """The operator's rules, then `TABLE`; the first match decides."""
 
-    __slots__ = ("_rows",)
-
     def __init__(self, rules: Sequence[FailureRule] = ()) -> None:
         self._rows = (*(_rule_row(number, rule) for number, rule in enumerate(rules, 1)), *TABLE)
 

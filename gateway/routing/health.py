@@ -93,8 +93,6 @@ class Health:
     """Times are monotonic seconds. A pool are the accounts that could serve a request, best first;
     at least half of it, and at least one, is always available."""
 
-    __slots__ = ("_accounts", "_thresholds")
-
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         self._thresholds = thresholds or Thresholds()
         self._accounts = defaultdict[AccountRef, _AccountHealth](_AccountHealth)

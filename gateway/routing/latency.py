@@ -21,8 +21,6 @@ class LatencyTracker:
     """An account is slow with a model if its smoothed time was over `_SLOW_FACTOR` times the median
     of its pool for the last `_MIN_REQUESTS` requests. Data expires after `_MAX_AGE`."""
 
-    __slots__ = ("_latencies",)
-
     def __init__(self) -> None:
         self._latencies: dict[AccountRef, dict[str, _Latency]] = {}
 

@@ -49,8 +49,6 @@ class SecondBuckets:
 class RetryBudget:
     """For the whole gateway. A retry counts when it is allowed, not while it runs."""
 
-    __slots__ = ("_requests", "_retries")
-
     def __init__(self) -> None:
         self._requests = SecondBuckets(WINDOW_SECONDS)
         # One more, because the current second is incomplete.
