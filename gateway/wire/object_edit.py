@@ -24,6 +24,8 @@ _ESCAPED_KEY: Final = re.compile(rb"\\u00[4-7]")
 
 _SIMPLE_MEMBER: Final = rb'"%b"\s*:\s*("(?:[^"\\]|\\.)*"|true|false|null|-?[0-9][0-9.eE+-]*)'
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]')
+_OPENING: Final = (b"{", b"[")
+_ENDING: Final = (b",", b"}", b"]")
 _COLON: Final = re.compile(rb"\s*:\s*")
 _SCALARS: Final = (str, int, float, bool, type(None))
 
@@ -84,7 +86,7 @@ def _occurs_once(raw: bytes, key: str) -> bool:
     quoted = b'"%b"' % key.encode()
     if raw.find(quoted) == raw.rfind(quoted):
         return True
-    return len(raw) <= MAX_SCANNED and len([*_top_level(raw, quoted)]) == 1
+    return len(raw) <= MAX_SCANNED and len([*find_members(raw, [quoted])]) == 1
 
 
 def _find(raw: bytes, key: str, value: Any) -> _Span | None:
@@ -99,32 +101,29 @@ def _find(raw: bytes, key: str, value: Any) -> _Span | None:
         return None if member is None else member.span(1)
     if len(raw) > MAX_SCANNED:
         return None
-    spans = list(_top_level(raw, quoted))
-    return spans[0] if len(spans) == 1 else None
+    members = [*find_members(raw, [quoted])]
+    return members[0][1:] if len(members) == 1 else None
 
 
-def _top_level(raw: bytes, quoted: bytes) -> Iterator[_Span]:
-    """The values of all top-level members of a key; `raw` is a JSON object."""
-    depth = 0
-    is_key = False
-    start = -1
+def find_members(raw: bytes, path: list[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Every member at `path`, quoted keys from the top of the JSON object `raw`: start of its key,
+    start and end of its value."""
+    keys: list[bytes] = []  # of every open container the current key
+    key_start = start = -1
     for token in _TOKEN.finditer(raw):
         text = token.group()
-        if text in (b"{", b"["):
-            depth += 1
-            is_key = depth == 1
-        elif text in (b"}", b"]", b","):
-            depth -= text != b","
-            ends = (text == b"," and depth == 1) or depth == 0
-            if ends and start >= 0:
-                yield start, start + len(raw[start : token.start()].rstrip())
+        if text in _OPENING:
+            keys.append(text)
+        elif text in _ENDING:
+            if start >= 0 and len(keys) == len(path):
+                yield key_start, start, start + len(raw[start : token.start()].rstrip())
                 start = -1
-            is_key = text == b"," and depth == 1
-        elif is_key:
-            is_key = False
-            colon = _COLON.match(raw, token.end())
-            if text == quoted and colon is not None:
-                start = colon.end()
+            if text != b",":
+                keys.pop()
+        elif len(keys) <= len(path) and (colon := _COLON.match(raw, token.end())):
+            keys[-1] = text
+            if keys == path:
+                key_start, start = token.start(), colon.end()
 
 
 def _splice(raw: bytes, edits: list[tuple[_Span, bytes]]) -> bytes:
