@@ -15,7 +15,6 @@ from pydantic import (
     SecretStr,
     ValidationInfo,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -168,6 +167,12 @@ def _check_params(params: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     raise PydanticCustomError("param", "has a number that JSON cannot represent")
 
 
+def _check_version(version: str | None, info: ValidationInfo) -> str | None:
+    if version is not None and info.data.get("format") not in (Format.MESSAGES, None):
+        raise PydanticCustomError("version", "only messages channels are sent a version")
+    return version
+
+
 def _as_mapping(models: Any) -> Any:
     if isinstance(models, dict):
         return models
@@ -185,7 +190,7 @@ class Channel(ConfigModel):
     """The channel's name in logs and commands; unique."""
     format: Format
     """The wire format of the upstream: chat, messages or responses."""
-    base_url: str
+    base_url: Annotated[str, AfterValidator(check_base_url)]
     """The base URL as a client library of that format is configured: with /v1 for chat and
     responses, without it for messages."""
     models: Annotated[
@@ -223,7 +228,7 @@ class Channel(ConfigModel):
         AfterValidator(_check_params),
     ] = {}
     """Fields that override those of every request body; null removes the field."""
-    version_header: HeaderText | None = None
+    version_header: Annotated[HeaderText | None, AfterValidator(_check_version)] = None
     """On messages channels: sent instead of the client's version; null: the client's."""
     user_agent: HeaderText | None = None
     """Sent upstream, where the client's never is; null: model-gateway and its version."""
@@ -238,15 +243,3 @@ class Channel(ConfigModel):
     traits: Traits = Traits()
     """What its models support, for prompts that are translated for them; takes precedence over the
     models' own traits."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _check_base_url(cls, url: str, info: ValidationInfo) -> str:
-        return check_base_url(url, info.data.get("format"))
-
-    @field_validator("version_header")
-    @classmethod
-    def _check_version_header(cls, version: str | None, info: ValidationInfo) -> str | None:
-        if version is not None and info.data.get("format") not in (Format.MESSAGES, None):
-            raise PydanticCustomError("version", "only messages channels are sent a version")
-        return version

@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    IPvAnyNetwork,
-    WithJsonSchema,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, WithJsonSchema
 from pydantic_core import PydanticCustomError, to_json
 
 from gateway.config.channel import Channel, FailureRule, Traits
@@ -153,12 +146,23 @@ def default_catalog() -> tuple[Model, ...]:
     return tuple(Model.model_validate_json(to_json(model)) for model in models)
 
 
+def _check_socket_length(state_dir: Path) -> Path:
+    length = len(str(state_dir / SOCKET_NAME).encode(errors="surrogateescape"))
+    if length > MAX_SOCKET_PATH:
+        raise PydanticCustomError(
+            "state_dir",
+            f"too long: the path of the admin socket in it would have {length} bytes, "
+            f"{MAX_SOCKET_PATH} are allowed",
+        )
+    return state_dir
+
+
 class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """The upstreams and the listener. Keys and groups are in the database."""
 
     server: Server = Server()
     """The listening address, and what is accepted from clients."""
-    state_dir: Path = Path("var")
+    state_dir: Annotated[Path, AfterValidator(_check_socket_length)] = Path("var")
     """Directory of database, admin socket and backups; relative to the working directory."""
     models: tuple[Model, ...] = Field(default_factory=default_catalog, min_length=1)
     """The model catalog; absent: the one of the specification."""
@@ -178,19 +182,6 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """How usage is billed and shown."""
     logs: Retention = Retention()
     """How long the request log is kept."""
-
-    @field_validator("state_dir")
-    @classmethod
-    def _check_socket_length(cls, state_dir: Path) -> Path:
-        length = len(str(state_dir / SOCKET_NAME).encode(errors="surrogateescape"))
-        if length > MAX_SOCKET_PATH:
-            raise PydanticCustomError(
-                "state_dir",
-                "too long: the path of the admin socket in it would have {length} bytes, "
-                "{limit} are allowed",
-                {"length": length, "limit": MAX_SOCKET_PATH},
-            )
-        return state_dir
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     StringConstraints,
+    ValidationInfo,
     WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
@@ -129,11 +130,10 @@ def check_proxy_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def check_base_url(url: str, format: Format | None) -> str:
-    """The URL checked against its format (Specification, base address table); `format` None:
-    unknown. Messages clients append `/v1/messages`, chat and responses clients only the last part
-    of the path."""
-    url = check_url(url)
+def check_base_url(url: str, info: ValidationInfo) -> str:
+    """The URL checked against the channel's format (Specification, base address table). Messages
+    clients append `/v1/messages`, chat and responses clients only the last part of the path."""
+    url, format = check_url(url), info.data.get("format")
     path = urlsplit(url).path
     if format is Format.MESSAGES and path.endswith("/v1"):
         raise PydanticCustomError(
