@@ -19,16 +19,15 @@ _MAX_ORIGINS: Final = 64
 
 _MAX_CHARS: Final = 100
 
-RecordOrigin = Callable[..., Awaitable[Any]]
-"""`record_origin` of the store, without its database."""
-
 log = logging.getLogger(__name__)
 
 
 class KeyOriginMonitor:
-    """`write` stores an origin, in the background."""
+    """`write` is `record_origin` of the store, without its database; it runs in the background."""
 
-    def __init__(self, registry: Registry, write: RecordOrigin, now: Callable[[], int]) -> None:
+    def __init__(
+        self, registry: Registry, write: Callable[..., Awaitable[Any]], now: Callable[[], int]
+    ) -> None:
         self._registry = registry
         self._write = write
         self._now = now
@@ -59,7 +58,7 @@ class KeyOriginMonitor:
         at = self._now()
         used = replace(token, first_used_at=at, first_address=address, first_agent=client)
         self._registry.put_token(used)
-        self._save(token.id, first=(at, address, client), changed=None)
+        self._save(token.id, first=(at, address, client))
 
     def _new_origin(self, token: Token, address: str, client: str) -> str | None:
         origin = _describe(token, address, client)
@@ -73,7 +72,7 @@ class KeyOriginMonitor:
             return None  # reported before a restart
         at = self._now()
         self._registry.put_token(replace(token, changed_at=at, changed=origin))
-        self._save(token.id, first=None, changed=(at, origin))
+        self._save(token.id, changed=(at, origin))
         log.warning("key %s (%s) is used by a new client: %s", token.name, token.id, origin)
         return f"new: {origin}"
 

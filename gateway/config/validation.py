@@ -104,20 +104,20 @@ def _suggestion(name: str, names: Iterable[str]) -> str:
 
 
 def _check_across(document: Document, *, allow_literals: bool) -> None:
-    """Checks what no single place shows: unique names, known models, and no literal secrets in
+    """Checks what no single place shows: unique names, existing models, and no literal secrets in
     headers unless the file may contain them. Reads the plain data: other places may be wrong."""
     data = document.data
     ids, aliases = _texts(data, "models.*.id"), _texts(data, "models.*.aliases.*")
     _check_unique(document, _texts(data, "channels.*.name"), "channel name")
     _check_unique(document, [*ids, *aliases], "model id or alias")
-    known = [id for _, id in ids]
+    model_ids = [id for _, id in ids]
     if not isinstance(data, dict) or data.get("models") is None:
-        known = [model.id for model in default_catalog()]
+        model_ids = [model.id for model in default_catalog()]
     for path, channel in _find(data, "channels.*"):
         _check_unique(document, _texts(channel, "accounts.*.name", path), "account name")
         models = _keys_or_texts(channel, "models.*", path)
         _check_unique(document, models, "model")
-        _check_known(document, models, known, {alias for _, alias in aliases})
+        _check_models(document, models, model_ids, {alias for _, alias in aliases})
         for place, header in _texts(channel, "headers.*", path):
             if not allow_literals and is_literal_secret(str(place[-1]), header):
                 document.add_problem(place, LITERAL_NOT_ALLOWED)
@@ -130,26 +130,26 @@ def _check_unique(document: Document, names: Iterable[_TextAt], what: str) -> No
             document.add_problem(path, f"{what} already used on line {document.line(before)}")
 
 
-def _check_known(
-    document: Document, models: Iterable[_TextAt], known: Sequence[str], aliases: Set[str]
+def _check_models(
+    document: Document, models: Iterable[_TextAt], model_ids: Sequence[str], aliases: Set[str]
 ) -> None:
     for path, name in models:
-        if name not in known:
+        if name not in model_ids:
             text = "an alias: a channel names the id" if name in aliases else "no such model"
-            document.add_problem(path, text + _suggestion(name, known))
+            document.add_problem(path, text + _suggestion(name, model_ids))
 
 
 def _find(data: Any, pattern: str, path: KeyPath = ()) -> list[tuple[KeyPath, Any]]:
     """The values below `path` at the dotted keys of `pattern`; `*` is every key or index."""
-    found = [(path, data)]
+    matches = [(path, data)]
     for step in pattern.split("."):
-        found = [
+        matches = [
             ((*at, key), child)
-            for at, value in found
+            for at, value in matches
             for key, child in _children(value)
             if step in ("*", key)
         ]
-    return found
+    return matches
 
 
 def _texts(data: Any, pattern: str, path: KeyPath = ()) -> list[_TextAt]:

@@ -123,10 +123,8 @@ class Quota:
             usages.append(usage)
             usage.running += 1
             usage.budget.reserved += request.micro
-            if limits is not UNLIMITED:
-                reservation = usage.record(limits, now, request.tokens)
-                if reservation is not None:
-                    reservations.append(reservation)
+            if limits is not UNLIMITED and (entry := usage.record(limits, now, request.tokens)):
+                reservations.append(entry)
         return Lease(request, usages, reservations)
 
     def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
