@@ -138,10 +138,8 @@ class Stage:
 
     def watch(self) -> None:
         """Every connection from now on; the kernel holds little of what is written to it."""
-        gateway_listener = self.gateway.daemon.listener
-        server, listener = gateway_listener._runner.server, gateway_listener._server
-        assert server is not None
-        assert listener is not None
+        listener = self.gateway.daemon.listener._server
+        server = listener._protocol_factory.args[0]
         server.request_handler = partial(self._handle, server.request_handler)
         for connection in listener.sockets:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _NARROW)
