@@ -19,7 +19,7 @@ from gateway.core.formats import Format
 from gateway.daemon import run_daemon, systemd_notifications
 from gateway.server.listener import BindError
 from gateway.store.errors import StateLocked
-from tests.resilience.chaos.client import asking, headers
+from tests.resilience.chaos.client import request_fields, headers
 from tests.resilience.chaos.sample_replies import speech, told
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS, channels, run_gateway
@@ -106,7 +106,7 @@ async def test_abort_twice_ends_requests_once(tmp_path: Path, turns: int) -> Non
         run_gateway(tmp_path, channels(model.address), server={"drain_timeout": 30}) as gateway,
         gateway.http.post(
             PATHS[Format.MESSAGES],
-            json=asking(Format.MESSAGES, "waits", stream=True),
+            json=request_fields(Format.MESSAGES, "waits", stream=True),
             headers=headers(gateway.key, "waits"),
         ) as answer,
     ):
