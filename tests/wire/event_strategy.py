@@ -1,6 +1,6 @@
-"""Any reply that the grammar of `core.events` permits, for laws that hold for all of them.
+"""Hypothesis strategies: every stream of events that the grammar of `core.events` permits.
 
-It must not know any codec: what it makes is as odd as an upstream can be, but never malformed.
+The streams are as irregular as those of upstreams, but never malformed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from gateway.core.parts import (
 )
 
 Piece = str | Signature | Citation
-Story = tuple[Part, list[Piece]]
-"""A part as it opens, and what completes it."""
+PartDeltas = tuple[Part, list[Piece]]
+"""A part as it opens, and its deltas."""
 
 _TEXTS = st.text(max_size=10) | st.sampled_from(
     ["\n\n", "data: x\n\n", '"\\', "\u2028", "👩‍👩‍👧", "Hello, world. ", "\x00", " "]
@@ -126,7 +126,7 @@ _OTHERS: st.SearchStrategy[Part] = st.sampled_from(
 
 @st.composite
 def usages(draw: st.DrawFn) -> Usage:
-    """Counts as `core.usage` has them: no part exceeds the whole that it is of."""
+    """Consistent counts: no part exceeds its total."""
     prompt_tokens, reply_tokens = draw(st.integers(1, 10**9)), draw(st.integers(0, 10**9))
     read = draw(st.just(0) | st.integers(0, prompt_tokens))
     written = draw(st.just(0) | st.integers(0, prompt_tokens - read))
@@ -142,7 +142,7 @@ def usages(draw: st.DrawFn) -> Usage:
 
 
 _COUNTS = st.sampled_from([0, 1, 7, 100, 10**9])
-odd_usages = st.builds(
+invalid_usages = st.builds(
     Usage,
     input_tokens=_COUNTS,
     cache_read_tokens=_COUNTS,
@@ -152,7 +152,7 @@ odd_usages = st.builds(
     reasoning_tokens=_COUNTS,
     web_searches=_COUNTS,
 )
-"""Counts as servers that miscount report them: some are missing, some exceed their whole."""
+"""Inconsistent counts of upstreams: some are missing, some exceed their total."""
 
 
 _SCALARS: st.SearchStrategy[Any] = st.sampled_from(
@@ -163,7 +163,7 @@ _VALUES = _SCALARS | st.text(max_size=4) | st.lists(_SCALARS, max_size=2)
 
 @st.composite
 def objects(draw: st.DrawFn) -> str:
-    """The text of a JSON object, spelled in one of the many ways."""
+    """The text of a JSON object, in one of several notations."""
     value = draw(st.dictionaries(st.text(max_size=6), _VALUES, max_size=3))
     if draw(st.booleans()):
         return orjson.dumps(value).decode()
@@ -172,14 +172,14 @@ def objects(draw: st.DrawFn) -> str:
 
 @st.composite
 def _cut(draw: st.DrawFn, text: str) -> list[Piece]:
-    """The text in pieces, none of them empty."""
+    """The text as deltas, none of them empty."""
     places = draw(st.sets(st.integers(1, len(text) - 1), max_size=4)) if len(text) > 1 else set()
     edges = [0, *sorted(places), len(text)]
     return [text[one:other] for one, other in pairwise(edges) if one < other]
 
 
 @st.composite
-def _texts(draw: st.DrawFn) -> Story:
+def _texts(draw: st.DrawFn) -> PartDeltas:
     pieces: list[Piece] = [*draw(_cut("".join(draw(st.lists(_TEXTS, max_size=3)))))]
     for citation in draw(st.lists(_CITATIONS, max_size=2)):
         pieces.insert(draw(st.integers(0, len(pieces))), citation)
@@ -187,12 +187,12 @@ def _texts(draw: st.DrawFn) -> Story:
 
 
 @st.composite
-def _refusals(draw: st.DrawFn) -> Story:
+def _refusals(draw: st.DrawFn) -> PartDeltas:
     return Refusal(draw(st.just("") | _TEXTS)), draw(_cut(draw(_TEXTS)))
 
 
 @st.composite
-def _thoughts(draw: st.DrawFn) -> Story:
+def _thinking(draw: st.DrawFn) -> PartDeltas:
     signed = [Signature(proof) for proof in draw(st.lists(_PROOFS, max_size=2))]
     if draw(st.integers(0, 3)) == 0:
         return Thinking(redacted=True, signature=draw(_PROOFS)), [*signed]
@@ -203,7 +203,7 @@ def _thoughts(draw: st.DrawFn) -> Story:
 
 
 @st.composite
-def _calls(draw: st.DrawFn) -> Story:
+def _calls(draw: st.DrawFn) -> PartDeltas:
     custom = draw(st.integers(0, 3)) == 0
     result = draw(_TEXTS if custom else st.just("") | objects() | objects() | objects() | _TEXTS)
     call = ToolCall(
@@ -219,16 +219,16 @@ def _calls(draw: st.DrawFn) -> Story:
 
 
 @st.composite
-def _searches(draw: st.DrawFn) -> Story:
+def _searches(draw: st.DrawFn) -> PartDeltas:
     name = draw(st.sampled_from(["web_search", "code_execution"]))
     result = draw(objects() | st.just('{"type":"search","query":"Oslo"}'))
     return ServerToolCall(draw(st.sampled_from(["srch_1", "srv_2"])), name), draw(_cut(result))
 
 
-_KINDS: dict[str, st.SearchStrategy[Story]] = {
+_KINDS: dict[str, st.SearchStrategy[PartDeltas]] = {
     "text": _texts(),
     "refusal": _refusals(),
-    "thought": _thoughts(),
+    "thought": _thinking(),
     "call": _calls(),
     "search": _searches(),
     "other": _OTHERS.map(lambda part: (part, [])),
@@ -236,19 +236,19 @@ _KINDS: dict[str, st.SearchStrategy[Story]] = {
 _USUAL = st.sampled_from(["text", "text", "text", "thought", "call", "call", "call", *_KINDS])
 
 
-def _group(draw: st.DrawFn) -> list[Story]:
+def _group(draw: st.DrawFn) -> list[PartDeltas]:
     """Parts that may be open at once: one of any kind, or several calls."""
     kind = draw(_USUAL)
     together = draw(st.integers(1, 3)) if kind == "call" else 1
     return [draw(_KINDS[kind]) for _ in range(together)]
 
 
-def _woven(draw: st.DrawFn, stories: Sequence[Story], first: int) -> list[Event]:
-    """The stories side by side; each keeps its own order. `first` is the index of the first."""
-    turns = [at for at, (_, pieces) in enumerate(stories) for _ in range(len(pieces) + 2)]
-    if len(stories) > 1:
+def _interleave(draw: st.DrawFn, group: Sequence[PartDeltas], first: int) -> list[Event]:
+    """The events of the parts, interleaved. `first` is the index of the first part."""
+    turns = [at for at, (_, pieces) in enumerate(group) for _ in range(len(pieces) + 2)]
+    if len(group) > 1:
         turns = draw(st.permutations(turns))
-    left = [[part, *pieces, None] for part, pieces in stories]
+    left = [[part, *pieces, None] for part, pieces in group]
     index: dict[int, int] = {}
     events: list[Event] = []
     for at in turns:
@@ -261,8 +261,8 @@ def _woven(draw: st.DrawFn, stories: Sequence[Story], first: int) -> list[Event]
     return events
 
 
-def _early(draw: st.DrawFn, counts: Usage) -> Usage:
-    """What is known of the counts when the reply begins: counts only grow."""
+def _initial_usage(draw: st.DrawFn, counts: Usage) -> Usage:
+    """The usage at the beginning of the reply: counts only grow."""
     cached = draw(st.booleans())
     return Usage(
         input_tokens=counts.input_tokens,
@@ -288,15 +288,15 @@ def _fail(draw: st.DrawFn, counts: Usage | None) -> Fail:
 def event_streams(
     draw: st.DrawFn, counts: st.SearchStrategy[Usage] | None = None, *, fails: bool = True
 ) -> list[Event]:
-    """A whole stream, or one that fails: anywhere, also before it begins."""
+    """A complete stream, or one that fails at any point, also before `Begin`."""
     usage = draw(st.none() | (usages() if counts is None else counts))
-    early = None if usage is None or draw(st.booleans()) else _early(draw, usage)
+    early = None if usage is None or draw(st.booleans()) else _initial_usage(draw, usage)
     events: list[Event] = [Begin(draw(_IDS), "upstream-model", usage=early)]
     parts = 0
     for _ in range(draw(st.integers(0, 4))):
-        stories = _group(draw)
-        events += _woven(draw, stories, parts)
-        parts += len(stories)
+        group = _group(draw)
+        events += _interleave(draw, group, parts)
+        parts += len(group)
     for _ in range(draw(st.integers(0, 2))):
         events.insert(draw(st.integers(1, len(events))), Ping())
     if fails and draw(st.integers(0, 4)) == 0:

@@ -1,14 +1,13 @@
-"""What the codecs make of the fixtures, kept as files beside them so that a person can read it.
+"""The output of the codecs for the fixtures, in files next to them, for review.
 
-    python -m tests.wire.golden_files            writes what is missing or differs, and names it
+    python -m tests.wire.golden_files            writes missing or different files, lists them
     python -m tests.wire.golden_files one_tool   the same for the cases of that name alone
 
-Beside a reply: `client.<format>.sse` and `client.<format>.json` are what a client gets of it,
-`left.<format>.json` what a client can tell of it, where that is not all (`left_whole.<format>.json`
-where one body tells something else than the stream), and `dropped.json` the names of what was lost;
-beside a quirk only what is left and what was lost. Beside a prompt: `prompt.json` is its
-hinge, and `upstream.<format>.json` what upstreams of a format get of it, by the formats of the
-clients. This room must not know any format's details.
+For a reply: `client.<format>.sse` and `client.<format>.json` are sent to a client;
+`left.<format>.json` is the content that arrives, if it is not complete (`left_whole.<format>.json`
+if the body differs from the stream); `dropped.json` has the names of the dropped content. For a
+quirk there are only the last two. For a prompt: `prompt.json` is the parsed prompt, and
+`upstream.<format>.json` the request to upstreams of a format, by the formats of the clients.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ TARGETS = {
     Format.MESSAGES: replace(TARGET, cache_marks=True),
     Format.RESPONSES: replace(TARGET, system_turns=True, custom_tools=True),
 }
-"""Who is asked, per format, as it is suggested where nothing is configured."""
+"""The default target of each format."""
 
 CASES = sorted(path.parent for path in FIXTURES.glob("streams/*/events.json"))
 QUIRKS = sorted(path.parent for path in FIXTURES.glob("quirks/*/*/events.json"))
@@ -51,14 +50,14 @@ PROMPTS = sorted({path.parent for path in FIXTURES.glob("prompts/*/*.json")})
 
 
 def client(format: Format, *, include_usage: bool = True) -> Prompt:
-    """Who asks: a client of the format that wants a stream."""
+    """The prompt of a client that requests a stream."""
     return Prompt(
         format=format, model=CLIENT_MODEL, turns=(), stream=True, include_usage=include_usage
     )
 
 
 def error_for(failure: Fail) -> ServiceUnavailable:
-    """What the server makes of any failure, as far as these tests care."""
+    """The client's error for a failure; one class is enough for these tests."""
     return ServiceUnavailable(failure.failure.message)
 
 
@@ -82,8 +81,8 @@ def with_usage(events: Sequence[Event]) -> list[Event]:
 
 
 def visible(events: Sequence[Event]) -> dict[str, Any]:
-    """What a stream tells, however it is cut into pieces: its parts as far as they came, and how it
-    ends. Signatures that were packed for the client's format are taken apart."""
+    """The content of a stream, independent of its deltas: its parts, maybe incomplete, and its end.
+    Signatures that were wrapped for the client's format are unwrapped."""
     last = events[-1]
     if not any(isinstance(event, Begin) for event in events):
         events = [Begin("", ""), *events]
@@ -108,7 +107,7 @@ def _unpacked(part: Part) -> Part:
 
 
 def client_view(case: Path, format: Format) -> dict[str, Any]:
-    """What a client of the format can tell of the case, as it is written."""
+    """The content of the case that arrives at a client of the format, from its file."""
     own = case / f"left.{format}.json"
     if own.exists():
         written: dict[str, Any] = orjson.loads(own.read_bytes())
@@ -117,7 +116,7 @@ def client_view(case: Path, format: Format) -> dict[str, Any]:
 
 
 def client_view_of_body(case: Path, format: Format) -> dict[str, Any]:
-    """The same of the reply as one body, which may have another order than the stream."""
+    """The same of the complete body, which may have another order than the stream."""
     own = case / f"left_whole.{format}.json"
     if own.exists():
         written: dict[str, Any] = orjson.loads(own.read_bytes())
@@ -130,54 +129,54 @@ def files_of_reply(case: Path) -> Iterator[tuple[Path, bytes | None]]:
     events = with_usage(from_json(read_events(case / "events.json")))
     dropped: dict[str, list[str]] = {}
     for format in Format:
-        raw, lost = stream(events, format)
+        raw, dropped_names = stream(events, format)
         yield case / f"client.{format}.sse", raw if case in CASES else None
-        remains = visible(decode(CODECS[format].decoder(), raw))
-        told_all = remains == visible(events)
-        yield case / f"left.{format}.json", None if told_all else _dumps(remains)
-        body, also_lost = (None, set[str]())
-        remains_whole = remains
+        received = visible(decode(CODECS[format].decoder(), raw))
+        is_complete = received == visible(events)
+        yield case / f"left.{format}.json", None if is_complete else _dumps(received)
+        body, dropped_in_body = (None, set[str]())
+        received_body = received
         if not isinstance(events[-1], Fail):
-            body, also_lost = answer(collect_reply(events), format)
-            remains_whole = visible([*reply_events(CODECS[format].parse_reply(body))])
-        same = remains_whole == remains
-        yield case / f"left_whole.{format}.json", None if same else _dumps(remains_whole)
+            body, dropped_in_body = answer(collect_reply(events), format)
+            received_body = visible([*reply_events(CODECS[format].parse_reply(body))])
+        same = received_body == received
+        yield case / f"left_whole.{format}.json", None if same else _dumps(received_body)
         written = body is not None and case in CASES
         yield case / f"client.{format}.json", _dumps(body) if written else None
-        if lost or also_lost:
-            dropped[str(format)] = sorted({*lost, *also_lost})
+        if dropped_names or dropped_in_body:
+            dropped[str(format)] = sorted({*dropped_names, *dropped_in_body})
     yield case / "dropped.json", _dumps(dropped) if dropped else None
 
 
 def stream(events: Sequence[Event], format: Format) -> tuple[bytes, Set[str]]:
-    """The events as a client's stream, and the names of what was lost."""
+    """The events as a client's stream, and the names of dropped content."""
     encoder = CODECS[format].encoder(client(format), METADATA)
     return encode(encoder, events), encoder.dropped
 
 
 def answer(reply: Reply, format: Format) -> tuple[dict[str, Any], Set[str]]:
-    """The reply as a client's body, and the names of what was lost."""
+    """The reply as a client's body, and the names of dropped content."""
     return CODECS[format].render_reply(reply, replace(client(format), stream=False), METADATA)
 
 
 def targets(case: Path) -> dict[Format, Target]:
-    """Who is asked, per format: `targets.json` beside the case says where it is not the usual."""
+    """The target of each format: the default with the fields in the case's `targets.json`."""
     path = case / "targets.json"
     own = orjson.loads(path.read_bytes()) if path.exists() else {}
     return {
-        format: replace(TARGETS[format], **_told_apart(own.get(format, {}))) for format in Format
+        format: replace(TARGETS[format], **_target_fields(own.get(format, {}))) for format in Format
     }
 
 
-def _told_apart(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a target as their types are."""
+def _target_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a target, converted to their types."""
     styles = {"thinking": ThinkingStyle, "sampling": SamplingStyle, "tool_effort": ToolEffort}
     styles |= {"efforts": tuple}
     return {name: styles.get(name, bool)(value) for name, value in fields.items()}
 
 
 def prompts_of(case: Path) -> dict[Format, Prompt]:
-    """The case as every format says it that can."""
+    """The case in every format that can express it."""
     return {
         format: CODECS[format].parse_prompt(orjson.loads(path.read_bytes()))
         for format in Format
@@ -187,30 +186,30 @@ def prompts_of(case: Path) -> dict[Format, Prompt]:
 
 def files_of_prompt(case: Path) -> Iterator[tuple[Path, bytes | None]]:
     prompts = prompts_of(case)
-    hinges = {format: write_prompt(prompt) for format, prompt in prompts.items()}
+    written_prompts = {format: write_prompt(prompt) for format, prompt in prompts.items()}
     path = case / "prompt.json"
-    hinge = path.read_bytes() if path.exists() else next(iter(hinges.values()))
-    if hinge not in hinges.values():
-        hinge = next(iter(hinges.values()))
-    yield path, hinge
+    prompt_file = path.read_bytes() if path.exists() else next(iter(written_prompts.values()))
+    if prompt_file not in written_prompts.values():
+        prompt_file = next(iter(written_prompts.values()))
+    yield path, prompt_file
     for format in Format:
-        own = hinges.get(format, hinge)
-        yield case / f"prompt.{format}.json", None if own == hinge else own
+        own = written_prompts.get(format, prompt_file)
+        yield case / f"prompt.{format}.json", None if own == prompt_file else own
     for format, target in targets(case).items():
         fields = {source: rendered(prompt, format, target) for source, prompt in prompts.items()}
         yield case / f"upstream.{format}.json", _dumps(_joined(fields))
 
 
 def rendered(prompt: Prompt, format: Format, target: Target) -> dict[str, Any]:
-    """What an upstream gets of a prompt, and what becomes of the rest; or why it gets nothing."""
+    """The request to an upstream and its other properties, or the reason of a refusal."""
     try:
         rendering = CODECS[format].render_prompt(prompt, target)
     except UnsupportedField as refused:
         return {"refused": refused.message}
-    return _told(rendering)
+    return _rendering_fields(rendering)
 
 
-def _told(rendering: Rendering) -> dict[str, Any]:
+def _rendering_fields(rendering: Rendering) -> dict[str, Any]:
     fields: dict[str, Any] = {"body": rendering.body}
     if rendering.dropped:
         fields["dropped"] = sorted(rendering.dropped)
@@ -224,7 +223,7 @@ def _told(rendering: Rendering) -> dict[str, Any]:
 
 
 def _joined(fields: Mapping[Format, dict[str, Any]]) -> dict[str, Any]:
-    """The same for clients of several formats is told once."""
+    """Equal results for clients of several formats are listed once."""
     joined: dict[bytes, list[str]] = {}
     for source, result in fields.items():
         joined.setdefault(orjson.dumps(result), []).append(str(source))
@@ -250,7 +249,7 @@ def _write(files: Callable[[Path], Iterator[tuple[Path, bytes | None]]], case: P
 
 
 if __name__ == "__main__":
-    for room, files in ((CASES + QUIRKS, files_of_reply), (PROMPTS, files_of_prompt)):
-        for case in room:
+    for cases, files in ((CASES + QUIRKS, files_of_reply), (PROMPTS, files_of_prompt)):
+        for case in cases:
             if case.name in sys.argv[1:] or not sys.argv[1:]:
                 _write(files, case)

@@ -1,7 +1,5 @@
-"""Prompts that every format can say, odd ones that clients send all the same, and wishes for
-reasoning, for laws that hold for all of them.
-
-It must not know any codec: a prompt is of the format that it is asked for in nothing but its name.
+"""Hypothesis strategies: prompts that every format can express, irregular ones that clients send
+nevertheless, and settings of reasoning.
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ from gateway.wire.ids import sanitize_name
 from gateway.wire.tool_names import upstream_name
 from tests.wire.event_strategy import objects
 
-_PNG = "iVBORw0KGgoAAAANSUhEUg=="  # as much of one as anybody looks at
-_WORDS = (
+_PNG = "iVBORw0KGgoAAAANSUhEUg=="  # no codec reads more of it
+_NONBLANK = (
     st.text(min_size=1, max_size=10)
     | st.sampled_from(["Hello, world. ", "\n\nTwo\n\nparagraphs", '"\\', "👩‍👩‍👧", "data: [DONE]"])
 ).filter(lambda text: bool(text.strip()) and not re.match("Error", text))
-_TEXTS = _WORDS.map(Text)
+_TEXTS = _NONBLANK.map(Text)
 _STOPS = st.sampled_from([0, 0, 1, 4]).flatmap(
-    lambda count: st.lists(_WORDS, min_size=count, max_size=count, unique=True).map(tuple)
+    lambda count: st.lists(_NONBLANK, min_size=count, max_size=count, unique=True).map(tuple)
 )
 _IMAGES = st.sampled_from(
     [
@@ -58,7 +56,7 @@ _LEAVES = st.sampled_from(
 
 @st.composite
 def _schemas(draw: st.DrawFn) -> dict[str, object]:
-    """Closed objects: what may be enforced everywhere."""
+    """Closed objects, which can be enforced in every format."""
     named = st.sampled_from(["city", "unit", "odd name"])
     properties = draw(st.dictionaries(named, _LEAVES, min_size=1, max_size=2))
     return {
@@ -74,7 +72,7 @@ _TOOLS = st.lists(
         Tool,
         kind=st.just(ToolKind.FUNCTION),
         name=_NAMES,
-        description=st.none() | _WORDS,
+        description=st.none() | _NONBLANK,
         schema=_schemas(),
         strict=st.none() | st.booleans(),
     ),
@@ -92,13 +90,13 @@ def _choices(draw: st.DrawFn, tools: tuple[Tool, ...]) -> ToolChoice | None:
     return ToolChoice(ChoiceMode(mode), name)
 
 
-def _asked(draw: st.DrawFn) -> Turn:
-    """Something of a person's."""
+def _user_turn(draw: st.DrawFn) -> Turn:
+    """A turn of the user."""
     return Turn(Role.USER, tuple(draw(st.lists(_TEXTS | _IMAGES, min_size=1, max_size=3))))
 
 
-def _called(draw: st.DrawFn, tools: tuple[Tool, ...], so_far: int) -> list[Turn]:
-    """An assistant's turn with calls, and a person's with all their results."""
+def _tool_turns(draw: st.DrawFn, tools: tuple[Tool, ...], so_far: int) -> list[Turn]:
+    """An assistant's turn with calls, and a user's turn with all their results."""
     calls = [
         ToolCall(
             draw(st.sampled_from(["call_", "toolu-", "functions.f:", "ü" * 70])) + f"{so_far}{at}",
@@ -117,43 +115,45 @@ def _called(draw: st.DrawFn, tools: tuple[Tool, ...], so_far: int) -> list[Turn]
 
 
 def _turns(draw: st.DrawFn, tools: tuple[Tool, ...]) -> tuple[Turn, ...]:
-    """The system first, then a person, who also has the last word."""
+    """System turns, then a conversation that begins and ends with the user."""
     system = draw(st.lists(_TEXTS, max_size=2))
-    turns = [Turn(Role.SYSTEM, (text,)) for text in system] + [_asked(draw)]
+    turns = [Turn(Role.SYSTEM, (text,)) for text in system] + [_user_turn(draw)]
     for at in range(draw(st.integers(0, 3))):
         match draw(st.sampled_from(["answer", "question", "calls"])):
             case "calls" if tools:
-                turns += _called(draw, tools, at)
+                turns += _tool_turns(draw, tools, at)
             case "question":
-                turns.append(_asked(draw))
+                turns.append(_user_turn(draw))
             case _:
                 turns.append(Turn(Role.ASSISTANT, (draw(_TEXTS),)))
-    return (*turns, _asked(draw))
+    return (*turns, _user_turn(draw))
 
 
-_ODD_IDS = st.sampled_from(["call_1", "call_2", "functions.f:0", "ü" * 70, "x" * 80])
-_ODD_PARTS: dict[Role, st.SearchStrategy[Part]] = {
+_IRREGULAR_IDS = st.sampled_from(["call_1", "call_2", "functions.f:0", "ü" * 70, "x" * 80])
+_IRREGULAR_PARTS: dict[Role, st.SearchStrategy[Part]] = {
     Role.SYSTEM: _TEXTS,
     Role.DEVELOPER: _TEXTS,
     Role.USER: _TEXTS
     | _IMAGES
     | st.builds(
         ToolResult,
-        _ODD_IDS,
+        _IRREGULAR_IDS,
         st.lists(_TEXTS | _IMAGES | st.just(Text("")), max_size=2).map(tuple),
         st.booleans(),
     ),
     Role.ASSISTANT: _TEXTS
     | st.just(Text(" "))
-    | st.builds(ToolCall, _ODD_IDS, _NAMES, objects() | st.sampled_from(["", "[1]", '{"a', "1"])),
+    | st.builds(
+        ToolCall, _IRREGULAR_IDS, _NAMES, objects() | st.sampled_from(["", "[1]", '{"a', "1"])
+    ),
 }
 
 
-def _odd_turns(draw: st.DrawFn) -> tuple[Turn, ...]:
+def _irregular_turns(draw: st.DrawFn) -> tuple[Turn, ...]:
     """A history as agents trim, repeat and interrupt it."""
     roles = st.sampled_from([Role.USER, Role.ASSISTANT, Role.ASSISTANT, Role.USER, Role.SYSTEM])
     return tuple(
-        Turn(role, tuple(draw(st.lists(_ODD_PARTS[role], min_size=1, max_size=3))))
+        Turn(role, tuple(draw(st.lists(_IRREGULAR_PARTS[role], min_size=1, max_size=3))))
         for role in draw(st.lists(roles, min_size=1, max_size=5))
     )
 
@@ -165,15 +165,15 @@ def _output(schema: dict[str, object] | None) -> OutputFormat | None:
 
 
 @st.composite
-def prompts(draw: st.DrawFn, *, odd: bool = False) -> Prompt:
-    """A prompt that every format can say, whichever says it; `odd`: or one that is out of order."""
+def prompts(draw: st.DrawFn, *, irregular: bool = False) -> Prompt:
+    """A prompt that every format can express; `irregular`: or one with a damaged history."""
     tools = draw(_TOOLS)
     schema = draw(st.none() | _schemas())
     number = st.none() | st.sampled_from([0, 0.25, 0.7, 1])
     return Prompt(
         format=draw(st.sampled_from(Format)),
         model="the-model-asked-for",
-        turns=_odd_turns(draw) if odd and draw(st.booleans()) else _turns(draw, tools),
+        turns=_irregular_turns(draw) if irregular and draw(st.booleans()) else _turns(draw, tools),
         stream=draw(st.booleans()),
         max_tokens=draw(st.integers(16, 64_000)),
         stop=draw(_STOPS),
@@ -190,22 +190,22 @@ _TOKENS = st.sampled_from([0, 1, 1023, 1024, 1025, 2047, 2048, 2049, 8192, 9216,
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> tuple[Reasoning, int | None]:
-    """To think so hard, and to answer in so many tokens: often in hardly more, or in fewer."""
+def reasoning_requests(draw: st.DrawFn) -> tuple[Reasoning, int | None]:
+    """Reasoning, and a limit of tokens that is often just above or below its budget."""
     budget = draw(st.none() | _TOKENS | st.integers(1024, 70_000))
     near = st.sampled_from([-1, 0, 1, 1023, 1024, 1025]).map(lambda more: (budget or 1024) + more)
-    wish = Reasoning(
+    reasoning = Reasoning(
         enabled=draw(st.sampled_from([None, True, True, False])),
         effort=draw(st.none() | st.sampled_from([*EFFORTS, "enormous"])),
         budget=budget,
         mode=draw(st.none() | st.sampled_from(["adaptive", "between_tools"])),
         summary=draw(st.none() | st.sampled_from(["auto", "omitted", "summarized"])),
     )
-    return wish, draw(st.none() | _TOKENS | near | near | st.integers(1, 70_000))
+    return reasoning, draw(st.none() | _TOKENS | near | near | st.integers(1, 70_000))
 
 
 @st.composite
-def thinkers(draw: st.DrawFn) -> Target:
+def thinking_targets(draw: st.DrawFn) -> Target:
     """Models that think in any style, with any limit."""
     return Target(
         model="upstream-model",
@@ -216,20 +216,19 @@ def thinkers(draw: st.DrawFn) -> Target:
     )
 
 
-def meant(prompt: Prompt, format: Format) -> dict[str, Any]:
-    """What a prompt means as far as `format` can tell: the normal form in which one that crossed
-    into it equals the one that it was.
+def normalize_prompt(prompt: Prompt, format: Format) -> dict[str, Any]:
+    """The content of a prompt that survives in `format`: equal before and after translation.
 
-    The system's texts are one, and so are neighbouring turns of one speaker and neighbouring texts;
-    a tool that failed says so in words; ids and names are legal; arguments and schemas are values;
-    a free choice, several calls at once and automatic detail go without saying.
+    System texts, adjacent turns of one role and adjacent texts are joined; an error of a tool is
+    part of its text; ids and names are legal; arguments and schemas are values; defaults (free
+    choice, parallel calls, automatic detail) are left out.
     """
     choice = prompt.tool_choice
     single = prompt.parallel_tool_calls is False and bool(prompt.tools)
     mode = str(choice.mode) if choice else "auto"
     output = prompt.output
     return {
-        "turns": _meant_turns(prompt.turns),
+        "turns": _normalize_turns(prompt.turns),
         "stream": prompt.stream,
         "max_tokens": prompt.max_tokens,
         "stop": prompt.stop,
@@ -245,8 +244,8 @@ def meant(prompt: Prompt, format: Format) -> dict[str, Any]:
     }
 
 
-def all_well(turns: Iterable[Turn]) -> tuple[Turn, ...]:
-    """The turns with no tool that failed: most formats have no word for it."""
+def without_tool_errors(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    """The turns without errors of tools, for which most formats have no field."""
     return tuple(
         replace(
             turn,
@@ -259,12 +258,12 @@ def all_well(turns: Iterable[Turn]) -> tuple[Turn, ...]:
     )
 
 
-def _meant_turns(turns: Iterable[Turn]) -> list[Any]:
+def _normalize_turns(turns: Iterable[Turn]) -> list[Any]:
     items: list[Any] = []
-    for role, run in groupby(turns, key=lambda turn: _SPEAKERS.get(turn.role, turn.role)):
+    for role, run in groupby(turns, key=lambda turn: _MERGED_ROLES.get(turn.role, turn.role)):
         results: list[Any] = []
         for part in (part for turn in run for part in turn.parts):
-            one = _meant_part(part)
+            one = _normalize_part(part)
             if results and isinstance(one, str) and isinstance(results[-1], str):
                 results[-1] += f"\n\n{one}"
             else:
@@ -273,10 +272,10 @@ def _meant_turns(turns: Iterable[Turn]) -> list[Any]:
     return items
 
 
-_SPEAKERS = {Role.DEVELOPER: Role.SYSTEM}
+_MERGED_ROLES = {Role.DEVELOPER: Role.SYSTEM}
 
 
-def _meant_part(part: Part) -> Any:
+def _normalize_part(part: Part) -> Any:
     match part:
         case Text(text):
             return text

@@ -1,4 +1,4 @@
-"""Texts cut into pieces, as streams bring them."""
+"""Texts split into chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the wire tests share: finding fixtures, running bytes through a decoder, damaging JSON."""
+"""Shared by the wire tests: fixtures, decoding of bytes, damaged JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.wire.sse import Frame, Framer, read_frame
 from tests.support.paths import FIXTURES
 
 UPSTREAM_MODEL = "upstream-model"
-"""What every fixture calls its model."""
+"""The model name in every fixture."""
 
 
 def stream_files(format: Format) -> list[Path]:
@@ -32,7 +32,7 @@ def stream_files(format: Format) -> list[Path]:
 
 STREAMS = [(format, path) for format in Format for path in stream_files(format)]
 WITH_BODY = [(format, path) for format, path in STREAMS if path.with_suffix(".json").exists()]
-"""The streams that have a twin in one piece."""
+"""The streams that also have a complete body."""
 PROMPTS = [
     (format, path)
     for format in Format
@@ -41,7 +41,7 @@ PROMPTS = [
 
 
 def with_normalized_arguments(reply: Reply) -> Reply:
-    """The reply with arguments spelled alike: a body that holds them as objects has no spelling."""
+    """The reply with arguments in one notation: bodies have them as objects."""
     return replace(reply, parts=tuple(_spelled(part) for part in reply.parts))
 
 
@@ -78,8 +78,7 @@ def frames_of(pieces: Iterable[bytes]) -> list[Frame]:
 
 
 def decode_frames(decoder: Decoder, frames: Iterable[Frame]) -> Iterator[Event]:
-    """As the translator does it, without the translator's forgiveness; what is no object never
-    reaches a decoder."""
+    """As in the translator, but errors are raised; only JSON objects are decoded."""
     for frame in frames:
         if frame.data == b"[DONE]":
             yield from decoder.done()
@@ -110,7 +109,7 @@ JSON = st.recursive(
 
 @st.composite
 def damaged_json(draw: st.DrawFn, value: Any) -> Any:
-    """The value with one of its nodes gone or replaced by something else."""
+    """The value with one of its nodes removed or replaced."""
     paths = list(_paths(value))
     return _replaced(value, draw(st.sampled_from(paths)), draw(st.just(_GONE) | JSON))
 

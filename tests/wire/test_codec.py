@@ -1,6 +1,6 @@
-"""Every codec against every fixture: what streams and bodies mean, and what clients get of them.
+"""Every codec with every fixture: decoding of streams and bodies, and the bytes for clients.
 
-A new folder of fixtures is a new test; nothing here knows a format's details.
+Every folder of fixtures is a test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every request of the fixtures, in all formats: what it means, and what upstreams get of it.
+"""Every request of the fixtures, parsed and rendered in all formats.
 
-A new folder of fixtures is a new test; nothing here knows a format's details. The files of a case
-are written by `python -m tests.wire.golden_files` and then read by a person.
+Every folder of fixtures is a test. The files of a case are written by
+`python -m tests.wire.golden_files` and reviewed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ RULES: dict[Format, Callable[[Any, IssuedIds], Iterator[str]]] = {
     Format.RESPONSES: responses.refusals,
 }
 SIGNED = {"c2ln": "Hm.", "cmVk": "", "ZW5j": "Hm.", "b25l": "One.", "dHdv": "Two."}
-"""What the upstream `here` has signed, by the signatures that stand in the fixtures."""
+"""The signatures in the fixtures that are of the upstream `here`."""
 DOUBTFUL = {
     ("audio", Format.RESPONSES): "input",  # taken by the endpoint, unknown to the stock types
     ("refusal", Format.CHAT): "neither content nor tool_calls",  # as vendors themselves reply
 }
-"""What the rules refuse and vendors take."""
+"""Requests that the rules refuse and vendors accept."""
 
 
 def _name(value: object) -> str | None:
@@ -63,7 +63,7 @@ def test_upstream_bodies_match_the_golden_files(case: Path) -> None:
 
 @each_case
 def test_rendering_is_deterministic(case: Path) -> None:
-    """And leaves alone what it renders: prompt caches see one and the same prompt."""
+    """Rendering does not change the prompt, so that prompt caches see equal prompts."""
     for source, prompt in prompts_of(case).items():
         before = write_prompt(prompt)
         for format, target in targets(case).items():
@@ -78,7 +78,7 @@ def test_rendering_is_deterministic(case: Path) -> None:
 
 @each_case
 def test_upstreams_accept_the_bodies(case: Path) -> None:
-    """The stock libraries could have sent it, and the vendors' own rules hold."""
+    """The client libraries accept it, and the vendors' rules hold."""
     for source, prompt in prompts_of(case).items():
         for format, target in targets(case).items():
             output = rendered(prompt, format, target)
@@ -91,5 +91,5 @@ def test_upstreams_accept_the_bodies(case: Path) -> None:
 def _refusals(format: Format, body: dict[str, Any]) -> Iterator[str]:
     raw = orjson.dumps(body)
     yield from violations(format, raw, streamed=bool(body.get("stream")), old=True, extended=True)
-    issued = IssuedIds(thoughts=SIGNED, items={"rs_1": "ZW5j", "rs_9": "ZW5j"})
+    issued = IssuedIds(signed_thinking=SIGNED, items={"rs_1": "ZW5j", "rs_9": "ZW5j"})
     yield from RULES[format](body, issued)

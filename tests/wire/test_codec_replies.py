@@ -1,7 +1,6 @@
-"""Whole bodies are read and written in one step, and mean what the streams' decoders and encoders
-make of the same.
+"""Complete bodies are parsed and rendered in one step, with the result of the stream codecs.
 
-Here stands the long way: a body as the frames that would tell it, and frames added up to a body.
+The reference is the stream codec: a body as the frames of its stream, and frames joined to a body.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from gateway.core.reply import Reply, ReplyFailed, collect_reply, reply_events
 from gateway.wire.json_fields import Payload
 from gateway.wire.registry import CODECS
 from tests.support.hypothesis_profiles import examples
-from tests.wire.event_strategy import event_streams, odd_usages, usages
+from tests.wire.event_strategy import event_streams, invalid_usages, usages
 from tests.wire.golden_files import METADATA, answer, client, with_usage
 from tests.wire.stream_cases import WITH_BODY, damaged_json, frames_of
 
@@ -33,33 +32,33 @@ _LENGTHENED = {
 _STATUSES = {"incomplete": "incomplete", "failed": "failed", "cancelled": "failed"}
 
 
-@given(event_streams(usages() | odd_usages, fails=False))
+@given(event_streams(usages() | invalid_usages, fails=False))
 @law
 def test_rendered_bodies_parse_like_rendered_streams(events: list[Event]) -> None:
     for format in Format:
         body, _ = answer(collect_reply(with_usage(events)), format)
-        _assert_read_alike(format, orjson.loads(orjson.dumps(body)))
+        _assert_equal_readings(format, orjson.loads(orjson.dumps(body)))
 
 
 @given(st.data())
 @examples(15)
 def test_upstream_bodies_parse_like_upstream_streams(data: st.DataObject) -> None:
-    """Sound and damaged ones."""
+    """Valid and damaged bodies."""
     format, path = data.draw(st.sampled_from(WITH_BODY))
     body = orjson.loads(path.with_suffix(".json").read_bytes())
     for _ in range(data.draw(st.integers(0, 2))):
         body = data.draw(damaged_json(body))
         if not isinstance(body, dict):
             return
-    _assert_read_alike(format, body)
+    _assert_equal_readings(format, body)
 
 
 def test_an_output_item_whose_type_is_not_a_string() -> None:
     body = {"id": "r", "model": "m", "status": "completed", "output": [{"type": []}]}
-    _assert_read_alike(Format.RESPONSES, body)
+    _assert_equal_readings(Format.RESPONSES, body)
 
 
-@given(event_streams(usages() | odd_usages, fails=False), st.booleans())
+@given(event_streams(usages() | invalid_usages, fails=False), st.booleans())
 @law
 def test_rendered_bodies_equal_accumulated_streams(events: list[Event], counts: bool) -> None:
     reply = collect_reply(with_usage(events) if counts else events)
@@ -73,10 +72,10 @@ def test_rendered_bodies_equal_accumulated_streams(events: list[Event], counts: 
         assert lost == encoder.dropped
 
 
-def _assert_read_alike(format: Format, body: Payload) -> None:
+def _assert_equal_readings(format: Format, body: Payload) -> None:
     codec = CODECS[format]
     try:
-        reply: Reply | Failure = collect_reply(_told(format, body))
+        reply: Reply | Failure = collect_reply(_decoded_events(format, body))
     except ReplyFailed as failed:
         reply = failed.failure
     except ValueError:
@@ -93,7 +92,7 @@ def _outcome(read: Any, body: Payload) -> Any:
         return failed.failure
 
 
-def _told(format: Format, body: Payload) -> list[Event]:
+def _decoded_events(format: Format, body: Payload) -> list[Event]:
     decoder = CODECS[format].decoder()
     events: list[Event] = []
     for frame in _FRAMES[format](body):

@@ -1,9 +1,8 @@
-"""Every reply of the fixtures from every upstream's format to every client's, as a stream, in
-pieces, cut off, and whole.
+"""Every reply of the fixtures, translated between all formats: streamed, in small chunks,
+truncated, and complete.
 
-A new folder of fixtures is a new test; nothing here knows a format's details. The files that begin
-with `client.`, `left.` and `dropped` are written by `python -m tests.wire.golden_files`, and then
-read by a person.
+Every folder of fixtures is a test. The files that begin with `client.`, `left.` and `dropped` are
+written by `python -m tests.wire.golden_files` and reviewed.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def test_every_format_is_translated_to_every_other(format: Format, path: Path, t
         assert translator.end is not None
         assert translator.end.stop is events[-1].stop  # type: ignore[union-attr]  # it has ended
     own = path.with_name(f"client.{to}.sse")
-    if own.exists() and format is not to and _said_by_all(path, format):
+    if own.exists() and format is not to and _expressed_by_all(path, format):
         assert expected == own.read_bytes(), "the upstream's own pockets show"
 
 
@@ -157,31 +156,31 @@ def test_complete_replies_are_translated_like_streams(
     if reply.usage is not None:
         check_body(to, whole)
         encoded, _ = stream(events, to)
-        twin, spoken_twin = (
+        twin, stream_twin = (
             collect_reply(decode(CODECS[to].decoder(), raw)) for raw in (output, encoded)
         )
         assert to_json(with_normalized_arguments(twin)) == to_json(
-            with_normalized_arguments(spoken_twin)
+            with_normalized_arguments(stream_twin)
         )
 
 
 @in_one_test("case", CASES, ids=_name)
 def test_returned_reasoning_is_unchanged(case: Path) -> None:
-    """A client that says again what it was told brings back every signature, in order, unharmed."""
+    """Every signature returns in the client's next request, in order and unchanged."""
     events = _events(case)
     if isinstance(events[-1], Fail):
         return
     reply = collect_reply(events)
-    thoughts = [part for part in reply.parts if isinstance(part, Thinking)]
+    thinking = [part for part in reply.parts if isinstance(part, Thinking)]
     for format in Format:
         body, _ = answer(reply, format)
-        prompt = CODECS[format].parse_prompt(_said_again(format, body))
+        prompt = CODECS[format].parse_prompt(_round_trip(format, body))
         turns = [turn for turn in prompt.turns if turn.role is Role.ASSISTANT]
         back = [part for turn in turns for part in turn.parts if isinstance(part, Thinking)]
         for part in back:
             assert part.origin in (None, METADATA.origin)
             assert part.origin or _is_own(format, part) or _is_plain(format, part)
-        assert to_json([replace(part, origin=None) for part in back]) == to_json(thoughts)
+        assert to_json([replace(part, origin=None) for part in back]) == to_json(thinking)
 
 
 def test_errors_before_the_first_event() -> None:
@@ -200,7 +199,7 @@ def _events(case: Path) -> list[Event]:
 
 
 def _cross(format: Format, to: Format, pieces: list[bytes]) -> tuple[bytes, CrossFormatTranslator]:
-    """What a client gets at the end of the upstream's bytes, an error included."""
+    """The client's bytes at the end of the upstream's, an error included."""
     encoder = CODECS[to].encoder(client(to), METADATA)
     translator = CrossFormatTranslator(
         CODECS[format].decoder(), encoder, input_tokens=METADATA.input_tokens
@@ -214,13 +213,13 @@ def _cross(format: Format, to: Format, pieces: list[bytes]) -> tuple[bytes, Cros
     return b"".join(out), translator
 
 
-def _said_by_all(path: Path, format: Format) -> bool:
-    """Whether the format says all of its case."""
+def _expressed_by_all(path: Path, format: Format) -> bool:
+    """Whether the format expresses all of its case."""
     return expected_file(path, format).name == "events.json"
 
 
-def _said_again(format: Format, body: dict[str, Any]) -> dict[str, Any]:
-    """The next request of a client that keeps every word of the reply."""
+def _round_trip(format: Format, body: dict[str, Any]) -> dict[str, Any]:
+    """The next request of a client that returns the complete reply."""
     fields = {"role": "user", "content": "And?"}
     match format:
         case Format.CHAT:
@@ -238,5 +237,5 @@ def _is_own(format: Format, thinking: Thinking) -> bool:
 
 
 def _is_plain(format: Format, thinking: Thinking) -> bool:
-    """Chat says reasoning that nobody signed as plain text."""
+    """Chat has unsigned reasoning as plain text."""
     return format is Format.CHAT and thinking.signature is None

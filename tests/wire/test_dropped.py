@@ -1,4 +1,4 @@
-"""What is lost is named, and nothing else is."""
+"""Content that a format cannot express is named, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words for how hard to think, and what they are worth."""
+"""Reasoning efforts and their budgets in tokens."""
 
 from __future__ import annotations
 

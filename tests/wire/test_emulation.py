@@ -1,4 +1,4 @@
-"""Which emulations a prompt needs, and that they work together."""
+"""Which emulations a prompt needs, and their combination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that is the answer."""
+"""The call of a tool becomes the text of the reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls get their tools back."""
+"""Calls get the client's tool names, and custom tools their free text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors on the wire, in the three bodies that the service speaks."""
+"""Error bodies of all formats."""
 
 from __future__ import annotations
 

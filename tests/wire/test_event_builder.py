@@ -1,4 +1,4 @@
-"""The keeper of the grammar: whatever it is told, what it hands over obeys."""
+"""The builder's events obey the grammar, whatever the order of the calls."""
 
 from __future__ import annotations
 

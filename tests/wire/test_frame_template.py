@@ -1,4 +1,4 @@
-"""Frames that are recognised leave as they would have left the ordinary way."""
+"""Recognised frames are sent exactly as decoded ones."""
 
 from __future__ import annotations
 

@@ -151,10 +151,10 @@ def test_calls_without_ids_get_ids_in_order() -> None:
 
 
 def test_other_fields_of_turns_are_kept() -> None:
-    pocket = ProviderData(Format.CHAT, {"x": 1})
-    turn = Turn(Role.USER, (Text("hi"), result("x")), name="ann", extra=pocket)
+    extra = ProviderData(Format.CHAT, {"x": 1})
+    turn = Turn(Role.USER, (Text("hi"), result("x")), name="ann", extra=extra)
     (kept,) = pair_tool_results([turn])
-    assert (kept.name, kept.extra) == ("ann", pocket)
+    assert (kept.name, kept.extra) == ("ann", extra)
     empty = Turn(Role.USER, ())
     assert pair_tool_results([empty]) == [empty]
 

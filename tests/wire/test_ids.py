@@ -1,4 +1,4 @@
-"""Names that must fit wherever they go, and stay the same on the way back."""
+"""Names that every upstream accepts, equal in all turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of images and files: on the web, or carried along."""
+"""Sources of images and files: web addresses and data URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes of pictures by their first bytes, and of what is none."""
+"""Image sizes from the first bytes of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of request fields: what passes, and how a mistake is named."""
+"""Strict readers of request fields, and the paths in their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what may be anything: nothing raises, and nothing is taken for what it is not."""
+"""Lenient readers accept any JSON value and never raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of schemas for answers on the way into the messages format."""
+"""Schemas for structured outputs of the messages format."""
 
 from __future__ import annotations
 

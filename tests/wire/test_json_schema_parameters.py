@@ -1,4 +1,4 @@
-"""What becomes of the schemas of tools' parameters."""
+"""Schemas of tool parameters."""
 
 from __future__ import annotations
 

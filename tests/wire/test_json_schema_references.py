@@ -1,4 +1,4 @@
-"""References and `allOf` taken apart, within limits."""
+"""References and `allOf` are resolved within limits."""
 
 from __future__ import annotations
 

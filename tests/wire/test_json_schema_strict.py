@@ -1,4 +1,4 @@
-"""Which schemas may be enforced to the letter."""
+"""Schemas that may be sent with `strict: true`."""
 
 from __future__ import annotations
 

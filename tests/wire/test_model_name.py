@@ -1,4 +1,4 @@
-"""The model's name in JSON bytes: the right one is written over, and nothing else."""
+"""The right model name in JSON bytes is replaced, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of a JSON object are changed in its bytes, and nothing else is."""
+"""Members of a JSON object are changed in its bytes, and nothing else."""
 
 from __future__ import annotations
 

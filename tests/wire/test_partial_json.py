@@ -1,4 +1,4 @@
-"""Free text in its wrapping, however it is spelled and cut."""
+"""Free text of custom tools in any JSON notation and any chunks."""
 
 from __future__ import annotations
 

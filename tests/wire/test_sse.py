@@ -1,4 +1,4 @@
-"""Frames: the same however the bytes are cut, and their own bytes kept."""
+"""Frames do not depend on the chunks, and keep their bytes."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ class LastLetter(TextFilter):
         return self._held + "."
 
 
-def through(*events: Event) -> list[Event]:
-    prose = LastLetter()
-    return [after for event in events for after in prose.apply(event)]
+def filtered(*events: Event) -> list[Event]:
+    text_filter = LastLetter()
+    return [after for event in events for after in text_filter.apply(event)]
 
 
 def test_held_text_is_sent_before_the_close() -> None:
-    assert through(Open(0, Text("He")), Delta(0, "l"), Delta(0, "lo"), Close(0)) == [
+    assert filtered(Open(0, Text("He")), Delta(0, "l"), Delta(0, "lo"), Close(0)) == [
         Open(0, Text()),
         Delta(0, "H"),
         Delta(0, "e"),
@@ -37,7 +37,7 @@ def test_held_text_is_sent_before_the_close() -> None:
 
 
 def test_texts_are_independent() -> None:
-    events = through(Open(0, Text()), Delta(0, "ab"), Close(0), Open(1, Text()), Close(1))
+    events = filtered(Open(0, Text()), Delta(0, "ab"), Close(0), Open(1, Text()), Close(1))
     assert [event.piece for event in events if isinstance(event, Delta)] == ["a", "b.", "."]
 
 
@@ -54,9 +54,9 @@ def test_other_parts_are_unchanged() -> None:
         Close(1),
         End(StopReason.TOOL_CALL, None),
     ]
-    assert through(*events) == events
+    assert filtered(*events) == events
 
 
 def test_citations_are_not_held() -> None:
     cited = Delta(0, Citation(url="u"))
-    assert through(Open(0, Text()), Delta(0, "ab"), cited)[-1] == cited
+    assert filtered(Open(0, Text()), Delta(0, "ab"), cited)[-1] == cited

@@ -1,4 +1,4 @@
-"""JSON without the fence around it."""
+"""Code fences around JSON are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop sequences that an upstream could not watch for."""
+"""Stop sequences that the gateway applies itself."""
 
 from __future__ import annotations
 

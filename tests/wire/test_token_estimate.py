@@ -1,4 +1,4 @@
-"""Tokens by letters: near what real vocabularies count, never 0, never less for more, and cheap."""
+"""Estimates: close to real vocabularies, never 0, monotonic, and fast."""
 
 from __future__ import annotations
 

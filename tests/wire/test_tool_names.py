@@ -1,4 +1,4 @@
-"""Tools under names that every upstream takes, and the choice among them."""
+"""Tools under names that every upstream accepts, and the tool choice."""
 
 from __future__ import annotations
 

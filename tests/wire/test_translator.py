@@ -1,4 +1,4 @@
-"""The native lane as a whole: what leaves when, and what is known at the end."""
+"""Native streams: which bytes are sent when, and the state at the end."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def without_key(text: str) -> str:
 
 def translator(
     decoder: Decoder | None = None,
-    tells: Callable[[Failure], bool] = lambda _: True,
+    may_forward: Callable[[Failure], bool] = lambda _: True,
     *,
     include_usage: bool = True,
 ) -> NativeTranslator:
     codec = CODECS[Format.CHAT]
     rewriter = codec.rewriter(prompt(Format.CHAT, UPSTREAM_MODEL, include_usage=include_usage))
-    return NativeTranslator(decoder or codec.decoder(), rewriter, without_key, tells)
+    return NativeTranslator(decoder or codec.decoder(), rewriter, without_key, may_forward)
 
 
 def chunk(delta: dict[str, object], finish: str | None = None, **fields: object) -> bytes:

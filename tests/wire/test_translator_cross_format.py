@@ -1,4 +1,4 @@
-"""The translated lane as a whole: what leaves when, and what is known at the end."""
+"""Translated streams: which bytes are sent when, and the state at the end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     return write_frame(b"", orjson.dumps({"id": "r", "model": "up", "choices": [choice]}))
 
 
-def said(text: str) -> bytes:
+def text_chunk(text: str) -> bytes:
     return chunk({"content": text})
 
 
@@ -80,23 +80,25 @@ def test_replies_are_sent_as_they_arrive() -> None:
     stream = translator()
     assert stream.receive(ROLE) == b""
     assert not stream.started
-    opening = stream.receive(said("Hi"))
+    opening = stream.receive(text_chunk("Hi"))
     assert names(opening) == ["message_start", "content_block_start", "content_block_delta"]
     assert stream.started
-    assert names(stream.receive(said(" you") + said("!"))) == ["content_block_delta"] * 2
+    assert (
+        names(stream.receive(text_chunk(" you") + text_chunk("!"))) == ["content_block_delta"] * 2
+    )
     assert stream.receive(STOP + USAGE) == b""
     assert names(stream.receive(DONE)) == ["content_block_stop", "message_delta", "message_stop"]
     assert stream.end is not None
     assert stream.end.stop is StopReason.END_TURN
     assert stream.usage == Usage(input_tokens=3, output_tokens=2)
     assert (stream.failure, stream.decode_error, stream.dropped) == (None, None, frozenset())
-    assert stream.receive(said("more")) == stream.close() == b""
+    assert stream.receive(text_chunk("more")) == stream.close() == b""
     assert stream.abort(ServiceUnavailable()) == b""
 
 
 def test_only_complete_frames_are_translated() -> None:
     stream = translator()
-    whole = ROLE + said("Hi") + said(" you")
+    whole = ROLE + text_chunk("Hi") + text_chunk(" you")
     assert names(stream.receive(whole[:-9])) == [
         "message_start",
         "content_block_start",
@@ -129,7 +131,7 @@ def test_empty_replies_are_sent_at_their_end(to: Format) -> None:
 @CLIENTS
 def test_missing_terminator_after_the_stop_reason(to: Format) -> None:
     stream = translator(to)
-    raw = stream.receive(said("Hi") + STOP + USAGE)
+    raw = stream.receive(text_chunk("Hi") + STOP + USAGE)
     raw += stream.close()
     assert stream.end is not None
     assert final(raw, to).parts[0] == Text("Hi") or to is Format.RESPONSES
@@ -138,7 +140,7 @@ def test_missing_terminator_after_the_stop_reason(to: Format) -> None:
 
 def test_last_frame_without_blank_line() -> None:
     stream = translator()
-    raw = stream.receive(said("Hi") + STOP.rstrip(b"\n")) + stream.close()
+    raw = stream.receive(text_chunk("Hi") + STOP.rstrip(b"\n")) + stream.close()
     assert final(raw).stop is StopReason.END_TURN
 
 
@@ -146,14 +148,14 @@ def test_last_frame_without_blank_line() -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_truncated_streams_fail(to: Format, whole: bool) -> None:
     stream = translator(to)
-    raw = stream.receive(ROLE + said("Hi") + said(" you")[: None if whole else -9])
+    raw = stream.receive(ROLE + text_chunk("Hi") + text_chunk(" you")[: None if whole else -9])
     assert stream.close() == b""
     assert stream.failure is not None
     assert (stream.failure.kind, stream.end) == (FailureKind.TRUNCATED, None)
     raw += stream.abort(ServiceUnavailable())
     events = decode(CODECS[to].decoder(), raw)
     assert isinstance(events[-1], Fail)
-    assert stream.receive(said("more")) == b""
+    assert stream.receive(text_chunk("more")) == b""
 
 
 def test_no_frames_are_an_empty_reply() -> None:
@@ -165,8 +167,8 @@ def test_no_frames_are_an_empty_reply() -> None:
 
 def test_errors_before_the_first_event_are_not_sent() -> None:
     stream = translator()
-    assert stream.receive(ROLE + ERROR + said("Hi")) == b""
-    assert stream.receive(said("Hi")) == stream.close() == b""
+    assert stream.receive(ROLE + ERROR + text_chunk("Hi")) == b""
+    assert stream.receive(text_chunk("Hi")) == stream.close() == b""
     assert not stream.started
     assert stream.failure is not None
     assert (stream.failure.kind, stream.failure.status) == (FailureKind.RESPONSE, 429)
@@ -183,7 +185,7 @@ def test_abort_sends_held_frames_first() -> None:
 @pytest.mark.parametrize("cut", [True, False])
 def test_errors_close_open_parts(to: Format, cut: bool) -> None:
     stream = translator(to)
-    pieces = [ROLE, said("Hi"), ERROR, said("more"), DONE]
+    pieces = [ROLE, text_chunk("Hi"), ERROR, text_chunk("more"), DONE]
     raw = b"".join(map(stream.receive, pieces if cut else [b"".join(pieces)]))
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.RESPONSE
@@ -199,7 +201,7 @@ def test_errors_close_open_parts(to: Format, cut: bool) -> None:
 )
 def test_unreadable_frames_end_the_reply(garbage: bytes) -> None:
     stream = translator()
-    assert names(stream.receive(ROLE + said("Hi") + garbage + said("more")))[-1] == (
+    assert names(stream.receive(ROLE + text_chunk("Hi") + garbage + text_chunk("more")))[-1] == (
         "content_block_delta"
     )
     assert stream.failure is not None
@@ -213,21 +215,29 @@ def test_unreadable_frames_end_the_reply(garbage: bytes) -> None:
 @pytest.mark.parametrize("nothing", [b"[1]", b"7", b"null", b'"ping"'])
 def test_json_without_an_object_is_ignored(nothing: bytes) -> None:
     stream = translator()
-    frames = ROLE + said("Hi") + b"data: %b\n\n" % nothing + said("more") + STOP + USAGE + DONE
+    frames = (
+        ROLE
+        + text_chunk("Hi")
+        + b"data: %b\n\n" % nothing
+        + text_chunk("more")
+        + STOP
+        + USAGE
+        + DONE
+    )
     assert names(stream.receive(frames))[-1] == "message_stop"
     assert (stream.failure, stream.decode_error) == (None, None)
 
 
 def test_too_large_frames_end_the_reply() -> None:
     stream = translator()
-    stream.receive(said("Hi"))
+    stream.receive(text_chunk("Hi"))
     assert stream.receive(b"data: " + b"x" * MAX_FRAME) == b""
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.EVENT_TOO_LARGE
 
 
 def test_comments_byte_order_marks_and_line_ends() -> None:
-    plain = ROLE + said("Hi") + said(" you") + STOP + USAGE + DONE
+    plain = ROLE + text_chunk("Hi") + text_chunk(" you") + STOP + USAGE + DONE
     expected = translator().receive(plain)
     for raw in (
         b"\xef\xbb\xbf" + plain,
@@ -247,7 +257,7 @@ def test_comments_byte_order_marks_and_line_ends() -> None:
 @pytest.mark.parametrize(("text", "tokens"), [("Hi", 1), ("x" * 43, 10)])
 def test_missing_usage_is_estimated_for_the_client_only(text: str, tokens: int) -> None:
     stream = translator()
-    raw = stream.receive(ROLE + said(text) + STOP + DONE)
+    raw = stream.receive(ROLE + text_chunk(text) + STOP + DONE)
     assert final(raw).usage == Usage(input_tokens=7, output_tokens=tokens)
     assert stream.usage is None
     assert stream.end is not None
@@ -290,12 +300,12 @@ def test_emulation_is_reversed() -> None:
 
 def test_stop_sequences_end_the_reply_early() -> None:
     stream = translator(stop=("END",))
-    raw = stream.receive(ROLE + said("one E"))
+    raw = stream.receive(ROLE + text_chunk("one E"))
     assert not stream.end
-    raw += stream.receive(said("ND two") + said("three"))
+    raw += stream.receive(text_chunk("ND two") + text_chunk("three"))
     assert stream.end is not None
     assert (stream.end.stop, stream.end.stop_sequence) == (StopReason.STOP_SEQUENCE, "END")
-    assert stream.receive(said("four") + STOP + USAGE + DONE) == stream.close() == b""
+    assert stream.receive(text_chunk("four") + STOP + USAGE + DONE) == stream.close() == b""
     assert stream.failure is None
     reply = final(raw)
     assert (reply.parts, reply.stop_sequence) == ((Text("one "),), "END")
@@ -304,20 +314,20 @@ def test_stop_sequences_end_the_reply_early() -> None:
 
 def test_nothing_is_sent_while_all_text_is_held() -> None:
     stream = translator(fenced=True)
-    assert stream.receive(ROLE + said("```")) == stream.receive(said("json\n")) == b""
+    assert stream.receive(ROLE + text_chunk("```")) == stream.receive(text_chunk("json\n")) == b""
     assert not stream.started
-    assert names(stream.receive(said("{}")))[-1] == "content_block_delta"
+    assert names(stream.receive(text_chunk("{}")))[-1] == "content_block_delta"
 
 
 def slowly(source: Format, to: Format, pieces: Iterable[bytes]) -> bytes:
     """What leaves where every frame is decoded and every event encoded, one by one."""
-    speaks = encoder(to)
+    encodes = encoder(to)
     events = decode_frames(CODECS[source].decoder(), frames_of(pieces))
     encoded = []
     for event in events:
         if isinstance(event, Fail):
             break
-        encoded.append(speaks.encode(_counted(event)))
+        encoded.append(encodes.encode(_counted(event)))
     return b"".join(encoded)
 
 
@@ -348,7 +358,7 @@ TEXTS = st.lists(
 EVERY = st.sampled_from(list(Format))
 
 
-def spelled(text: str, ascii: bool) -> bytes:
+def notation(text: str, ascii: bool) -> bytes:
     if not ascii:
         return orjson.dumps(text)
     units = text.encode("utf-16-be")
@@ -371,7 +381,7 @@ def test_matching_frames_are_encoded_like_decoded_ones(
     frames = [
         b'data: {"choices":[{"delta":%b}]%b}\n\n'
         % (
-            deltas[data.draw(st.integers(0, kinds))] % spelled(text, ascii),
+            deltas[data.draw(st.integers(0, kinds))] % notation(text, ascii),
             b',"obfuscation":"%b"' % (b"x" * number) if padded else b"",
         )
         for number, text in enumerate(texts)
@@ -390,8 +400,10 @@ def test_matching_frames_are_encoded_like_decoded_ones(
 @pytest.mark.parametrize("text", [b"\xff", b"a\x01", b"\\x", b"\\ud800"])
 def test_matching_frames_must_be_json(text: bytes) -> None:
     stream = translator()
-    like = said("Hi").replace(b"Hi", text)
-    assert names(stream.receive(said("Hi") + said("Ho") + like + said("more")))[-2:] == [
+    like = text_chunk("Hi").replace(b"Hi", text)
+    assert names(stream.receive(text_chunk("Hi") + text_chunk("Ho") + like + text_chunk("more")))[
+        -2:
+    ] == [
         "content_block_delta",
         "content_block_delta",
     ]

@@ -1,4 +1,4 @@
-"""What is understood of an upstream's error, whatever body it chose."""
+"""Failures from upstream errors with any body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every spelling in which upstreams say when they want to be asked again."""
+"""Every notation of retry times in headers."""
 
 from __future__ import annotations
 
