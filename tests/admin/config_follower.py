@@ -53,7 +53,7 @@ class ConfigFollower:
         write(self.file, text)
 
     def configure(self, *channels: dict[str, Any], **config: Any) -> None:
-        self.write(orjson.dumps(self._whole(channels, config)))
+        self.write(orjson.dumps(self._with_channels(channels, config)))
 
     async def reload(self, *channels: dict[str, Any], **config: Any) -> ReloadResult:
         self.configure(*channels, **config)
@@ -68,7 +68,7 @@ class ConfigFollower:
         async with self.gateway.http.get("/readyz") as answer:
             return answer.status, (await answer.json())["config"]
 
-    def _whole(self, channels: tuple[dict[str, Any], ...], config: dict[str, Any]) -> Any:
+    def _with_channels(self, channels: tuple[dict[str, Any], ...], config: dict[str, Any]) -> Any:
         return full_config(self.file.parent / "state", list(channels), config)
 
 

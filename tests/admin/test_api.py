@@ -55,7 +55,7 @@ GROUP_FIELDS = {
 }
 
 
-async def test_keys_from_mint_to_revoke(client, admin) -> None:
+async def test_key_lifecycle(client, admin) -> None:
     status, created = await call(client, "POST", "keys", {"name": "Ünïcode 名前"})
     assert status == 201
     assert set(created) == TOKEN_FIELDS | {"key"}
@@ -74,7 +74,7 @@ async def test_keys_from_mint_to_revoke(client, admin) -> None:
     assert admin.registry.find(digest(key)) is None
 
 
-async def test_groups_from_add_to_remove(client) -> None:
+async def test_group_lifecycle(client) -> None:
     status, added = await call(client, "POST", "groups", {"name": "team", "patterns": ["beta-*"]})
     assert status == 201
     assert set(added) == GROUP_FIELDS
@@ -89,7 +89,7 @@ async def test_groups_from_add_to_remove(client) -> None:
     assert error_of(await call(client, "GET", "groups/team"))[:2] == (404, "group_not_found")
 
 
-async def test_requests_by_page_and_filter(client, admin, exchanges) -> None:
+async def test_request_pages_and_filters(client, admin, exchanges) -> None:
     recorder = Recorder(admin.database)
     await recorder.start()
     for intent, settlement in exchanges:
@@ -99,19 +99,19 @@ async def test_requests_by_page_and_filter(client, admin, exchanges) -> None:
     await recorder.close()
     ids = [intent.id for intent, _ in exchanges]
 
-    async def found(**query: Any) -> list[str]:
+    async def ids_of(**query: Any) -> list[str]:
         status, content = await call(client, "GET", "requests", **query)
         assert status == 200
         return [row["id"] for row in content["requests"]]
 
-    assert await found() == ids[::-1]
-    assert await found(limit=2) == ids[:-3:-1]
-    assert await found(before=ids[1]) == ids[:1]
-    assert await found(after=ids[0], limit=2) == [ids[2], ids[1]]
-    assert await found(token_id="tok_b") == [ids[1]]
-    assert await found(model="alpha-sonnet-4-6", state="ok") == [ids[0]]
-    assert await found(state="running") == [ids[3]]
-    assert await found(status=503) == [ids[2]]
+    assert await ids_of() == ids[::-1]
+    assert await ids_of(limit=2) == ids[:-3:-1]
+    assert await ids_of(before=ids[1]) == ids[:1]
+    assert await ids_of(after=ids[0], limit=2) == [ids[2], ids[1]]
+    assert await ids_of(token_id="tok_b") == [ids[1]]
+    assert await ids_of(model="alpha-sonnet-4-6", state="ok") == [ids[0]]
+    assert await ids_of(state="running") == [ids[3]]
+    assert await ids_of(status=503) == [ids[2]]
     status, row = await call(client, "GET", f"requests/{ids[2]}")
     assert (status, row["upstream_error"], row["stream"]) == (200, "no \x1b[31m room", False)
     assert row["attempts"] == 2
@@ -179,7 +179,7 @@ async def test_refusals(client, method: str, path: str, body: Any, expected: Any
     assert message.startswith(expected[2])
 
 
-async def test_every_mistake_is_named_at_once(client) -> None:
+async def test_all_errors_are_reported_together(client) -> None:
     answer = await call(client, "POST", "groups", {"name": "a b", "patterns": ["a,b", "x\n"]})
     message = error_of(answer)[2]
     assert [part.split(":")[0] for part in message.split("; ")] == [
@@ -189,7 +189,7 @@ async def test_every_mistake_is_named_at_once(client) -> None:
     ]
 
 
-async def test_a_body_that_is_no_json_and_one_that_is_too_big(client) -> None:
+async def test_invalid_and_too_large_bodies(client) -> None:
     async with client.post("keys", data=b"{") as answer:
         assert answer.status == 400
     async with client.post("keys", data=io.BytesIO(b" " * (2 << 20))) as answer:
@@ -197,9 +197,7 @@ async def test_a_body_that_is_no_json_and_one_that_is_too_big(client) -> None:
         assert orjson.loads(await answer.read())["error"]["code"] == "request_entity_too_large"
 
 
-async def test_a_fault_of_ours_is_told_without_its_insides(
-    client, admin, state_dir, caplog
-) -> None:
+async def test_an_internal_error_shows_no_details(client, admin, state_dir, caplog) -> None:
     await admin.operations.create_key("alice", "default")
     with closing(sqlite3.connect(state_dir / DATABASE_NAME)) as damage:
         damage.execute("DROP TABLE tokens")

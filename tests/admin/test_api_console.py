@@ -33,7 +33,7 @@ async def client(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
             yield session
 
 
-async def test_a_password_before_any_gateway_runs(client: aiohttp.ClientSession) -> None:
+async def test_a_password_can_be_set_before_the_first_start(client: aiohttp.ClientSession) -> None:
     assert await call(client, "GET", "sessions") == (200, {"password": False, "sessions": []})
     assert await call(client, "PUT", "password", {"password": PASSWORD}) == (200, {"ended": 0})
     assert await call(client, "GET", "sessions") == (200, {"password": True, "sessions": []})
@@ -51,14 +51,16 @@ async def test_a_password_before_any_gateway_runs(client: aiohttp.ClientSession)
         {"password": PASSWORD, "more": 1},
     ],
 )
-async def test_what_is_no_password(client: aiohttp.ClientSession, body: object) -> None:
+async def test_invalid_passwords(client: aiohttp.ClientSession, body: object) -> None:
     status, code, message = error_of(await call(client, "PUT", "password", body))
     assert (status, code) == (400, "invalid_request")
     assert "xxx" not in message
     assert await call(client, "GET", "sessions") == (200, {"password": False, "sessions": []})
 
 
-async def test_a_running_gateway_takes_it_at_once(gateway: RunningGateway, tmp_path: Path) -> None:
+async def test_a_running_gateway_applies_it_immediately(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
     connector = aiohttp.UnixConnector(str(tmp_path / "admin.sock"))
     async with (
         aiohttp.ClientSession("http://gateway/admin/api/", connector=connector) as client,

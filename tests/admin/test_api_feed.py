@@ -62,7 +62,7 @@ async def none_follows(feed: Feed) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_request_that_has_ended_is_an_event(
+async def test_an_ended_request_is_an_event(
     gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     async with follow_feed(client, FEED) as follower:
@@ -81,7 +81,7 @@ async def test_a_request_that_has_ended_is_an_event(
     await none_follows(feed_of(gateway))
 
 
-async def test_one_that_runs_is_an_event_where_it_is_asked_for(
+async def test_a_running_request_is_an_event_on_demand(
     gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     frames = by_frame(fixture_stream(Format.CHAT))
@@ -103,7 +103,7 @@ async def test_one_that_runs_is_an_event_where_it_is_asked_for(
         assert await ends.next() == ended
 
 
-async def test_it_takes_the_filters_of_the_list(
+async def test_filters_are_those_of_the_list(
     gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     async with follow_feed(client, FEED, status="4xx", token_id=gateway.token.id) as follower:
@@ -121,7 +121,7 @@ async def test_it_takes_the_filters_of_the_list(
         assert answer.status == 405
 
 
-async def test_it_goes_on_behind_the_last_event(
+async def test_the_feed_resumes_after_the_last_event(
     gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     async with follow_feed(client, FEED) as follower:
@@ -143,7 +143,7 @@ async def test_it_goes_on_behind_the_last_event(
     assert [event.id for event in rows] == [first.id, *missed, last.id]
 
 
-async def test_it_goes_on_over_a_restart(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_the_feed_resumes_after_a_restart(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
         async with on_socket(tmp_path) as client, follow_feed(client, FEED) as follower:
             await ask(gateway, upstream)
@@ -161,7 +161,7 @@ async def test_it_goes_on_over_a_restart(upstream: ScriptedUpstream, tmp_path: P
             assert [event.id for event in await follower.take(2)] == [missed, newest]
 
 
-async def test_pings_come_where_nothing_else_does(
+async def test_pings_fill_silence(
     gateway: RunningGateway, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_feed, "PING_SECONDS", 0.05)
@@ -169,7 +169,7 @@ async def test_pings_come_where_nothing_else_does(
         assert (await follower.comment()).startswith(":")
 
 
-async def test_there_are_only_so_many_subscribers(
+async def test_subscribers_are_limited(
     gateway: RunningGateway, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -181,14 +181,14 @@ async def test_there_are_only_so_many_subscribers(
             assert answer.status == 503
             assert orjson.loads(await answer.read())["error"]["code"] == "too_many_subscribers"
         await ask(gateway, upstream)
-        found = await asyncio.gather(*(follower.next() for follower in followers))
-        assert len({event.id for event in found if event is not None}) == 1
+        events = await asyncio.gather(*(follower.next() for follower in followers))
+        assert len({event.id for event in events if event is not None}) == 1
     await none_follows(feed_of(gateway))
     async with follow_feed(client, FEED):
         pass
 
 
-async def test_who_takes_nothing_is_disconnected(
+async def test_a_stalled_subscriber_is_disconnected(
     gateway: RunningGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_feed, "SEND_TIMEOUT", 0.5)
@@ -206,7 +206,9 @@ async def test_who_takes_nothing_is_disconnected(
         await none_follows(feed)
 
 
-async def test_it_ends_after_the_last_request(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_the_feed_ends_after_the_last_request(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
     """A stop waits for requests, and not for subscribers."""
     upstream.respond_with(fixture_reply(Format.CHAT).with_changes(delay=0.5))
     async with AsyncExitStack() as stack:

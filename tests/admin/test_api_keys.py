@@ -15,13 +15,13 @@ LIMITLESS = dict.fromkeys(LIMIT_NAMES)
 SECRET = "an-old-key-of-ours-4471"
 
 
-async def mint(client: Any, **fields: Any) -> dict[str, Any]:
+async def create_key(client: Any, **fields: Any) -> dict[str, Any]:
     status, created = await call(client, "POST", "keys", {"name": "alice"} | fields)
     assert status == 201, created
     return dict(created)
 
 
-async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
+async def test_all_settings_of_a_key(client, admin) -> None:
     fields = {
         "note": "for the team",
         "expires_at": admin.clock.now + 1,
@@ -31,7 +31,7 @@ async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
         "user_agents": ["codex", "re:claude-(cli|code)/", ""],
         "limits": {"requests_per_minute": 0, "budget": 5_000_000},
     }
-    created = await mint(client, **fields)
+    created = await create_key(client, **fields)
     assert {name: created[name] for name in fields} == fields | {
         "addresses": ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::1/128"],
         "limits": LIMITLESS | {"requests_per_minute": 0, "budget": 5_000_000},
@@ -44,8 +44,8 @@ async def test_everything_that_may_be_said_of_a_key(client, admin) -> None:
     assert (await Registry.load(admin.database)).find(digest(key)) == token
 
 
-async def test_what_is_absent_stays_and_null_clears(client, admin) -> None:
-    created = await mint(
+async def test_absent_fields_stay_and_null_clears(client, admin) -> None:
+    created = await create_key(
         client, note="n", models=["*"], limits={"concurrent": 2, "budget_day": 7}, probe=True
     )
     path, key = f"keys/{created['id']}", created.pop("key")
@@ -63,8 +63,8 @@ async def test_what_is_absent_stays_and_null_clears(client, admin) -> None:
     assert await call(client, "GET", path) == (200, cleared)
 
 
-async def test_a_disabled_key_opens_nothing_until_it_is_enabled(client, admin) -> None:
-    created = await mint(client)
+async def test_a_disabled_key_is_rejected_until_enabled(client, admin) -> None:
+    created = await create_key(client)
     path, key = f"keys/{created['id']}", created.pop("key")
     for state, found in (("disabled", False), ("disabled", False), ("active", True)):
         status, changed = await call(client, "PATCH", path, {"state": state})
@@ -73,8 +73,8 @@ async def test_a_disabled_key_opens_nothing_until_it_is_enabled(client, admin) -
     assert (await Registry.load(admin.database)).find(digest(key)) is not None
 
 
-async def test_a_rotated_key_has_two_until_the_overlap_ends(client, admin) -> None:
-    created = await mint(client, limits={"budget": 9})
+async def test_a_rotation_keeps_both_keys_during_the_overlap(client, admin) -> None:
+    created = await create_key(client, limits={"budget": 9})
     path, first = f"keys/{created['id']}", created.pop("key")
     status, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 60})
     second = rotated.pop("key")
@@ -104,8 +104,8 @@ async def test_a_rotated_key_has_two_until_the_overlap_ends(client, admin) -> No
         assert known.find(digest(fourth)) is not None
 
 
-async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, admin) -> None:
-    created = await mint(client)
+async def test_a_revocation_includes_the_old_key(client, admin) -> None:
+    created = await create_key(client)
     path = f"keys/{created['id']}"
     _, rotated = await call(client, "POST", f"{path}/rotate", {"overlap_s": 60})
     await call(client, "DELETE", path)
@@ -140,8 +140,8 @@ async def test_a_revoked_key_is_revoked_with_the_one_before_it(client, admin) ->
         ({"digest": "x"}, (400, "digest: Extra inputs")),
     ],
 )
-async def test_changes_that_are_refused(client, body: Any, expected: tuple[int, str]) -> None:
-    created = await mint(client)
+async def test_refused_changes(client, body: Any, expected: tuple[int, str]) -> None:
+    created = await create_key(client)
     created.pop("key")
     path = f"keys/{created['id']}"
     status, _, message = error_of(await call(client, "PATCH", path, body))
@@ -151,7 +151,7 @@ async def test_changes_that_are_refused(client, body: Any, expected: tuple[int, 
     assert await call(client, "GET", path) == (200, created)
 
 
-async def test_keys_that_nobody_has(client) -> None:
+async def test_unknown_keys(client) -> None:
     for method, path, body in (
         ("PATCH", "keys/tok_x", {"note": "n"}),
         ("POST", "keys/tok_x/rotate", {"overlap_s": 0}),
@@ -161,7 +161,7 @@ async def test_keys_that_nobody_has(client) -> None:
     assert error_of(answer)[2].startswith("overlap_s: Input should be")
 
 
-async def test_many_keys_at_once(client, admin) -> None:
+async def test_many_keys(client, admin) -> None:
     keys = [{"name": f"key {number}", "limits": {"budget": number}} for number in range(3)]
     keys.append({"name": "taken over", "key": SECRET})
     assert await call(client, "POST", "keys/import", {"keys": keys, "dry_run": True}) == (
@@ -180,7 +180,7 @@ async def test_many_keys_at_once(client, admin) -> None:
     assert len(await admin.operations.list_keys()) == 4
 
 
-async def test_all_or_none_and_every_mistake(client, admin) -> None:
+async def test_an_import_is_atomic_and_reports_every_error(client, admin) -> None:
     token, key = await admin.operations.create_key("alice", "default")
     keys = [
         {"name": "good"},
@@ -216,7 +216,7 @@ async def test_all_or_none_and_every_mistake(client, admin) -> None:
         assert await admin.operations.list_keys() == [token]
 
 
-async def test_an_old_key_cannot_be_taken_over(client, admin) -> None:
+async def test_an_old_key_cannot_be_imported(client, admin) -> None:
     token, key = await admin.operations.create_key("alice", "default")
     await admin.operations.rotate_key(token.id, 60)
     body = {"keys": [{"name": "thief", "key": key}]}
@@ -226,11 +226,11 @@ async def test_an_old_key_cannot_be_taken_over(client, admin) -> None:
 
 
 @pytest.mark.parametrize("keys", [[], [{"name": "a"}] * 201, ["a"], None])
-async def test_an_import_of_the_wrong_shape(client, keys: Any) -> None:
+async def test_malformed_imports(client, keys: Any) -> None:
     assert error_of(await call(client, "POST", "keys/import", {"keys": keys}))[0] == 400
 
 
-async def test_a_group_with_all_that_may_be_said(client, admin) -> None:
+async def test_all_settings_of_a_group(client, admin) -> None:
     fields = {
         "patterns": ["*"],
         "multiplier": "0.50",
@@ -266,7 +266,7 @@ async def test_a_group_with_all_that_may_be_said(client, admin) -> None:
         {"name": "other"},
     ],
 )
-async def test_changes_of_a_group_that_are_refused(client, change: Any) -> None:
+async def test_refused_changes_of_a_group(client, change: Any) -> None:
     before = await call(client, "GET", "groups/default")
     assert error_of(await call(client, "PATCH", "groups/default", change))[:2] == (
         400,

@@ -71,7 +71,7 @@ async def fail(gateway: RunningGateway, upstream: FaultUpstream, *names: str) ->
         await gateway.post(Format.CHAT, messages=turns)
 
 
-async def test_a_request_under_way_is_seen_and_fills_the_account(
+async def test_running_requests_use_the_account(
     gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     upstream.set_plan("stall:text")
@@ -90,7 +90,7 @@ async def test_a_request_under_way_is_seen_and_fills_the_account(
     asking.cancel()
 
 
-async def test_who_is_closed_off_is_asked_where_too_few_are_left(
+async def test_half_of_the_accounts_stay_in_use(
     gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     await fail(gateway, upstream, "one", "two")
@@ -102,7 +102,7 @@ async def test_who_is_closed_off_is_asked_where_too_few_are_left(
     assert second == "skipped: auth failed for another 30 min (key refused)"
 
 
-async def test_one_who_has_rested_is_tried_out_by_one_request(
+async def test_a_half_open_account_gets_one_request(
     gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     await fail(gateway, upstream, "one")
@@ -125,7 +125,7 @@ async def test_one_who_has_rested_is_tried_out_by_one_request(
     assert (await why(client))["one"] == other
 
 
-async def test_a_try_that_fails_changes_nothing(
+async def test_a_failed_try_changes_nothing(
     gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     before = await accounts(client)
@@ -137,7 +137,7 @@ async def test_a_try_that_fails_changes_nothing(
     assert await gateway.operations.list_requests() == []
 
 
-async def test_a_try_keeps_nothing(
+async def test_a_try_leaves_no_state(
     gateway: RunningGateway, upstream: FaultUpstream, client: aiohttp.ClientSession
 ) -> None:
     runtime = gateway.daemon.runtime
@@ -172,12 +172,12 @@ async def test_refusals(
     assert (answer.status, refused["error"]["code"]) == (status, code)
 
 
-async def test_no_key_opens_it_on_the_port(gateway: RunningGateway) -> None:
+async def test_no_key_gives_access_over_tcp(gateway: RunningGateway) -> None:
     for path in ("/admin/api/accounts", "/admin/api/route?model=x&format=chat"):
         assert (await gateway.get(path)).status == 401
 
 
-async def test_clients_with_a_wrong_base_address(
+async def test_clients_with_a_wrong_base_url(
     gateway: RunningGateway, client: aiohttp.ClientSession
 ) -> None:
     for agent in ("one/1", "two/1", "two/2"):

@@ -110,8 +110,8 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def described(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema behind a reference."""
-    found: dict[str, Any] = SCHEMAS[schema["$ref"].rpartition("/")[2]]
-    return found
+    resolved: dict[str, Any] = SCHEMAS[schema["$ref"].rpartition("/")[2]]
+    return resolved
 
 
 def referred(part: Any) -> Iterator[str]:
@@ -125,7 +125,7 @@ def referred(part: Any) -> Iterator[str]:
             yield from referred(value)
 
 
-async def test_paths_and_methods_are_those_of_the_router(
+async def test_paths_and_methods_match_the_router(
     simulated_gateway: RunningGateway, tmp_path: Path
 ) -> None:
     runtime = simulated_gateway.daemon.runtime
@@ -157,7 +157,7 @@ def offered(app: Any) -> set[tuple[str, str]]:
     ("method", "path", "operation"),
     [pytest.param(*each, id=f"{each[0]} {each[1]}") for each in operations()],
 )
-def test_queries_and_bodies_are_those_of_the_forms(
+def test_queries_and_bodies_match_the_forms(
     method: str, path: str, operation: dict[str, Any]
 ) -> None:
     form = QUERIES.get((method, path))
@@ -177,7 +177,7 @@ def test_queries_and_bodies_are_those_of_the_forms(
 @pytest.mark.parametrize(
     ("name", "form"), [("LimitChanges", LimitsForm), ("ImportedKey", ImportedKeyForm)]
 )
-def test_forms_in_forms(name: str, form: type[Form]) -> None:
+def test_nested_forms(name: str, form: type[Form]) -> None:
     same_fields(SCHEMAS[name], form)
 
 
@@ -189,23 +189,23 @@ def same_fields(schema: dict[str, Any], form: type[Form]) -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_answers_are_the_records(name: str) -> None:
-    wanted = {field.name for field in fields(ANSWERS[name])} ^ BESIDES.get(name, set())
-    assert set(SCHEMAS[name]["properties"]) == wanted
+def test_responses_match_the_records(name: str) -> None:
+    expected = {field.name for field in fields(ANSWERS[name])} ^ BESIDES.get(name, set())
+    assert set(SCHEMAS[name]["properties"]) == expected
 
 
 @pytest.mark.parametrize(("name", "row"), [("Request", RequestRow), ("Attempt", AttemptRow)])
-def test_rows_are_the_records(name: str, row: type[RequestRow | AttemptRow]) -> None:
+def test_rows_match_the_records(name: str, row: type[RequestRow | AttemptRow]) -> None:
     assert set(SCHEMAS[name]["properties"]) == set(row._fields)
 
 
 @pytest.mark.parametrize("path", list(DOCUMENT["paths"]))
-def test_what_a_path_names_is_described(path: str) -> None:
+def test_path_parameters_are_described(path: str) -> None:
     named = {part[1:-1] for part in path.split("/") if part.startswith("{")}
     assert {each["name"] for each in DOCUMENT["paths"][path].get("parameters", [])} == named
 
 
-def test_every_reference_leads_somewhere_and_nothing_is_left_over() -> None:
+def test_references_and_components_match() -> None:
     used = set(referred(DOCUMENT))
     kinds = DOCUMENT["components"]
     there = {
@@ -214,6 +214,6 @@ def test_every_reference_leads_somewhere_and_nothing_is_left_over() -> None:
     assert used == there
 
 
-def test_operations_have_names_of_their_own() -> None:
+def test_operation_names_are_unique() -> None:
     names = [operation["operationId"] for _, _, operation in operations()]
     assert len(set(names)) == len(names)

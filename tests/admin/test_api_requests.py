@@ -62,7 +62,7 @@ async def test_an_export_as_a_table(client, recorded) -> None:
     assert rows[1]["upstream_error"] == "no \x1b[31m room"
 
 
-async def test_an_export_of_nothing_has_its_titles(client) -> None:
+async def test_an_empty_export_has_a_header(client) -> None:
     async with client.get("requests/export", params={"format": "csv"}) as answer:
         assert (await answer.text()).startswith("id,started_at,token_id,")
     async with client.get("requests/export") as answer:
@@ -98,7 +98,7 @@ async def test_the_overview(client, recorded) -> None:
     assert seen["series"][0]["at"] == seen["since"]
 
 
-async def test_what_takes_too_long_is_told(client, recorded, monkeypatch) -> None:
+async def test_a_query_timeout_is_reported(client, recorded, monkeypatch) -> None:
     """Also an export, whose answer has not begun then."""
     monkeypatch.setattr(logs, "_CLOCK_INTERVAL", 1)
     whole = logs.timed_reader
@@ -109,7 +109,7 @@ async def test_what_takes_too_long_is_told(client, recorded, monkeypatch) -> Non
         assert "narrow the time" in message
 
 
-async def test_an_export_that_fails_in_between_breaks_off(client, admin, monkeypatch) -> None:
+async def test_a_failing_export_is_cut(client, admin, monkeypatch) -> None:
     recorder = Recorder(admin.database)
     await recorder.start()
     for number in range(1200):

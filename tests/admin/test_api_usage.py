@@ -29,7 +29,7 @@ async def token_id(admin) -> str:
     return token.id
 
 
-async def test_sums_by_what_is_asked(client, token_id: str) -> None:
+async def test_sums_by_dimension(client, token_id: str) -> None:
     async def costs(**query: object) -> list[tuple[object, ...]]:
         status, answer = await call(client, "GET", "usage", **query)
         assert status == 200
@@ -48,9 +48,7 @@ async def test_sums_by_what_is_asked(client, token_id: str) -> None:
     assert await costs(key="tok_x") == []
 
 
-async def test_an_hour_counts_whole_and_in_one_of_two_spans_that_meet(
-    client, token_id: str
-) -> None:
+async def test_an_hour_belongs_to_exactly_one_span(client, token_id: str) -> None:
     async def cost(**query: int) -> int:
         _, answer = await call(client, "GET", "usage", by="group", **query)
         return sum(row["cost_micro"] for row in answer["usage"])
@@ -64,13 +62,13 @@ async def test_an_hour_counts_whole_and_in_one_of_two_spans_that_meet(
 
 
 @pytest.mark.parametrize("name", ["since", "until"])
-async def test_a_time_past_all_times_is_a_mistake(client, name: str) -> None:
+async def test_a_time_out_of_range_is_refused(client, name: str) -> None:
     status, code, message = error_of(await call(client, "GET", "usage", **{name: 10**30}))
     assert (status, code) == (400, "invalid_request")
     assert message.startswith(f"{name}: ")
 
 
-async def test_figures_that_agree_and_one_that_does_not(client, state_dir, token_id: str) -> None:
+async def test_consistent_and_inconsistent_totals(client, state_dir, token_id: str) -> None:
     status, report = await call(client, "GET", "check")
     assert (status, report["clean"], report["discrepancies"]) == (200, True, [])
     assert (report["keys"], report["rows"], report["hours"], report["open"]) == (1, 3, 3, 0)
@@ -79,6 +77,6 @@ async def test_figures_that_agree_and_one_that_does_not(client, state_dir, token
         damage.commit()
     status, report = await call(client, "GET", "check")
     assert (status, report["clean"]) == (200, False)
-    (found,) = report["discrepancies"]
-    assert (found["column"], found["token_id"]) == ("tokens.cost_micro", token_id)
-    assert (found["stands"], found["counted"]) == (1111, 1110)
+    (discrepancy,) = report["discrepancies"]
+    assert (discrepancy["column"], discrepancy["token_id"]) == ("tokens.cost_micro", token_id)
+    assert (discrepancy["stands"], discrepancy["counted"]) == (1111, 1110)

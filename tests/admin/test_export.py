@@ -23,17 +23,17 @@ def table(*rows: dict[str, object]) -> list[dict[str, str]]:
 
 
 def test_a_table_has_every_column_and_what_is_absent_is_empty() -> None:
-    (found,) = table(row(state=ExchangeState.ERROR, error_code=None, model='a,"b"\n'))
-    assert tuple(found) == COLUMNS
-    assert (found["state"], found["error_code"], found["model"]) == ("error", "", 'a,"b"\n')
-    assert found["started_at"] == str(row()["started_at"])
+    (record,) = table(row(state=ExchangeState.ERROR, error_code=None, model='a,"b"\n'))
+    assert tuple(record) == COLUMNS
+    assert (record["state"], record["error_code"], record["model"]) == ("error", "", 'a,"b"\n')
+    assert record["started_at"] == str(row()["started_at"])
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_no_cell_is_a_formula(text: str) -> None:
-    (found,) = table(row(user_agent=text, reasoning_tokens=-1))
-    assert found["user_agent"] == f"'{text}"
-    assert found["reasoning_tokens"] == "-1"
+def test_cells_are_no_formulas(text: str) -> None:
+    (record,) = table(row(user_agent=text, reasoning_tokens=-1))
+    assert record["user_agent"] == f"'{text}"
+    assert record["reasoning_tokens"] == "-1"
 
 
 def test_a_json_object_on_each_line_is_as_it_is() -> None:

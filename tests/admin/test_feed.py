@@ -50,16 +50,16 @@ async def committed(recorder: Recorder) -> None:
 
 async def numbers(subscription: AsyncIterator[FeedBatch], count: int) -> list[int]:
     """Of the next rows, at least so many."""
-    found: list[int] = []
+    ids: list[int] = []
     async with asyncio.timeout(10):
-        while len(found) < count:
+        while len(ids) < count:
             batch = await anext(subscription)
             assert not batch.skipped
-            found += [int(row.id.removeprefix("req_")) for row in batch.rows]
-    return found
+            ids += [int(row.id.removeprefix("req_")) for row in batch.rows]
+    return ids
 
 
-async def test_what_ends_comes_in_its_order(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_ended_requests_arrive_in_order(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder)
     await record(recorder, 1)
     async with feed.subscribe(NO_FILTER) as subscription:
@@ -74,16 +74,14 @@ async def test_what_ends_comes_in_its_order(admin: AdminFixture, recorder: Recor
         assert await numbers(subscription, 1) == [3]
 
 
-async def test_more_than_a_batch_comes_whole(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_more_than_one_batch_is_delivered(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, *range(700))
         assert await numbers(subscription, 700) == list(range(700))
 
 
-async def test_beginnings_come_where_they_are_asked_for(
-    admin: AdminFixture, recorder: Recorder
-) -> None:
+async def test_starts_are_delivered_on_demand(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder)
     async with (
         feed.subscribe(NO_FILTER) as ends,
@@ -101,7 +99,7 @@ async def test_beginnings_come_where_they_are_asked_for(
         assert await numbers(ends, 2) == [1, 2]
 
 
-async def test_what_is_not_wanted_does_not_come(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_filtered_requests_are_not_delivered(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder)
     async with feed.subscribe(LogFilter(token_id="tok_b")) as subscription:
         await record(recorder, 1)
@@ -110,14 +108,14 @@ async def test_what_is_not_wanted_does_not_come(admin: AdminFixture, recorder: R
         assert await numbers(subscription, 1) == [2]
 
 
-async def test_nothing_new_is_said_too(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_idle_feeds_report_nothing_new(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription, asyncio.timeout(5):
         batch = await anext(subscription)
         assert not batch.rows and not batch.skipped
 
 
-async def test_it_goes_on_behind_what_was_seen(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_the_feed_resumes_after_a_position(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder)
     await record(recorder, 1, 2, 3, 4)
     async with feed.subscribe(NO_FILTER, after=request_id(2)) as subscription:
@@ -127,7 +125,7 @@ async def test_it_goes_on_behind_what_was_seen(admin: AdminFixture, recorder: Re
         assert await numbers(subscription, 1) == [5]
 
 
-async def test_a_slow_subscriber_is_told_that_it_missed_some(
+async def test_a_slow_subscriber_learns_of_missed_rows(
     admin: AdminFixture, recorder: Recorder
 ) -> None:
     feed = feed_of(admin, recorder, capacity=4)
@@ -145,7 +143,7 @@ async def test_a_slow_subscriber_is_told_that_it_missed_some(
         assert (await anext(subscription)).skipped
 
 
-async def test_it_goes_on_over_a_restart(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_the_feed_resumes_after_a_restart(admin: AdminFixture, recorder: Recorder) -> None:
     """Rows of the run before come in the order of their ends; what was cut off ends with it."""
     await recorder.record_intent(intent(1))
     recorder.record_settlement(settlement(2, total_us=9_000_000))
@@ -169,7 +167,7 @@ async def test_it_goes_on_over_a_restart(admin: AdminFixture, recorder: Recorder
         await after_it.close()
 
 
-async def test_there_are_only_so_many_subscribers(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_subscribers_are_limited(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder, max_subscribers=1)
     async with feed.subscribe(NO_FILTER):
         with pytest.raises(TooManySubscribers, match="1 subscribers"):
@@ -181,7 +179,9 @@ async def test_there_are_only_so_many_subscribers(admin: AdminFixture, recorder:
     assert feed.subscribers == 0
 
 
-async def test_at_the_end_there_is_what_is_left(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_remaining_rows_are_delivered_at_the_end(
+    admin: AdminFixture, recorder: Recorder
+) -> None:
     feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription:
         await record(recorder, 1)
@@ -192,7 +192,7 @@ async def test_at_the_end_there_is_what_is_left(admin: AdminFixture, recorder: R
         assert [batch async for batch in late] == []
 
 
-async def test_who_waits_hears_of_the_end_at_once(admin: AdminFixture, recorder: Recorder) -> None:
+async def test_the_end_wakes_waiting_subscribers(admin: AdminFixture, recorder: Recorder) -> None:
     feed = feed_of(admin, recorder)
     async with feed.subscribe(NO_FILTER) as subscription:
         waiting = asyncio.ensure_future(anext(subscription, None))

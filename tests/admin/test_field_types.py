@@ -38,11 +38,11 @@ def test_addresses(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.1/33", "host", "10.0.0.1 ", "*"])
-def test_no_addresses(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     assert error_of(field_types.Network, text)
 
 
-def test_an_address_inside_its_network_is_asked_about() -> None:
+def test_an_address_with_host_bits_is_refused_with_a_hint() -> None:
     assert error_of(field_types.Network, "10.1.2.3/8") == (
         "has an address inside its network: write 10.0.0.0/8 for all of it or 10.1.2.3"
     )
@@ -68,19 +68,19 @@ def test_multipliers(text: str, expected: str) -> None:
     "text",
     ["", ".5", "5.", "+1", "-1", "1e3", "1000001", "0.1234567890", "٣", "1,5", "inf", "1\n"],
 )
-def test_no_multipliers(text: str) -> None:
+def test_invalid_multipliers(text: str) -> None:
     assert "at most 9 decimals" in error_of(field_types.Multiplier, text)
 
 
 @pytest.mark.parametrize(
     "key", ["x" * 19, "a key with blanks 1234", "schlüssel-schlüssel-1", "tab\tin-a-key-of-ours-1"]
 )
-def test_no_keys_and_no_word_of_them(key: str) -> None:
+def test_invalid_keys_are_not_repeated(key: str) -> None:
     assert key not in error_of(field_types.ExistingKey, key)
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@"])
-def test_what_a_spreadsheet_would_reckon_with(sign: str) -> None:
+def test_formulas_are_refused(sign: str) -> None:
     formula = f"{sign}cmd|'/c_calc'!A1_and_more"
     for kind in (field_types.KeyName, field_types.ExistingKey):
         assert error_of(kind, formula) == "must not begin with = + - or @"
@@ -88,7 +88,7 @@ def test_what_a_spreadsheet_would_reckon_with(sign: str) -> None:
     assert error_of(field_types.GroupName, formula)
 
 
-def test_a_key_of_base64_may_begin_with_its_signs() -> None:
+def test_keys_may_start_with_base64_signs() -> None:
     for key in ("+abcdefghij/klmnopqrst==", "-abcdefghij_klmnopqrst"):
         assert TypeAdapter(field_types.ExistingKey).validate_python(key) == key
 
@@ -97,7 +97,7 @@ def test_keys_of_twenty_characters() -> None:
     assert TypeAdapter(field_types.ExistingKey).validate_python("x" * 20) == "x" * 20
 
 
-def test_moments_and_amounts_are_whole_numbers() -> None:
+def test_times_and_amounts_are_integers() -> None:
     for kind in (field_types.Count, field_types.Budget, field_types.Timestamp):
         assert TypeAdapter(kind).validate_python(0) == 0
         for wrong in (-1, 1.5, "1", True, 2**63):

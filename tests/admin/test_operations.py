@@ -20,7 +20,7 @@ from gateway.store.tokens import record_origin
 from tests.store.sample_rows import intent, settlement
 
 
-async def test_a_minted_key_counts_at_once_and_after_a_restart(admin) -> None:
+async def test_a_new_key_works_immediately_and_after_a_restart(admin) -> None:
     token, key = await admin.operations.create_key("alice", "default")
     assert well_formed(key)
     assert token.id.startswith("tok_")
@@ -31,7 +31,7 @@ async def test_a_minted_key_counts_at_once_and_after_a_restart(admin) -> None:
     assert again.find(digest(key)) == token
 
 
-async def test_a_revoked_key_is_gone_at_once_and_for_good(admin) -> None:
+async def test_a_revoked_key_ends_immediately_and_permanently(admin) -> None:
     token, key = await admin.operations.create_key("alice", "default")
     admin.clock.now += 5
     revoked = await admin.operations.revoke_key(token.id)
@@ -69,7 +69,7 @@ async def test_groups_change_in_memory_and_in_the_database(admin) -> None:
     assert (await Registry.load(admin.database)).group("team") is None
 
 
-async def test_groups_that_exist_and_that_do_not(admin) -> None:
+async def test_existing_and_unknown_groups(admin) -> None:
     with pytest.raises(GroupExists):
         await admin.operations.create_group("default", ["*"])
     with pytest.raises(UnknownGroup):
@@ -78,7 +78,7 @@ async def test_groups_that_exist_and_that_do_not(admin) -> None:
         await admin.operations.delete_group("team")
 
 
-async def test_a_group_stays_while_a_key_names_it(admin) -> None:
+async def test_a_group_with_keys_is_not_removed(admin) -> None:
     token, _ = await admin.operations.create_key("alice", "default")
     await admin.operations.revoke_key(token.id)
     with pytest.raises(GroupInUse, match=f"alice \\({token.id}\\)"):
@@ -86,7 +86,7 @@ async def test_a_group_stays_while_a_key_names_it(admin) -> None:
     assert admin.operations.get_group("default")
 
 
-async def test_a_key_and_the_end_of_its_group_at_once(admin) -> None:
+async def test_a_key_created_while_its_group_is_removed(admin) -> None:
     await admin.operations.create_group("team", ["*"])
     outcomes = await asyncio.gather(
         admin.operations.create_key("alice", "team"),
@@ -98,7 +98,7 @@ async def test_a_key_and_the_end_of_its_group_at_once(admin) -> None:
         assert admin.registry.group(token.group)
 
 
-async def test_totals_are_those_of_the_ledger(admin) -> None:
+async def test_totals_match_the_database(admin) -> None:
     token, _ = await admin.operations.create_key("alice", "default")
     recorder = Recorder(admin.database)
     await recorder.start()
@@ -109,12 +109,12 @@ async def test_totals_are_those_of_the_ledger(admin) -> None:
         await admin.operations.create_key(f"during-{number}", "default") for number in range(3)
     ]
     await recorder.close()
-    found = await admin.operations.get_key(token.id)
-    assert (found.requests, found.input_tokens, found.output_tokens) == (3, 33, 21)
+    stored = await admin.operations.get_key(token.id)
+    assert (stored.requests, stored.input_tokens, stored.output_tokens) == (3, 33, 21)
     assert len(results) == 3
 
 
-async def test_a_change_binds_in_memory_and_in_the_database(admin) -> None:
+async def test_a_change_applies_in_memory_and_in_the_database(admin) -> None:
     await admin.operations.create_group("team", ["*"])
     token, key = await admin.operations.create_key("alice", "default", limits={"concurrent": 1})
     changed = await admin.operations.update_key(token.id, group="team", limits={"budget": 5})
@@ -126,7 +126,7 @@ async def test_a_change_binds_in_memory_and_in_the_database(admin) -> None:
     assert await admin.operations.get_key(token.id) == changed
 
 
-async def test_a_change_takes_nothing_from_what_was_counted(admin) -> None:
+async def test_a_change_keeps_counted_usage(admin) -> None:
     token, _ = await admin.operations.create_key("alice", "default")
     recorder = Recorder(admin.database)
     await recorder.start()
@@ -137,13 +137,13 @@ async def test_a_change_takes_nothing_from_what_was_counted(admin) -> None:
             await admin.operations.update_key(token.id, note=f"note {number}")
             await admin.operations.rotate_key(token.id, 10)
     await recorder.close()
-    found = await admin.operations.get_key(token.id)
-    assert (found.requests, found.input_tokens, found.cost_micro) == (50, 50, 150)
-    assert found.note == "note 40"
+    stored = await admin.operations.get_key(token.id)
+    assert (stored.requests, stored.input_tokens, stored.cost_micro) == (50, 50, 150)
+    assert stored.note == "note 40"
     assert (await admin.operations.check_integrity()).ok
 
 
-async def test_whoever_comes_during_a_change_is_remembered(admin) -> None:
+async def test_a_client_seen_during_a_change_is_kept(admin) -> None:
     token, _ = await admin.operations.create_key("alice", "default")
     door = KeyOriginMonitor(admin.registry, partial(record_origin, admin.database), admin.clock)
 
@@ -169,7 +169,7 @@ async def test_whoever_comes_during_a_change_is_remembered(admin) -> None:
     assert await admin.operations.get_key(token.id) == second
 
 
-async def test_who_came_is_remembered_over_a_time_without_the_key(admin) -> None:
+async def test_clients_are_kept_while_the_key_is_absent(admin) -> None:
     """A disabled key is not in memory: the database tells then."""
     token, _ = await admin.operations.create_key("alice", "default")
     await record_origin(admin.database, token.id, first=(1, "192.0.2.1", "tool"))
@@ -179,14 +179,14 @@ async def test_who_came_is_remembered_over_a_time_without_the_key(admin) -> None
     assert admin.registry.token(token.id) == changed
 
 
-async def test_imported_keys_stay_in_their_order(admin) -> None:
+async def test_imported_keys_keep_their_order(admin) -> None:
     names = [f"key {number}" for number in range(20)]
     made = await admin.operations.import_keys([ImportedKeyForm(name=name) for name in names])
     assert [token.name for token, _ in made] == names
     assert [token.name for token in await admin.operations.list_keys()] == names
 
 
-async def test_two_imports_of_one_key_at_once(admin) -> None:
+async def test_concurrent_imports_of_one_key(admin) -> None:
     form = ImportedKeyForm(name="taken over", key="an-old-key-of-ours-4471")
     outcomes = await asyncio.gather(
         admin.operations.import_keys([form]),
@@ -197,7 +197,7 @@ async def test_two_imports_of_one_key_at_once(admin) -> None:
     assert len(await admin.operations.list_keys()) == 1
 
 
-async def test_a_second_desk_reads_what_the_first_wrote(admin) -> None:
+async def test_a_second_instance_reads_what_the_first_wrote(admin) -> None:
     await admin.operations.create_key("alice", "default")
     other = AdminOperations(admin.database, await Registry.load(admin.database), admin.clock)
     assert await other.list_keys() == await admin.operations.list_keys()

@@ -9,7 +9,7 @@ import pytest
 from gateway.admin.operations import CoalescingCache
 
 
-async def test_one_answer_for_all_who_ask_at_once() -> None:
+async def test_concurrent_calls_share_a_result() -> None:
     results: list[str] = []
 
     async def make(what: str) -> str:
@@ -29,7 +29,7 @@ async def test_one_answer_for_all_who_ask_at_once() -> None:
     assert results == ["a", "b", "a"]
 
 
-async def test_a_failure_is_everybodys() -> None:
+async def test_a_failure_reaches_every_caller() -> None:
     async def make(what: str) -> str:
         raise ValueError(what)
 

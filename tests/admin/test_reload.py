@@ -113,7 +113,9 @@ async def test_a_removed_account_ends_its_streams(tmp_path: Path, faulty: FaultU
         assert second.config_hash == it.runtime.current.hash == reloaded.hash != old.hash
 
 
-async def test_an_idle_line_is_closed_at_once(tmp_path: Path, faulty: FaultUpstream) -> None:
+async def test_an_idle_connection_is_closed_immediately(
+    tmp_path: Path, faulty: FaultUpstream
+) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
         assert (await it.gateway.post(Format.MESSAGES)).status == 200
         await it.gateway.rows()
@@ -122,7 +124,7 @@ async def test_an_idle_line_is_closed_at_once(tmp_path: Path, faulty: FaultUpstr
         await it.until(lambda: old.upstream.is_closed)
 
 
-async def test_a_new_key_counts_at_once_and_ends_a_ban(
+async def test_a_new_key_applies_immediately_and_ends_a_ban(
     tmp_path: Path, faulty: FaultUpstream
 ) -> None:
     secret = tmp_path / "secret"
@@ -142,9 +144,7 @@ async def test_a_new_key_counts_at_once_and_ends_a_ban(
         assert faulty.calls[-1].key == "second"
 
 
-async def test_what_is_known_of_accounts_stays_where_they_stay(
-    tmp_path: Path, faulty: FaultUpstream
-) -> None:
+async def test_health_of_unchanged_accounts_is_kept(tmp_path: Path, faulty: FaultUpstream) -> None:
     faulty.set_plan("refuse:401", key="bad")
     async with follow_config(tmp_path, messages_channel(faulty, "bad", "off", "good")) as it:
         health, now = it.runtime.health, asyncio.get_running_loop().time()
@@ -167,7 +167,7 @@ async def test_what_is_known_of_accounts_stays_where_they_stay(
         assert states() == [HealthState.HEALTHY, HealthState.HEALTHY]
 
 
-async def test_what_counts_until_the_end(
+async def test_fixed_settings_need_a_restart(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
@@ -188,7 +188,7 @@ async def test_what_counts_until_the_end(
         assert (await it.gateway.post(Format.MESSAGES, system="x" * 3000)).status == 200
 
 
-async def test_the_headers_that_tell_conversations(tmp_path: Path, faulty: FaultUpstream) -> None:
+async def test_affinity_headers(tmp_path: Path, faulty: FaultUpstream) -> None:
     named = {"x-thread": "t-1"}
     affinity = {"headers": ["X-Thread"]}
     async with follow_config(tmp_path, messages_channel(faulty, "one"), affinity=affinity) as it:
@@ -201,7 +201,7 @@ async def test_the_headers_that_tell_conversations(tmp_path: Path, faulty: Fault
         assert affinities == ["session header", "prompt prefix", "session header"]
 
 
-async def test_models_of_the_list(tmp_path: Path, faulty: FaultUpstream) -> None:
+async def test_the_model_list(tmp_path: Path, faulty: FaultUpstream) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
         before = await (await it.gateway.get("/v1/models")).json()
         reloaded = await it.reload(
@@ -214,7 +214,7 @@ async def test_models_of_the_list(tmp_path: Path, faulty: FaultUpstream) -> None
         assert (await it.gateway.post(Format.MESSAGES)).status == 503
 
 
-async def test_the_same_again_changes_nothing(
+async def test_an_unchanged_file_changes_nothing(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -226,29 +226,29 @@ async def test_the_same_again_changes_nothing(
         assert caplog.text.count(f"{current.hash} is active: unchanged") == 2
 
 
-async def test_the_file_is_followed(tmp_path: Path, faulty: FaultUpstream) -> None:
+async def test_file_changes_are_applied(tmp_path: Path, faulty: FaultUpstream) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one"), period=0.03) as it:
         first = it.runtime.current.hash
 
-        async def asked_with() -> str:
+        async def used_key() -> str:
             assert (await it.gateway.post(Format.MESSAGES)).status == 200
             return faulty.calls[-1].key
 
         it.configure(messages_channel(faulty, "two"))
         await it.until(lambda: it.runtime.current.hash != first)
-        assert await asked_with() == "two"
+        assert await used_key() == "two"
         it.file.unlink()
         await it.until(
             lambda: it.runtime.config_error == "channels.yaml: 1 error, see the process log"
         )
-        assert await asked_with() == "two"
+        assert await used_key() == "two"
         it.configure(messages_channel(faulty, "one"))
         await it.until(lambda: it.runtime.current.hash == first)
         assert it.runtime.config_error is None
-        assert await asked_with() == "one"
+        assert await used_key() == "one"
 
 
-async def test_a_file_that_is_wrong_is_told_once(
+async def test_an_invalid_file_is_reported_once(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one"), period=0.01) as it:
@@ -258,7 +258,7 @@ async def test_a_file_that_is_wrong_is_told_once(
         assert caplog.text.count("channels: must be a list") == 1
 
 
-async def test_a_fault_of_our_own_ends_nothing(
+async def test_an_internal_error_does_not_end_following(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
@@ -276,7 +276,7 @@ async def test_a_fault_of_our_own_ends_nothing(
         await it.until(lambda: it.runtime.config.channels[0].accounts[0].name == "two")
 
 
-def test_a_file_has_changed_when_it_has_come_to_rest(tmp_path: Path) -> None:
+def test_a_change_applies_when_the_file_is_stable(tmp_path: Path) -> None:
     file = tmp_path / "channels.yaml"
     write(file, "models: []")
     source = ConfigSource(file, lambda: parse_config("{}"))

@@ -19,7 +19,7 @@ def config(*accounts: str, secret: str = "abc-1", **fields: Any) -> Config:
     return parse_config(text)
 
 
-def test_everything_by_name() -> None:
+def test_changes_are_named() -> None:
     assert compare_configs(config("one", "two"), config("two", "three")) == ConfigChanges(
         added=("account a/three",), removed=("account a/one",)
     )
@@ -35,7 +35,7 @@ def test_everything_by_name() -> None:
     ) == (ConfigChanges(changed=("rules",)))
 
 
-def test_a_key_is_a_change_and_never_told() -> None:
+def test_a_changed_key_is_reported_without_its_value() -> None:
     changes = compare_configs(
         config("one", secret="first-4471"), config("one", secret="second-4471")
     )
@@ -43,12 +43,12 @@ def test_a_key_is_a_change_and_never_told() -> None:
     assert str(changes) == "changed account a/one"
 
 
-def test_nothing() -> None:
+def test_no_changes() -> None:
     assert compare_configs(config("one"), config("one")) == ConfigChanges()
     assert str(ConfigChanges()) == ""
 
 
-def test_what_counts_until_the_end() -> None:
+def test_fixed_settings() -> None:
     old = config(server={"port": 7000, "cors": ["http://a.test"]}, state_dir="one")
     server = {"port": 7001, "host": "::1", "max_body": 5, "drain_timeout": 3}
     new, fixed = keep_fixed_settings(config(server=server, state_dir="two"), old)

@@ -37,7 +37,7 @@ async def clean(gateway: RunningGateway) -> int:
     return await delete_old_rows(gateway.daemon.runtime, gateway.operations.database)
 
 
-async def asked(gateway: RunningGateway, hours: float, times: int = 2) -> None:
+async def add_requests(gateway: RunningGateway, hours: float, times: int = 2) -> None:
     """Requests that were made then."""
     at(gateway, hours)
     known = len(await gateway.rows(0))
@@ -47,18 +47,18 @@ async def asked(gateway: RunningGateway, hours: float, times: int = 2) -> None:
     at(gateway, 0)
 
 
-def kept(upstream: ScriptedUpstream, state: Path, **logs: Any) -> Any:
+def gateway_with_retention(upstream: ScriptedUpstream, state: Path, **logs: Any) -> Any:
     return run_gateway(state, channels(upstream.address), logs=logs)
 
 
-async def test_old_rows_go_and_what_they_came_to_stays(
+async def test_old_rows_are_deleted_and_totals_kept(
     upstream: ScriptedUpstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     caplog.set_level(logging.INFO, "gateway.admin.retention")
-    async with kept(upstream, tmp_path, keep="3h") as gateway:
-        await asked(gateway, -5)
-        await asked(gateway, -1.5, times=1)
+    async with gateway_with_retention(upstream, tmp_path, keep="3h") as gateway:
+        await add_requests(gateway, -5)
+        await add_requests(gateway, -1.5, times=1)
         before = await usage(gateway.operations.database, [Dimension.HOUR, Dimension.KEY])
         spent = (await gateway.operations.get_key(gateway.token.id)).cost_micro
         assert await clean(gateway) == 2
@@ -75,11 +75,11 @@ async def test_old_rows_go_and_what_they_came_to_stays(
     ]
 
 
-async def test_without_a_limit_rows_stay_for_ever(
+async def test_without_a_limit_rows_are_kept(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    await asked(gateway, -24 * 365)
+    await add_requests(gateway, -24 * 365)
     assert await clean(gateway) == 0
     assert len(await gateway.rows()) == 2
     report = await gateway.operations.check_integrity()
@@ -87,11 +87,11 @@ async def test_without_a_limit_rows_stay_for_ever(
     assert report.rows == 2
 
 
-async def test_a_changed_configuration_counts_from_now_on(
+async def test_a_changed_configuration_applies(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    await asked(gateway, -5)
+    await add_requests(gateway, -5)
     config = gateway.daemon.runtime.config
     gateway.daemon.runtime.replace_config(
         config.model_copy(update={"logs": parse_config("logs: {keep: 1h}").logs})
@@ -100,17 +100,20 @@ async def test_a_changed_configuration_counts_from_now_on(
     assert await gateway.rows(0) == []
 
 
-async def test_it_happens_at_the_start(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_rows_are_deleted_at_the_start(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    async with kept(upstream, tmp_path) as gateway:
-        await asked(gateway, -5)
-    async with kept(upstream, tmp_path, keep="2h") as gateway, asyncio.timeout(SLACK):
+    async with gateway_with_retention(upstream, tmp_path) as gateway:
+        await add_requests(gateway, -5)
+    async with (
+        gateway_with_retention(upstream, tmp_path, keep="2h") as gateway,
+        asyncio.timeout(SLACK),
+    ):
         while await gateway.rows(0):
             await asyncio.sleep(0.01)
         assert (await gateway.operations.check_integrity()).ok
 
 
-async def test_what_fails_is_tried_again(
+async def test_a_failed_deletion_is_retried(
     upstream: ScriptedUpstream,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -119,11 +122,11 @@ async def test_what_fails_is_tried_again(
     """Requests are served meanwhile."""
     upstream.respond_with(fixture_reply("chat"))
     monkeypatch.setattr(room, "CHECK_INTERVAL", 0.05)
-    async with kept(upstream, tmp_path) as gateway:
-        await asked(gateway, -5)
+    async with gateway_with_retention(upstream, tmp_path) as gateway:
+        await add_requests(gateway, -5)
     with raw_connection(tmp_path / DATABASE_NAME) as connection:
         connection.execute(STUCK)
-    async with kept(upstream, tmp_path, keep="2h") as gateway:
+    async with gateway_with_retention(upstream, tmp_path, keep="2h") as gateway:
         async with asyncio.timeout(SLACK):
             while "could not be deleted" not in caplog.text:
                 await asyncio.sleep(0.01)

@@ -57,9 +57,7 @@ async def begun(sessions: Sessions, instead_of: Session | None = None) -> tuple[
     return id_, session
 
 
-async def test_nobody_signs_in_without_a_password_or_with_a_wrong_one(
-    database: Database, clock: Clock
-) -> None:
+async def test_sign_in_needs_the_right_password(database: Database, clock: Clock) -> None:
     sessions = await Sessions.load(database, clock)
     assert not sessions.has_password
     for typed in ("", PASSWORD):
@@ -71,7 +69,7 @@ async def test_nobody_signs_in_without_a_password_or_with_a_wrong_one(
     await sessions.close()
 
 
-async def test_of_an_id_only_its_digest_is_kept(sessions: Sessions, database: Database) -> None:
+async def test_only_digests_of_ids_are_stored(sessions: Sessions, database: Database) -> None:
     id_, _ = await begun(sessions)
     other, _ = await begun(sessions)
     assert len(id_) == 43 and id_ != other  # 256 bits in base64
@@ -81,7 +79,7 @@ async def test_of_an_id_only_its_digest_is_kept(sessions: Sessions, database: Da
         assert sessions.find(wrong) is None
 
 
-async def test_idle_for_half_an_hour(sessions: Sessions, clock: Clock) -> None:
+async def test_idle_sessions_end_after_half_an_hour(sessions: Sessions, clock: Clock) -> None:
     id_, session = await begun(sessions)
     for _ in range(3):
         clock.now += IDLE_TIMEOUT - 1
@@ -92,7 +90,7 @@ async def test_idle_for_half_an_hour(sessions: Sessions, clock: Clock) -> None:
     assert sessions.active() == []
 
 
-async def test_twelve_hours_and_no_more(sessions: Sessions, clock: Clock) -> None:
+async def test_sessions_end_after_twelve_hours(sessions: Sessions, clock: Clock) -> None:
     id_, session = await begun(sessions)
     end = clock.now + MAX_AGE
     while clock.now < end - 10 * MINUTE:
@@ -105,7 +103,9 @@ async def test_twelve_hours_and_no_more(sessions: Sessions, clock: Clock) -> Non
     assert sessions.find(id_) is None
 
 
-async def test_a_new_start_knows_them(sessions: Sessions, database: Database, clock: Clock) -> None:
+async def test_sessions_survive_a_restart(
+    sessions: Sessions, database: Database, clock: Clock
+) -> None:
     id_, session = await begun(sessions)
     clock.now += 20 * MINUTE
     await sessions.touch(session)
@@ -119,7 +119,7 @@ async def test_a_new_start_knows_them(sessions: Sessions, database: Database, cl
     await again.close()
 
 
-async def test_signing_in_again_ends_the_session_of_before(
+async def test_signing_in_again_replaces_the_session(
     sessions: Sessions, database: Database
 ) -> None:
     before, old = await begun(sessions)
@@ -129,7 +129,7 @@ async def test_signing_in_again_ends_the_session_of_before(
     assert len(await all_sessions(database)) == 1
 
 
-async def test_those_that_are_over_are_swept_out(
+async def test_expired_sessions_are_removed(
     sessions: Sessions, database: Database, clock: Clock
 ) -> None:
     await begun(sessions)
@@ -148,7 +148,7 @@ async def test_signing_out(sessions: Sessions, database: Database) -> None:
     assert len(await all_sessions(database)) == 1
 
 
-async def test_all_end_at_once(sessions: Sessions, database: Database) -> None:
+async def test_all_sessions_can_be_ended(sessions: Sessions, database: Database) -> None:
     ids = [(await begun(sessions))[0] for _ in range(3)]
     assert await sessions.end_all() == 3
     assert [sessions.find(id_) for id_ in ids] == [None] * 3
@@ -157,7 +157,7 @@ async def test_all_end_at_once(sessions: Sessions, database: Database) -> None:
     await begun(sessions)
 
 
-async def test_a_new_password_ends_them_all(
+async def test_a_new_password_ends_all_sessions(
     sessions: Sessions, database: Database, clock: Clock
 ) -> None:
     ids = [(await begun(sessions))[0] for _ in range(2)]
@@ -170,7 +170,7 @@ async def test_a_new_password_ends_them_all(
     await again.close()
 
 
-async def test_who_signs_in_while_the_password_changes_does_not_slip_through(
+async def test_a_sign_in_during_a_password_change_fails(
     sessions: Sessions,
 ) -> None:
     """Whichever comes first: no session of the old password outlives it."""
@@ -186,7 +186,7 @@ async def test_who_signs_in_while_the_password_changes_does_not_slip_through(
     assert sessions.active() == []
 
 
-async def test_checking_passwords_does_not_hold_the_loop_up(sessions: Sessions) -> None:
+async def test_password_checks_do_not_block_the_loop(sessions: Sessions) -> None:
     """They are checked one after the other, and meanwhile everybody else is served."""
     longest, turns = 0.0, 0
     loop = asyncio.get_running_loop()
@@ -201,7 +201,7 @@ async def test_checking_passwords_does_not_hold_the_loop_up(sessions: Sessions) 
     assert longest < took / 4, "the loop stood still for as long as a check takes"
 
 
-async def test_where_the_ledger_is_locked_a_use_still_counts(
+async def test_a_locked_database_does_not_prevent_use(
     sessions: Sessions, clock: Clock, tmp_path: Path
 ) -> None:
     id_, session = await begun(sessions)

@@ -17,7 +17,7 @@ def test_only_the_password_is_recognised() -> None:
         assert not verify_password(other, digest)
 
 
-def test_what_is_kept_tells_its_cost_and_nothing_else() -> None:
+def test_the_stored_hash_names_its_cost() -> None:
     one, other = hash_password("correct horse battery"), hash_password("correct horse battery")
     assert one.startswith("scrypt$32768$8$1$")
     assert one != other
@@ -25,15 +25,15 @@ def test_what_is_kept_tells_its_cost_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(("typed", "set_as"), [("pa\u00dfw\u00f6rt", "pa\u00dfwo\u0308rt")])
-def test_letters_are_the_same_however_they_are_composed(typed: str, set_as: str) -> None:
+def test_unicode_is_normalized(typed: str, set_as: str) -> None:
     assert verify_password(typed, hash_password(set_as))
 
 
-def test_what_no_keyboard_sends_is_refused_and_no_fault() -> None:
+def test_unencodable_passwords_are_refused() -> None:
     assert not verify_password("\ud800", hash_password("correct horse battery"))
 
 
-def test_no_password_takes_as_long_as_a_wrong_one() -> None:
+def test_a_missing_password_takes_as_long_as_a_wrong_one() -> None:
     digest = hash_password("correct horse battery")
 
     def took(kept: str | None) -> float:

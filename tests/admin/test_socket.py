@@ -50,14 +50,14 @@ async def test_only_its_owner_can_open_it(admin, state_dir: Path) -> None:
     assert not path.exists()
 
 
-async def test_a_dead_process_leaves_a_file_that_makes_way(tmp_path: Path) -> None:
+async def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(socket_path(tmp_path)))
     async with serve_admin(app(), tmp_path) as path:
         assert await ask(path) == "done"
 
 
-async def test_a_living_one_does_not(tmp_path: Path) -> None:
+async def test_a_live_socket_is_not_replaced(tmp_path: Path) -> None:
     async with serve_admin(app(), tmp_path) as path:
         with pytest.raises(AdminSocketError, match="Another process serves"):
             async with serve_admin(app(), tmp_path):
@@ -65,7 +65,7 @@ async def test_a_living_one_does_not(tmp_path: Path) -> None:
         assert await ask(path) == "done"
 
 
-async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+async def test_other_files_are_not_replaced(tmp_path: Path) -> None:
     socket_path(tmp_path).write_text("mine")
     with pytest.raises(AdminSocketError, match="is not a socket"):
         async with serve_admin(app(), tmp_path):
@@ -73,7 +73,7 @@ async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert socket_path(tmp_path).read_text() == "mine"
 
 
-async def test_a_path_that_no_socket_can_have(tmp_path: Path) -> None:
+async def test_a_path_too_long_for_a_socket(tmp_path: Path) -> None:
     room = 107 - len("/admin.sock")
     state_dir = tmp_path / ("ü" * ((room - len(os.fsencode(tmp_path))) // 2 + 1))
     state_dir.mkdir()
@@ -82,7 +82,7 @@ async def test_a_path_that_no_socket_can_have(tmp_path: Path) -> None:
             pass
 
 
-async def test_the_longest_path_that_a_socket_can_have(tmp_path: Path) -> None:
+async def test_the_longest_valid_path(tmp_path: Path) -> None:
     room = 107 - len("/admin.sock") - len(os.fsencode(tmp_path)) - 1
     state_dir = tmp_path / ("x" * room)
     state_dir.mkdir()
@@ -91,13 +91,13 @@ async def test_the_longest_path_that_a_socket_can_have(tmp_path: Path) -> None:
         assert await ask(path) == "done"
 
 
-async def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(AdminSocketError, match="No such file or directory"):
         async with serve_admin(app(), tmp_path / "nowhere"):
             pass
 
 
-async def test_whoever_was_let_in_gets_an_answer(tmp_path: Path) -> None:
+async def test_accepted_connections_are_answered(tmp_path: Path) -> None:
     async with serve_admin(app(), tmp_path) as path:
         requests = [asyncio.ensure_future(ask(path)) for _ in range(5)]
         await asyncio.sleep(0.05)

@@ -62,7 +62,7 @@ def test_texts_of_values_are_short_and_absent_values_are_empty() -> None:
     }
 
 
-def test_every_field_is_of_a_record() -> None:
+def test_every_field_belongs_to_a_record() -> None:
     fields = {*Token.__dataclass_fields__, *Group.__dataclass_fields__, *LIMIT_NAMES, "key"}
     assert set(TEXT_FIELDS) <= fields
     names = [short_name(name) for name in TEXT_FIELDS]

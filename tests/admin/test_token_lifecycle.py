@@ -15,7 +15,7 @@ from gateway.store.records import Group, TokenState
 NOW = 1_700_000_000_000_000
 
 
-def test_a_key_that_exists_is_taken_over_as_it_is() -> None:
+def test_an_existing_key_is_imported_unchanged() -> None:
     token, key = token_lifecycle.create("a", "g", {}, NOW, "an-old-key-of-ours-4471")
     assert key == "an-old-key-of-ours-4471"
     assert token.digest == keys.digest(key)
@@ -23,7 +23,7 @@ def test_a_key_that_exists_is_taken_over_as_it_is() -> None:
     assert key not in repr(ImportedKeyForm(name="a", key=key))
 
 
-def test_an_expiry_lies_ahead() -> None:
+def test_an_expiry_is_in_the_future() -> None:
     for at in (0, NOW):
         with pytest.raises(ExpiryPassed):
             token_lifecycle.create("a", "g", {"expires_at": at}, NOW)
@@ -37,7 +37,7 @@ def test_an_expiry_lies_ahead() -> None:
     assert token_lifecycle.update(token, {"expires_at": None}, later).expires_at is None
 
 
-def test_a_rotation_keeps_all_but_the_key() -> None:
+def test_a_rotation_changes_only_the_key() -> None:
     settings: KeySettings = {"limits": {"budget": 5}, "models": ("*",)}
     token, _ = token_lifecycle.create("a", "g", settings, NOW)
     rotated, key = token_lifecycle.rotate(token, 7, NOW)
@@ -49,7 +49,7 @@ def test_a_rotation_keeps_all_but_the_key() -> None:
     assert (at_once.old_digest, at_once.old_display, at_once.old_expires_at) == (None, None, None)
 
 
-def test_the_key_of_before_does_not_outlive_its_token() -> None:
+def test_the_old_key_expires_with_its_token() -> None:
     token, _ = token_lifecycle.create("a", "g", {"expires_at": NOW + 5}, NOW)
     for overlap, until in ((3, NOW + 3), (7, NOW + 5)):
         assert token_lifecycle.rotate(token, overlap, NOW)[0].old_expires_at == until
@@ -57,7 +57,7 @@ def test_the_key_of_before_does_not_outlive_its_token() -> None:
     assert (expired.old_digest, expired.old_expires_at) == (None, None)
 
 
-def test_what_is_revoked_stays_so() -> None:
+def test_a_revocation_is_final() -> None:
     token, _ = token_lifecycle.create("a", "g", {}, NOW)
     gone = token_lifecycle.revoke(token, NOW + 1)
     assert (gone.state, gone.revoked_at) == (TokenState.REVOKED, NOW + 1)
@@ -67,7 +67,7 @@ def test_what_is_revoked_stays_so() -> None:
         token_lifecycle.rotate(gone, 0, NOW)
 
 
-def test_limits_change_one_by_one() -> None:
+def test_limits_change_independently() -> None:
     group = Group("g", ("*",), NOW, limits=Limits(concurrent=1, budget=2))
     assert apply_settings(group, {"limits": {}}) == group
     changed = apply_settings(group, {"limits": {"budget": None, "budget_day": 3}})

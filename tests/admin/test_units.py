@@ -41,7 +41,7 @@ def test_prices(micro: int, formatted: str) -> None:
     ) == formatted
 
 
-def test_without_a_price_units_stand_alone() -> None:
+def test_units_without_a_price() -> None:
     assert format_price(5, Money()) is None
     assert format_cost(1_000_000, Money()) == "1 unit"
     assert format_cost(2_000_000, Money(unit_price=3)) == "2 units (6.00 USD)"

@@ -43,7 +43,7 @@ def test_only_the_first_settlement_of_a_running_row_counts() -> None:
     assert [delta.output_tokens for delta in batch.token_deltas] == [7]
 
 
-def test_attempts_are_numbered_and_written_with_what_really_settles() -> None:
+def test_attempts_are_written_with_their_settlement() -> None:
     two = Entry(settlement(1), (failed_attempt(), attempt()))
     rows = [(request_id(1), 1, *failed_attempt()), (request_id(1), 2, *attempt())]
     for batch in (
@@ -56,14 +56,14 @@ def test_attempts_are_numbered_and_written_with_what_really_settles() -> None:
     assert not any(build_batch([two], {request_id(1): SETTLED}))
 
 
-def test_an_intent_that_is_there_already_is_not_written_again() -> None:
+def test_an_existing_intent_is_not_rewritten() -> None:
     batch = build([intent(1), settlement(1)], {request_id(1): RUNNING})
     assert not batch.intents
     assert not batch.complete_rows
     assert batch.settled_rows == [settlement(1)]
 
 
-def test_deltas_are_one_to_a_token() -> None:
+def test_there_is_one_delta_per_token() -> None:
     rows: list[RequestRow] = []
     for number, token_id in enumerate(("a", "b", "a")):
         rows += [intent(number, token_id), settlement(number, token_id, cost_micro=15)]
@@ -73,7 +73,7 @@ def test_deltas_are_one_to_a_token() -> None:
     ]
 
 
-def test_hours_are_of_token_group_and_model_of_the_catalog() -> None:
+def test_hours_are_by_token_group_and_model() -> None:
     """The hour is that of the start, and '' is for no model. Exchanges without a first event have
     no part in the times."""
     late: dict[str, Any] = {
@@ -109,14 +109,14 @@ def test_a_token_was_last_used_when_the_last_of_its_exchanges_ended() -> None:
     assert delta.used_at == START + 2 + 2000
 
 
-def test_only_settlements_of_earlier_batches_are_looked_up() -> None:
+def test_only_earlier_batches_are_queried() -> None:
     rows = [settlement(1), intent(2), settlement(2), settlement(3)]
     assert settlements_without_intent([Entry(row) for row in rows], {request_id(3)}) == [
         request_id(1)
     ]
 
 
-def test_sanitising_removes_what_no_database_holds_and_nothing_else() -> None:
+def test_sanitising_removes_only_invalid_characters() -> None:
     sent = Entry(intent(1, user_agent="a\udcff\0b", bytes_in=2**80))
     assert sanitize_entry(sent) == Entry(intent(1, user_agent="a?\ufffdb", bytes_in=2**53))
     clean = sanitize_entry(Entry(intent(1)))
@@ -134,7 +134,7 @@ steps = st.lists(st.tuples(st.sampled_from(["intend", "settle"]), st.integers(0,
 
 @examples(2)
 @given(steps, st.lists(st.integers(1, 5), min_size=1, max_size=40), st.data())
-def test_any_cut_into_batches_settles_each_row_once(
+def test_any_batching_settles_each_row_once(
     order: list[tuple[str, int]], sizes: list[int], data: st.DataObject
 ) -> None:
     """A row is settled once whatever is sent twice, wherever batches end, even if one is

@@ -19,15 +19,13 @@ from tests.store.sample_rows import raw_connection, token
 from tests.support.timing import SLACK
 
 
-async def test_every_file_is_the_owners_alone(database: Database, path: Path) -> None:
+async def test_files_are_private(database: Database, path: Path) -> None:
     files = list(path.parent.glob("ledger.db*"))
     assert len(files) == 3
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
 
 
-async def test_a_transaction_takes_its_lock_first_and_syncs_fully(
-    database: Database, path: Path
-) -> None:
+async def test_a_transaction_locks_first_and_syncs_fully(database: Database, path: Path) -> None:
     sent: list[str] = []
 
     def work(connection: Connection) -> tuple[str, int, int]:
@@ -46,7 +44,7 @@ async def test_a_transaction_takes_its_lock_first_and_syncs_fully(
     assert sent[-1] == "COMMIT"
 
 
-async def test_work_that_raises_leaves_nothing(database: Database) -> None:
+async def test_an_exception_rolls_back(database: Database) -> None:
     def work(connection: Connection) -> None:
         connection.execute(settings.insert().values(name="a", value="b"))
         raise LookupError
@@ -74,7 +72,7 @@ async def test_a_long_reader_never_blocks_the_writer(database: Database) -> None
     assert len(await tokens.all_tokens(database)) == 2
 
 
-async def test_closing_leaves_one_whole_file(path: Path) -> None:
+async def test_closing_leaves_a_single_file(path: Path) -> None:
     database = await Database.open(path)
     await tokens.add_token(database, token(0))
     await database.close()
@@ -84,14 +82,14 @@ async def test_closing_leaves_one_whole_file(path: Path) -> None:
     await database.close()
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+async def test_other_files_are_refused_and_unchanged(path: Path) -> None:
     path.write_bytes(b"x" * 5000)
     with pytest.raises(DamagedDatabase, match="there is no copy next to it"):
         await Database.open(path)
     assert path.read_bytes() == b"x" * 5000
 
 
-async def test_a_file_with_a_damaged_page_is_refused_and_its_copy_named(path: Path) -> None:
+async def test_a_damaged_page_is_refused_and_the_backup_named(path: Path) -> None:
     database = await Database.open(path)
     for number in range(200):
         await tokens.add_token(database, token(number))
@@ -107,12 +105,12 @@ async def test_a_file_with_a_damaged_page_is_refused_and_its_copy_named(path: Pa
 
 
 @pytest.mark.parametrize("place", ["nothing://host/name", "sqlite:///ledger.db", "/proc/ledger.db"])
-async def test_places_that_cannot_be_used_are_refused(place: str) -> None:
+async def test_unusable_paths_are_refused(place: str) -> None:
     with pytest.raises(StoreError):
         await Database.open(place)
 
 
-async def test_a_path_with_marks_of_an_address_is_only_a_path(tmp_path: Path) -> None:
+async def test_a_path_with_url_characters(tmp_path: Path) -> None:
     path = tmp_path / "a?b#c%41 d" / "ledger.db"
     database = await Database.open(path)
     assert await tokens.all_tokens(database) == []

@@ -31,16 +31,14 @@ async def used(database: Database, recorder: Recorder) -> Recorder:
     return recorder
 
 
-async def test_a_ledger_that_agrees_is_clean(database: Database, used: Recorder) -> None:
+async def test_a_consistent_database_passes(database: Database, used: Recorder) -> None:
     clean = Report(keys=1, rows=5, hours=2, open=1)
     assert await check(database, boot_id=used.boot_id) == clean
     assert await check(database) == clean
     assert clean.ok
 
 
-async def test_open_rows_of_another_run_are_told_while_one_runs(
-    database: Database, used: Recorder
-) -> None:
+async def test_open_rows_of_other_runs_are_reported(database: Database, used: Recorder) -> None:
     report = await check(database, boot_id="another")
     assert report.discrepancies == (Discrepancy(column="requests.boot_id", stands=1, counted=0),)
     assert not report.ok
@@ -55,7 +53,7 @@ async def test_open_rows_of_another_run_are_told_while_one_runs(
         ("cost_micro", 21, 20),
     ],
 )
-async def test_every_total_is_proved(
+async def test_every_total_is_checked(
     database: Database, used: Recorder, path: Path, column: str, stands: int, counted: int
 ) -> None:
     with raw_connection(path) as connection:
@@ -83,7 +81,7 @@ async def test_every_total_is_proved(
         ),
     ],
 )
-async def test_every_sum_of_an_hour_is_proved(
+async def test_every_hourly_sum_is_checked(
     database: Database, used: Recorder, path: Path, column: str, of_row: str
 ) -> None:
     with raw_connection(path) as connection:
@@ -95,7 +93,7 @@ async def test_every_sum_of_an_hour_is_proved(
     assert (found.group_name, found.model) == ("default", "m")
 
 
-async def test_rows_hours_and_tokens_that_are_not_there(
+async def test_missing_rows_hours_and_tokens(
     database: Database, used: Recorder, path: Path
 ) -> None:
     with raw_connection(path) as connection:
@@ -108,7 +106,9 @@ async def test_rows_hours_and_tokens_that_are_not_there(
     assert (total.token_id, total.stands, total.counted) == ("tok_0", 0, 2)
 
 
-async def test_attempts_of_nothing_are_told(database: Database, used: Recorder, path: Path) -> None:
+async def test_orphaned_attempts_are_reported(
+    database: Database, used: Recorder, path: Path
+) -> None:
     with raw_connection(path) as connection:  # without foreign keys
         connection.execute(
             f"UPDATE attempts SET request_id = 'x' WHERE request_id = '{request_id(1)}'"
@@ -118,7 +118,7 @@ async def test_attempts_of_nothing_are_told(database: Database, used: Recorder, 
     )
 
 
-async def test_hours_whose_rows_may_be_gone_prove_nothing(
+async def test_hours_with_deleted_rows_are_not_checked(
     database: Database, used: Recorder, path: Path
 ) -> None:
     with raw_connection(path) as connection:
@@ -133,7 +133,7 @@ async def test_hours_whose_rows_may_be_gone_prove_nothing(
     assert report.rows_kept_since == kept
 
 
-async def test_a_damaged_file_is_told(database: Database, used: Recorder, path: Path) -> None:
+async def test_a_damaged_file_is_reported(database: Database, used: Recorder, path: Path) -> None:
     with raw_connection(path) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute(
@@ -146,7 +146,7 @@ async def test_a_damaged_file_is_told(database: Database, used: Recorder, path: 
     assert not report.ok
 
 
-async def test_only_so_many_places_are_told(database: Database, path: Path) -> None:
+async def test_reported_discrepancies_are_limited(database: Database, path: Path) -> None:
     with raw_connection(path) as connection:
         connection.execute("BEGIN")
         connection.executemany(
@@ -158,9 +158,7 @@ async def test_only_so_many_places_are_told(database: Database, path: Path) -> N
     assert len((await check(database)).discrepancies) == MAX_DISCREPANCIES
 
 
-async def test_the_check_sees_one_moment_while_others_write(
-    database: Database, recorder: Recorder
-) -> None:
+async def test_the_check_reads_one_snapshot(database: Database, recorder: Recorder) -> None:
     writing = True
 
     async def write() -> None:

@@ -10,14 +10,14 @@ import pytest
 from gateway.store import keys
 
 
-def test_a_minted_key_has_the_documented_shape_and_its_checksum() -> None:
+def test_a_new_key_has_the_documented_form_and_checksum() -> None:
     fields = {keys.generate_key() for _ in range(200)}
     assert len(fields) == 200
     assert all(re.fullmatch(r"sk-[0-9A-Za-z]{48}", key) for key in fields)
     assert all(map(keys.well_formed, fields))
 
 
-def test_any_one_changed_character_is_seen() -> None:
+def test_a_changed_character_is_detected() -> None:
     key = keys.generate_key()
     for position in range(3, len(key)):
         other = "a" if key[position] != "a" else "b"

@@ -24,7 +24,7 @@ with lock_state_dir(Path(sys.argv[1])):
 """
 
 
-def test_the_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
+def test_the_directory_is_created_private(tmp_path: Path) -> None:
     state_dir = tmp_path / "a" / "state"
     with lock_state_dir(state_dir):
         assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
@@ -55,7 +55,7 @@ def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir(mode=0o755)
     (other / "letter.txt").write_text("not ours")
@@ -69,7 +69,7 @@ def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
         assert restored.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_demonstrations_directory_says_nothing_about_the_one_around_it(tmp_path: Path) -> None:
+def test_a_demo_directory_does_not_mark_its_parent(tmp_path: Path) -> None:
     (tmp_path / "var" / "demo").mkdir(parents=True)
     with lock_state_dir(tmp_path / "var"):
         pass

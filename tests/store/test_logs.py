@@ -58,7 +58,7 @@ async def test_a_settled_row_holds_every_column(database: Database, recorder: Re
     assert await logs.get(database, "req_nothing") is None
 
 
-async def test_who_was_intended_stays_where_the_end_names_nobody(
+async def test_the_intended_account_stays_without_a_final_one(
     database: Database, recorder: Recorder
 ) -> None:
     await recorder.record_intent(intent(1))
@@ -71,7 +71,9 @@ async def test_who_was_intended_stays_where_the_end_names_nobody(
     assert await logs.attempts(database, request_id(1)) == []
 
 
-async def test_pages_go_back_and_forth_without_gaps(database: Database, recorder: Recorder) -> None:
+async def test_pages_have_no_gaps_in_both_directions(
+    database: Database, recorder: Recorder
+) -> None:
     for number in range(10):
         await recorder.record_intent(intent(number))
     first = await logs.page(database, limit=4)
@@ -86,7 +88,7 @@ async def test_pages_go_back_and_forth_without_gaps(database: Database, recorder
     assert len(await logs.page(database, limit=0)) == 1
 
 
-async def test_filters_join(database: Database, recorder: Recorder) -> None:
+async def test_filters_are_combined(database: Database, recorder: Recorder) -> None:
     failure = {"state": ExchangeState.REJECTED, "status": 503, "error_code": "model_not_found"}
     recorder.record_settlement(settlement(1, model="beta-5.5", channel=None, **failure))
     recorder.record_intent(intent(2, token_id="tok_1", model="beta-5.5", group_name="other"))
@@ -179,7 +181,7 @@ async def test_every_filter(filled: Database, wanted: LogFilter, expected: list[
     assert exported == rows
 
 
-async def test_a_filtered_page_goes_on_both_ways(filled: Database) -> None:
+async def test_filtered_pages_in_both_directions(filled: Database) -> None:
     wanted = LogFilter(status=range(400, 600))
     first = await logs.page(filled, wanted, limit=2)
     (last,) = await logs.page(filled, wanted, limit=2, before=first[-1].id)
@@ -188,7 +190,7 @@ async def test_a_filtered_page_goes_on_both_ways(filled: Database) -> None:
     assert back == first
 
 
-async def test_an_export_of_many_batches_misses_none(
+async def test_an_export_of_many_batches_is_complete(
     database: Database, recorder: Recorder
 ) -> None:
     count = 1203
@@ -200,9 +202,7 @@ async def test_an_export_of_many_batches_misses_none(
     assert [number for batch in batches for number in numbers(batch)] == [*range(count)][::-1]
 
 
-async def test_a_tail_has_what_is_new_what_came_late_and_what_has_ended(
-    database: Database, recorder: Recorder
-) -> None:
+async def test_a_tail_has_new_late_and_ended_rows(database: Database, recorder: Recorder) -> None:
     await record(recorder, 100, ended=False)
     await record(recorder, 200)
     seen = await logs.tail(database, after=None)
@@ -221,7 +221,7 @@ async def test_a_tail_has_what_is_new_what_came_late_and_what_has_ended(
     assert await logs.tail(database, LogFilter(channel="none"), after="nonsense") == []
 
 
-def test_an_id_tells_when_it_was_minted() -> None:
+def test_ids_contain_their_time() -> None:
     created = new_request_id(START)
     assert logs.started_us(created) == START
     assert logs.first_id(START) < created < logs.first_id(START + 1)
@@ -240,7 +240,7 @@ async def test_rows_are_found_by_their_ids(database: Database, recorder: Recorde
     assert await logs.get_many(database, []) == {}
 
 
-async def test_what_ended_in_earlier_runs_is_in_the_order_of_its_ends(
+async def test_requests_of_earlier_runs_are_ordered_by_end(
     database: Database, recorder: Recorder
 ) -> None:
     await record(recorder, 1, total_us=9 * SECOND)

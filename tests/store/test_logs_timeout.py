@@ -18,7 +18,7 @@ ENDLESS = text(
 )
 
 
-async def test_what_takes_too_long_is_given_up(database: Database) -> None:
+async def test_a_slow_query_times_out(database: Database) -> None:
     began = time.monotonic()
     with pytest.raises(QueryTimeout, match=r"within 0\.1 s: narrow the time"):
         async with timed_reader(database, 0.1) as connection:
@@ -26,7 +26,7 @@ async def test_what_takes_too_long_is_given_up(database: Database) -> None:
     assert time.monotonic() - began < SLACK
 
 
-async def test_connections_are_as_good_as_new_afterwards(database: Database) -> None:
+async def test_connections_work_after_a_timeout(database: Database) -> None:
     """More of them than the pool has, all at once; then one that has no deadline lives on."""
 
     async def one() -> None:
@@ -44,13 +44,13 @@ async def test_connections_are_as_good_as_new_afterwards(database: Database) -> 
             assert await connection.scalar(count) == 1_000_000
 
 
-async def test_other_faults_are_told_as_they_are(database: Database) -> None:
+async def test_other_errors_are_raised_unchanged(database: Database) -> None:
     with pytest.raises(Exception, match="no such table"):
         async with timed_reader(database) as connection:
             await connection.execute(text("SELECT * FROM nowhere"))
 
 
-async def test_who_is_cancelled_leaves_the_pool_whole(database: Database) -> None:
+async def test_a_cancellation_returns_its_connection(database: Database) -> None:
     async def one() -> None:
         async with timed_reader(database, 0.3) as connection:
             await connection.execute(ENDLESS)

@@ -52,7 +52,7 @@ def described(tables: MetaData) -> dict[str, Any]:
     }
 
 
-async def test_from_nothing_to_the_schema_of_today(database: Database) -> None:
+async def test_an_empty_database_gets_the_current_schema(database: Database) -> None:
     def reflect(connection: Connection) -> MetaData:
         found = MetaData()
         found.reflect(connection)
@@ -61,9 +61,7 @@ async def test_from_nothing_to_the_schema_of_today(database: Database) -> None:
     assert described(await database.write(reflect)) == described(metadata)
 
 
-async def test_recovery_uses_the_partial_index_and_paging_the_primary_key(
-    database: Database, path: Path
-) -> None:
+async def test_recovery_and_paging_use_their_indexes(database: Database, path: Path) -> None:
     with raw_connection(path) as connection:
 
         def plan(query: str) -> str:
@@ -88,7 +86,7 @@ async def test_recovery_uses_the_partial_index_and_paging_the_primary_key(
         assert "COVERING INDEX requests_failed (id>?)" in failed
 
 
-async def test_the_first_start_makes_the_group_that_reaches_everything(path: Path) -> None:
+async def test_the_first_start_creates_the_default_group(path: Path) -> None:
     database = await Database.open(path, clock_ns=lambda: NOW * 1000)
     assert await tokens.all_groups(database) == [Group("default", ("*",), NOW)]
     await tokens.remove_group(database, "default")
@@ -102,7 +100,7 @@ FIRST = 1
 """The number of the first schema that was ever released."""
 
 
-async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
+async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
     writer = SqliteDatabase(path)
     await migrate(writer, NOW, MIGRATIONS[:FIRST])
     with raw_connection(path) as connection:
@@ -151,7 +149,7 @@ async def test_rows_of_the_first_schema_stay_as_they_were(path: Path) -> None:
 FOURTH_HOUR = 4 * HOUR_US
 
 
-async def test_sums_by_the_hour_are_made_of_the_rows_of_before(path: Path) -> None:
+async def test_hourly_sums_are_computed_from_existing_rows(path: Path) -> None:
     """And a ledger that was migrated agrees with itself, whatever it holds."""
     writer = SqliteDatabase(path)
     await migrate(writer, NOW, MIGRATIONS[:2])
@@ -236,7 +234,7 @@ async def test_open_rows_become_running(path: Path) -> None:
     assert path.with_name("ledger.db.schema-4.copy").exists()
 
 
-async def test_attempts_go_with_their_request(
+async def test_attempts_are_deleted_with_their_request(
     database: Database, recorder: Recorder, path: Path
 ) -> None:
     for number in (1, 2):
@@ -256,9 +254,7 @@ def has_remark(connection: sqlite3.Connection) -> bool:
     return "remark" in {row[1] for row in connection.execute("PRAGMA table_info(groups)")}
 
 
-async def test_a_copy_is_made_before_a_file_with_content_changes(
-    database: Database, path: Path
-) -> None:
+async def test_a_backup_precedes_a_migration(database: Database, path: Path) -> None:
     await database.close()
     writer = SqliteDatabase(path)
     await migrate(writer, NOW, (*MIGRATIONS, ADD_COLUMN))
@@ -273,7 +269,7 @@ async def test_a_copy_is_made_before_a_file_with_content_changes(
         assert has_remark(connection)
 
 
-async def test_a_step_that_fails_is_taken_back_whole(database: Database, path: Path) -> None:
+async def test_a_failed_step_is_rolled_back(database: Database, path: Path) -> None:
     await database.close()
     writer = SqliteDatabase(path)
     with pytest.raises(

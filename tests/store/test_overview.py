@@ -48,7 +48,7 @@ async def filled(database: Database, recorder: Recorder) -> Database:
     return database
 
 
-async def test_each_hour_is_told_also_those_of_which_there_is_nothing(filled: Database) -> None:
+async def test_empty_hours_are_included(filled: Database) -> None:
     seen = await overview(filled, MONDAY + HOUR_US + 5, MONDAY + 4 * HOUR_US)
     assert (seen.since, seen.until, seen.step) == (MONDAY + HOUR_US, MONDAY + 4 * HOUR_US, HOUR_US)
     assert [(each.at, each.requests, each.errors) for each in seen.series] == [
@@ -72,7 +72,7 @@ async def test_each_hour_is_told_also_those_of_which_there_is_nothing(filled: Da
     )
 
 
-async def test_who_used_most_comes_first(filled: Database) -> None:
+async def test_the_highest_usage_is_first(filled: Database) -> None:
     seen = await overview(filled, MONDAY, MONDAY + DAY_US)
     assert [(part.name, part.cost_micro, part.requests) for part in seen.keys] == [
         ("tok_1", 9, 1),
@@ -81,7 +81,7 @@ async def test_who_used_most_comes_first(filled: Database) -> None:
     assert [(part.name, part.requests) for part in seen.models] == [("alpha-5", 2), ("", 5)]
 
 
-async def test_failures_by_what_the_client_got(filled: Database) -> None:
+async def test_failures_by_client_error(filled: Database) -> None:
     seen = await overview(filled, MONDAY, MONDAY + 4 * HOUR_US)
     last = [each for each in await logs.page(filled) if each.started_at < MONDAY + 4 * HOUR_US]
     assert seen.failures == (
@@ -94,7 +94,7 @@ async def test_failures_by_what_the_client_got(filled: Database) -> None:
     ]
 
 
-async def test_a_long_span_is_told_by_the_day(filled: Database) -> None:
+async def test_long_spans_are_by_day(filled: Database) -> None:
     seen = await overview(filled, MONDAY - 3 * DAY_US, MONDAY + 5 * HOUR_US)
     assert [(each.at, each.requests) for each in seen.series] == [
         (MONDAY - 3 * DAY_US, 0),
@@ -104,7 +104,7 @@ async def test_a_long_span_is_told_by_the_day(filled: Database) -> None:
     ]
 
 
-async def test_of_nothing(database: Database) -> None:
+async def test_an_empty_database(database: Database) -> None:
     seen = await overview(database, MONDAY, MONDAY)
     assert seen.whole == Metrics()
     assert (len(seen.series), seen.keys, seen.models, seen.failures) == (1, (), (), ())

@@ -74,7 +74,7 @@ async def test_an_exchange_may_settle_before_its_intent_is_committed(
     assert await totals(database) == {"tok_0": (1, 100, 7)}
 
 
-async def test_a_refusal_is_a_whole_row_and_counts_as_a_request(
+async def test_a_rejection_is_a_complete_row_and_counts(
     database: Database, recorder: Recorder
 ) -> None:
     refused = {"state": ExchangeState.REJECTED, "status": 429, "channel": None}
@@ -86,9 +86,7 @@ async def test_a_refusal_is_a_whole_row_and_counts_as_a_request(
     assert await totals(database) == {"tok_0": (1, 0, 0)}
 
 
-async def test_cancelled_waiters_and_cancelled_callers_lose_nothing(
-    database: Database, recorder: Recorder
-) -> None:
+async def test_cancellations_lose_no_rows(database: Database, recorder: Recorder) -> None:
     async def exchange(number: int) -> None:
         acknowledged = recorder.record_intent(intent(number))
         try:
@@ -109,7 +107,7 @@ async def test_cancelled_waiters_and_cancelled_callers_lose_nothing(
     assert (await totals(database))["tok_0"][0] == len(rows)
 
 
-async def test_closing_flushes_what_is_queued(database: Database, recorder: Recorder) -> None:
+async def test_closing_flushes_the_queue(database: Database, recorder: Recorder) -> None:
     for number in range(2500):
         recorder.record_intent(intent(number))
         recorder.record_settlement(settlement(number))
@@ -143,7 +141,7 @@ async def test_another_boots_open_rows_become_interrupted(
     assert await totals(database) == {"tok_0": (2, 100, 7)}
 
 
-async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
+async def test_invalid_rows_are_repaired_or_dropped_individually(
     database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting = [
@@ -171,7 +169,7 @@ async def test_rows_that_no_database_holds_are_mended_or_given_up_alone(
     assert max(before - after for before, after in pairwise(backlogs)) == 200
 
 
-async def test_a_lost_writer_is_noticed_and_replaced(
+async def test_a_dead_writer_is_replaced(
     database: Database, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     acknowledged = recorder.record_intent(intent(1))
@@ -190,7 +188,7 @@ async def test_a_lost_writer_is_noticed_and_replaced(
     assert await totals(database) == {"tok_0": (1, 100, 7)}
 
 
-async def test_a_commit_whose_answer_was_lost_counts_once(
+async def test_a_commit_without_confirmation_counts_once(
     database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (writer,) = (task for task in asyncio.all_tasks() if task.get_name() == "recorder")
@@ -221,7 +219,7 @@ async def test_a_commit_whose_answer_was_lost_counts_once(
     assert "cannot hold" not in caplog.text
 
 
-async def test_rows_after_the_end_are_named(
+async def test_rows_after_closing_are_reported(
     recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     await recorder.close()
@@ -251,9 +249,7 @@ async def test_after_several_intents_the_next_ones_share_a_commit(
     assert clock() - began < 0.3
 
 
-async def test_closing_does_not_wait_for_the_end_of_a_pause(
-    database: Database, recorder: Recorder
-) -> None:
+async def test_closing_interrupts_a_pause(database: Database, recorder: Recorder) -> None:
     await asyncio.gather(*(recorder.record_intent(intent(number)) for number in range(20)))
     waiting = recorder.record_intent(intent(100))
     recorder.record_settlement(settlement(100))
@@ -262,7 +258,7 @@ async def test_closing_does_not_wait_for_the_end_of_a_pause(
     assert await totals(database) == {"tok_0": (1, 100, 7)}
 
 
-async def test_each_commit_is_told_in_its_order(database: Database) -> None:
+async def test_commits_are_reported_in_order(database: Database) -> None:
     recorder = Recorder(database)
     results: list[tuple[str, str]] = []
     recorder.on_commit = lambda entries: results.extend(

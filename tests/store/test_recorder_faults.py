@@ -37,9 +37,7 @@ def run_and_kill(path: Path, first: int, after: float) -> set[str]:
 
 
 @pytest.mark.chaos
-async def test_a_killed_process_loses_nothing_that_was_acknowledged(
-    database: Database, path: Path
-) -> None:
+async def test_a_killed_process_loses_no_acknowledged_row(database: Database, path: Path) -> None:
     await database.close()
     acknowledged: set[str] = set()
     for kill in range(4):
@@ -118,7 +116,7 @@ async def test_a_full_disk_only_delays(
     assert (used.requests, used.output_tokens) == (1000, 7000)
 
 
-async def test_closing_gives_up_at_its_deadline_and_says_so(
+async def test_closing_at_its_deadline_reports_lost_rows(
     database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with raw_connection(path) as other:

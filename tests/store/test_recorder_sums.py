@@ -62,7 +62,7 @@ steps = st.lists(
 
 @examples(0.4)
 @given(steps)
-def test_any_interleaving_leaves_rows_hours_and_totals_equal(
+def test_rows_hours_and_totals_agree_after_any_interleaving(
     order: Sequence[tuple[str, int]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +116,7 @@ async def _lose_an_answer() -> None:
             await asyncio.wait({task})
 
 
-async def test_ten_thousand_concurrent_settlements_with_duplicates_sum_up_exactly(
+async def test_ten_thousand_concurrent_settlements_add_up(
     database: Database, recorder: Recorder, path: Path
 ) -> None:
     count, tasks = 10_000, 400

@@ -11,7 +11,7 @@ from gateway.store.tokens import add_token, put_group
 from tests.store.sample_rows import START, token
 
 
-async def test_loading_leaves_the_revoked_out(database: Database) -> None:
+async def test_loading_skips_revoked_tokens(database: Database) -> None:
     kept, gone = token(1), token(2)
     await put_group(database, Group("team", ("beta-*",), START))
     gone = replace(gone, state=TokenState.REVOKED, revoked_at=START + 9)
@@ -23,7 +23,7 @@ async def test_loading_leaves_the_revoked_out(database: Database) -> None:
     assert [group.name for group in registry.groups()] == ["default", "team"]
 
 
-def test_a_token_leaves_when_it_is_revoked() -> None:
+def test_a_revoked_token_is_removed() -> None:
     known = token()
     registry = Registry()
     assert registry.find(known.digest) is None
@@ -34,7 +34,7 @@ def test_a_token_leaves_when_it_is_revoked() -> None:
     assert registry.find(known.digest) is None
 
 
-def test_a_disabled_token_is_away_until_it_is_enabled() -> None:
+def test_a_disabled_token_is_not_found_until_enabled() -> None:
     known = token()
     registry = Registry([replace(known, state=TokenState.DISABLED)])
     assert registry.find(known.digest) is registry.token(known.id) is None
@@ -42,7 +42,7 @@ def test_a_disabled_token_is_away_until_it_is_enabled() -> None:
     assert registry.find(known.digest) is registry.token(known.id) is known
 
 
-def test_a_rotated_key_opens_its_token_too() -> None:
+def test_a_rotated_key_finds_its_token() -> None:
     known = token()
     registry = Registry([known])
     rotated = replace(known, digest=b"n" * 32, old_digest=known.digest)
@@ -51,7 +51,7 @@ def test_a_rotated_key_opens_its_token_too() -> None:
     assert registry.token(known.id) is rotated
 
 
-def test_keys_that_a_token_no_longer_has_open_nothing() -> None:
+def test_replaced_keys_find_no_token() -> None:
     known = token()
     first, second, third = known.digest, b"n" * 32, b"m" * 32
     registry = Registry([replace(known, digest=second, old_digest=first)])
@@ -64,7 +64,7 @@ def test_keys_that_a_token_no_longer_has_open_nothing() -> None:
     assert registry.find(third) is registry.token(known.id) is None
 
 
-def test_the_version_grows_with_every_change_of_a_group_only() -> None:
+def test_only_group_changes_increase_the_version() -> None:
     registry = Registry()
     registry.put_token(token())
     assert registry.version == 0

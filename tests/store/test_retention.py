@@ -28,7 +28,9 @@ def exchange(at: int, number: int = 0) -> tuple[RequestRow, RequestRow]:
     return row, settled(row, cost_micro=3, attempts=2)
 
 
-async def test_whole_hours_go_and_their_sums_stay(database: Database, recorder: Recorder) -> None:
+async def test_whole_hours_are_deleted_and_their_sums_kept(
+    database: Database, recorder: Recorder
+) -> None:
     border = (FIRST + 2) * HOUR_US
     moments = [FIRST * HOUR_US, border - 1, border, border + HOUR_US]
     for moment in moments:
@@ -50,13 +52,13 @@ async def test_whole_hours_go_and_their_sums_stay(database: Database, recorder: 
     assert await delete_before(database, border, pause=0) == 1
 
 
-async def test_the_border_never_goes_back(database: Database, recorder: Recorder) -> None:
+async def test_the_boundary_never_moves_back(database: Database, recorder: Recorder) -> None:
     assert await delete_before(database, START) == 0
     assert await delete_before(database, START - 5 * HOUR_US) == 0
     assert (await check(database)).rows_kept_since == FIRST
 
 
-async def test_interrupted_in_the_middle_it_leaves_a_clean_ledger(
+async def test_an_interrupted_deletion_leaves_a_consistent_database(
     database: Database, recorder: Recorder
 ) -> None:
     for number in range(100):
@@ -76,7 +78,7 @@ async def test_interrupted_in_the_middle_it_leaves_a_clean_ledger(
 
 
 @pytest.mark.timeout(60)
-async def test_a_deletion_of_many_rows_does_not_stop_the_service(
+async def test_a_large_deletion_does_not_block_writers(
     database: Database, recorder: Recorder, path: Path
 ) -> None:
     count = 50_000

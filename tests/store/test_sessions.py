@@ -19,7 +19,7 @@ def visit(number: int) -> SessionRow:
     return SessionRow(bytes([number]) * 32, number, number + 1, "127.0.0.1", "browser")
 
 
-async def test_what_is_added_is_there_until_it_is_removed(database: Database) -> None:
+async def test_sessions_exist_until_removed(database: Database) -> None:
     for number in (3, 1, 2):
         await add_session(database, visit(number))
     assert await all_sessions(database) == [visit(1), visit(2), visit(3)]
@@ -31,7 +31,7 @@ async def test_what_is_added_is_there_until_it_is_removed(database: Database) ->
     assert await all_sessions(database) == []
 
 
-async def test_when_somebody_was_seen_last(database: Database) -> None:
+async def test_last_use(database: Database) -> None:
     await add_session(database, visit(1))
     await touch_session(database, visit(1).digest, 77)
     await touch_session(database, visit(2).digest, 78)
@@ -39,7 +39,7 @@ async def test_when_somebody_was_seen_last(database: Database) -> None:
     assert found.seen_at == 77
 
 
-async def test_a_new_password_takes_the_sessions_with_it(database: Database) -> None:
+async def test_a_new_password_removes_the_sessions(database: Database) -> None:
     assert await get_password_digest(database) is None
     for digest in ("one", "two"):
         await add_session(database, visit(1))

@@ -118,9 +118,7 @@ def test_a_server_gets_the_portable_form() -> None:
     assert "ON CONFLICT" in statements.add_hour._sql
 
 
-async def test_rows_are_found_by_their_key_however_many_there_are(
-    database: Database, path: Path
-) -> None:
+async def test_updates_use_the_primary_key(database: Database, path: Path) -> None:
     statements = Statements(database.dialect, "boot")
     for each in (statements.update_settled, statements.add_to_token):
         assert isinstance(each, MultiRowStatement)
@@ -143,7 +141,7 @@ async def test_a_row_without_its_key_is_refused_by_every_form(
         await database.write_rows(lambda cursor: statements.insert_intent.run(cursor, rows))
 
 
-async def test_a_fault_rolls_the_transaction_back_and_the_next_one_works(
+async def test_an_error_rolls_back_and_the_next_transaction_works(
     database: Database, path: Path
 ) -> None:
     statements = Statements(database.dialect, "boot")
@@ -160,9 +158,7 @@ async def test_a_fault_rolls_the_transaction_back_and_the_next_one_works(
         assert connection.execute("SELECT id FROM requests").fetchall() == [(request_id(2),)]
 
 
-async def test_a_locked_database_is_said_in_the_words_of_the_engine(
-    database: Database, path: Path
-) -> None:
+async def test_a_locked_database_has_the_engines_message(database: Database, path: Path) -> None:
     with raw_connection(path) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(OperationalError, match="locked") as caught:

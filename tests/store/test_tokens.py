@@ -55,7 +55,7 @@ def whole(number: int, **changes: Any) -> Token:
     return token(number, **WHAT_HAPPENED | fields | changes)
 
 
-async def test_a_token_comes_back_as_it_was_added(database: Database) -> None:
+async def test_a_token_is_stored_completely(database: Database) -> None:
     added = [whole(1, name="x'; DROP TABLE tokens; --"), token(2)]
     await tokens.add_tokens(database, added)
     first, *others = await tokens.all_tokens(database)
@@ -72,7 +72,7 @@ async def test_one_token_among_many(database: Database) -> None:
     assert await tokens.get_token(database, "tok_9") is None
 
 
-async def test_whose_keys_these_are(database: Database) -> None:
+async def test_tokens_of_keys(database: Database) -> None:
     old, new = whole(1), token(2)
     await tokens.add_tokens(database, [old, new])
     assert old.old_digest is not None
@@ -82,7 +82,7 @@ async def test_whose_keys_these_are(database: Database) -> None:
     assert await tokens.tokens_by_digest(database, []) == []
 
 
-async def test_many_are_added_or_none(database: Database) -> None:
+async def test_adding_many_is_atomic(database: Database) -> None:
     await tokens.add_tokens(database, [])
     many = [token(number) for number in range(1, 300)]
     rotated = whole(300)
@@ -115,7 +115,7 @@ async def test_unknown_groups_and_taken_keys_are_refused(database: Database) -> 
     assert await tokens.all_tokens(database) == there
 
 
-async def test_an_operator_sets_all_but_what_happened(database: Database, path: Path) -> None:
+async def test_operators_set_all_fields_except_usage(database: Database, path: Path) -> None:
     await tokens.put_group(database, Group("team", ("*",), START))
     (before,) = await tokens.all_tokens(database)
     wanted = whole(0, name="new", group="team", created_at=before.created_at)
@@ -145,7 +145,7 @@ async def test_a_rotated_key_keeps_its_token(database: Database) -> None:
     assert await tokens.update_token(database, again)
 
 
-async def test_what_cannot_be_set_changes_nothing(database: Database) -> None:
+async def test_an_invalid_update_changes_nothing(database: Database) -> None:
     await tokens.add_token(database, whole(1))
     first, second = await tokens.all_tokens(database)
     with pytest.raises(UnknownGroup):
@@ -162,7 +162,7 @@ async def test_what_cannot_be_set_changes_nothing(database: Database) -> None:
     assert await tokens.all_tokens(database) == [first, second]
 
 
-async def test_the_first_use_is_kept_and_the_last_change(database: Database) -> None:
+async def test_first_use_and_last_change(database: Database) -> None:
     await tokens.add_token(database, token(1))
     await tokens.record_origin(database, "tok_0", first=(10, None, "client/1.0"))
     await tokens.record_origin(database, "tok_0", first=(9, "192.0.2.1", None), changed=(9, "one"))

@@ -14,7 +14,7 @@ from gateway.store.records import Group, TokenState, UserAgentMode
 from tests.store.sample_rows import token
 
 
-async def test_putting_adds_then_changes_the_patterns_only(database: Database) -> None:
+async def test_put_adds_a_group_or_changes_its_patterns(database: Database) -> None:
     await tokens.put_group(database, Group("beta", ("beta-*",), 5))
     await tokens.put_group(database, Group("beta", ("beta-*", "family:beta"), 9))
     beta, default = await tokens.all_groups(database)
@@ -22,7 +22,7 @@ async def test_putting_adds_then_changes_the_patterns_only(database: Database) -
     assert default.patterns == ("*",)
 
 
-async def test_all_of_a_group_comes_back_as_it_was_put(database: Database) -> None:
+async def test_a_group_is_stored_completely(database: Database) -> None:
     group = Group(
         "beta",
         ("beta-*",),
@@ -49,7 +49,7 @@ async def test_all_of_a_group_comes_back_as_it_was_put(database: Database) -> No
     assert changed == Group("beta", (), 5, user_agents=())
 
 
-async def test_a_group_stays_while_a_token_names_it(database: Database) -> None:
+async def test_a_group_with_tokens_is_not_removed(database: Database) -> None:
     await tokens.put_group(database, Group("beta", ("beta-*",), 5))
     revoked = replace(token(1, group="beta"), state=TokenState.REVOKED, revoked_at=9)
     await tokens.add_token(database, revoked)

@@ -54,7 +54,7 @@ async def used(database: Database, recorder: Recorder) -> Database:
     return database
 
 
-async def test_one_row_of_everything_has_every_sum(used: Database) -> None:
+async def test_one_row_of_totals(used: Database) -> None:
     assert await usage(used) == [
         UsageRow(
             requests=5,
@@ -74,7 +74,7 @@ async def test_one_row_of_everything_has_every_sum(used: Database) -> None:
     ]
 
 
-async def test_nothing_was_used(database: Database) -> None:
+async def test_no_usage(database: Database) -> None:
     (everything,) = await usage(database)
     assert (everything.requests, everything.cost_micro) == (0, 0)
     assert await usage(database, [Dimension.KEY]) == []
@@ -108,7 +108,9 @@ async def test_nothing_was_used(database: Database) -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value[0], Dimension) else "",
 )
-async def test_by(used: Database, by: list[Dimension], expected: list[tuple[Any, ...]]) -> None:
+async def test_by_dimension(
+    used: Database, by: list[Dimension], expected: list[tuple[Any, ...]]
+) -> None:
     """In order of time, then the dearest first."""
     names = [each for each in ("day", "hour", "key", "group", "model") if each in by]
     rows = await usage(used, by)
@@ -142,7 +144,7 @@ async def test_filters_narrow_and_bounds_are_half_open(used: Database) -> None:
         ("2025-12-31T00:00:00", {}, {}),
     ],
 )
-async def test_spendings_are_of_this_day_and_month_of_utc(
+async def test_spending_is_by_utc_day_and_month(
     used: Database, now: str, days: dict[str, int], months: dict[str, int]
 ) -> None:
     spendings = await load_spend(used, at(now))
@@ -158,7 +160,7 @@ async def test_spendings_are_of_this_day_and_month_of_utc(
     assert sum(each.month for each in spendings.groups.values()) == sum(months.values())
 
 
-async def test_a_year_of_hours_comes_at_once(database: Database, path: Path) -> None:
+async def test_a_year_of_hours_is_loaded_quickly(database: Database, path: Path) -> None:
     """Rows of requests, be it ten million, are never looked at: there are none at all here."""
     with raw_connection(path) as connection:
         connection.execute("BEGIN")

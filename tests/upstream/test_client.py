@@ -30,14 +30,14 @@ async def line(upstream: ScriptedUpstream) -> AsyncIterator[UpstreamClient]:
         yield line
 
 
-async def test_connections_are_kept(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
+async def test_connections_are_reused(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat"))
     for _ in range(3):
         assert await send(line) == fixture_reply("chat").body
     assert upstream.connections == 1
 
 
-async def test_a_stale_connection_is_replaced_unseen(
+async def test_a_stale_connection_is_replaced(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     """The upstream hangs up after a reply that promised to keep the connection."""
@@ -49,7 +49,7 @@ async def test_a_stale_connection_is_replaced_unseen(
     assert len(upstream.requests) == 2, "exactly one copy of each request"
 
 
-async def test_a_connection_that_breaks_as_it_is_used_again(
+async def test_a_reused_connection_that_breaks(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     """It was taken from the pool before its end was noticed: asked once more, on a fresh one."""
@@ -59,7 +59,7 @@ async def test_a_connection_that_breaks_as_it_is_used_again(
     assert [seen.connection for seen in upstream.requests] == [1, 1, 2]
 
 
-async def test_a_fresh_connection_that_breaks_is_no_stale_one(
+async def test_a_new_connection_that_breaks_is_not_retried(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(Response(raw=b""))
@@ -68,14 +68,14 @@ async def test_a_fresh_connection_that_breaks_is_no_stale_one(
     assert len(upstream.requests) == 1, "it may have been served: never again by itself"
 
 
-async def test_a_second_break_is_told(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
+async def test_a_second_break_is_an_error(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat"), Response(raw=b""))
     await send(line)
     assert (await failure_of(send(line))).kind is FailureKind.DISCONNECT
     assert len(upstream.requests) == 3
 
 
-async def test_a_break_after_some_answer_is_never_tried_again(
+async def test_a_break_after_response_bytes_is_not_retried(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(
@@ -86,17 +86,17 @@ async def test_a_break_after_some_answer_is_never_tried_again(
     assert len(upstream.requests) == 2
 
 
-async def test_nobody_there(unused_tcp_port: int) -> None:
+async def test_a_refused_connection(unused_tcp_port: int) -> None:
     async with open_client(f"http://127.0.0.1:{unused_tcp_port}") as line:
         assert (await failure_of(send(line))).kind is FailureKind.CONNECT
 
 
-async def test_no_such_host() -> None:
+async def test_an_unknown_host() -> None:
     async with open_client("http://nowhere.invalid:9") as line:
         assert (await failure_of(send(line))).kind is FailureKind.CONNECT
 
 
-async def test_no_tls_where_tls_is_wanted() -> None:
+async def test_a_server_without_tls() -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 No TLS here\r\n\r\n")
         await writer.drain()
@@ -121,7 +121,7 @@ async def test_redirects_are_not_followed(
     assert len(upstream.requests) == 1
 
 
-async def test_cookies_are_not_kept(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
+async def test_cookies_are_not_stored(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     script = fixture_reply("chat")
     upstream.respond_with(
         script.with_changes(headers={**script.headers, "set-cookie": "a=b; Path=/"})
@@ -140,9 +140,7 @@ async def test_proxies_of_the_environment_are_not_used(
     assert await send(line)
 
 
-async def test_compression_that_nobody_asked_for(
-    line: UpstreamClient, upstream: ScriptedUpstream
-) -> None:
+async def test_unrequested_compression(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     packed = gzip.compress(fixture_reply("chat").body)
     upstream.respond_with(json_response(packed, content_encoding="gzip"))
     assert upstream.requests == []
@@ -150,7 +148,7 @@ async def test_compression_that_nobody_asked_for(
     assert upstream.last_request.headers["accept-encoding"] == "identity"
 
 
-async def test_compression_that_is_none(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
+async def test_invalid_compression(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"plain": True}, content_encoding="gzip"))
     failure = await failure_of(send(line))
     assert failure.kind in (FailureKind.TRUNCATED, FailureKind.MALFORMED)
@@ -176,12 +174,12 @@ async def test_a_large_header(line: UpstreamClient, upstream: ScriptedUpstream) 
     assert await send(line) == b"{}"
 
 
-async def test_a_header_beyond_all_bounds(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
+async def test_a_too_large_header(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({}, x_large="x" * 200_000))
     assert (await failure_of(send(line))).kind is FailureKind.MALFORMED
 
 
-async def test_an_error_without_end_is_not_read_to_its_end(
+async def test_an_endless_error_body_is_cut(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(Response(status=500, chunks=(b"x" * 65536,) * 4, ending=Ending.STALLED))
@@ -190,7 +188,7 @@ async def test_an_error_without_end_is_not_read_to_its_end(
     await asyncio.wait_for(upstream.last_request.disconnected.wait(), 1)
 
 
-async def test_an_error_that_breaks_off_still_has_its_status(
+async def test_a_truncated_error_keeps_its_status(
     line: UpstreamClient, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(
@@ -201,7 +199,7 @@ async def test_an_error_that_breaks_off_still_has_its_status(
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b""])
-async def test_a_whole_answer_that_is_none_of_a_model(
+async def test_a_body_that_is_no_reply(
     line: UpstreamClient, upstream: ScriptedUpstream, body: bytes
 ) -> None:
     """It keeps its status, and that tells it from bytes that are no HTTP."""
@@ -213,7 +211,7 @@ async def test_a_whole_answer_that_is_none_of_a_model(
     assert (failure.kind, failure.status) == (FailureKind.MALFORMED, None)
 
 
-async def test_many_at_once(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
+async def test_many_concurrent_requests(line: UpstreamClient, upstream: ScriptedUpstream) -> None:
     """The client library's own default of 100 connections would make the 101st wait unseen."""
     upstream.respond_with(fixture_reply("chat").with_changes(ending=Ending.STALLED))
     answers = await asyncio.gather(*(line.send(CANDIDATE, b"{}", {}, "") for _ in range(120)))
@@ -240,7 +238,7 @@ async def test_a_large_prompt(line: UpstreamClient, upstream: ScriptedUpstream) 
     ],
     ids=["first event", "whole", "whole, half of it", "idle"],
 )
-async def test_what_a_client_is_told_of_silence(
+async def test_the_clients_error_for_a_timeout(
     upstream: ScriptedUpstream,
     tmp_path: Path,
     timeouts: dict[str, float],
@@ -257,7 +255,7 @@ async def test_what_a_client_is_told_of_silence(
         await asyncio.wait_for(upstream.last_request.disconnected.wait(), 1)
 
 
-async def test_what_a_client_is_told_of_a_line_that_breaks(
+async def test_the_clients_error_for_a_broken_connection(
     tmp_path: Path, unused_tcp_port: int
 ) -> None:
     async with run_gateway(

@@ -88,7 +88,7 @@ async def post(
 
 
 @pytest.mark.parametrize("format", Format)
-async def test_exactly(heads: Heads, format: Format) -> None:
+async def test_the_exact_head(heads: Heads, format: Format) -> None:
     """The gateway's own headers, the channel's, the client's, and those that go before them."""
     fields: dict[str, Any] = {"headers": {"X-Channel": "c", "User-Agent": "mine"}}
     own: list[str] = []
@@ -126,7 +126,7 @@ async def test_without_options(heads: Heads) -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nx: y", "a\rb", "a\nb", "a\0b", "\r\n\r\nGET / HTTP/1.1"])
-async def test_no_value_begins_another_header(heads: Heads, value: str) -> None:
+async def test_values_cannot_inject_headers(heads: Heads, value: str) -> None:
     async with client(heads) as line:
         failure = await failure_of(line.send(candidate(Format.CHAT), b"{}", {"x-a": value}, ""))
         assert failure.kind is FailureKind.MALFORMED
@@ -172,7 +172,7 @@ async def test_a_query_after_another(heads: Heads) -> None:
                 ]
 
 
-async def test_kept_heads_are_bounded(heads: Heads) -> None:
+async def test_cached_heads_are_bounded(heads: Heads) -> None:
     async with client(heads) as line:
         cached = line._endpoints[candidate(Format.CHAT).account_ref].cached_heads
         await post(line, {"x-large": "x" * _MAX_CACHED_HEAD})
@@ -206,7 +206,7 @@ async def test_another_endpoint(heads: Heads) -> None:
         ("http://bücher.test/v1", "http://xn--bcher-kva.test/v1/chat/completions", None),
     ],
 )
-async def test_a_proxy_is_told_the_whole_address(
+async def test_a_proxy_gets_the_full_url(
     heads: Heads, address: str, target: str, host: str | None
 ) -> None:
     proxy = f"http://{heads.address}"

@@ -26,7 +26,7 @@ from tests.support.upstream import (
 from tests.upstream.client_requests import CANDIDATE, failure_of, open_client, send
 
 
-async def test_what_the_gateway_calls_itself(upstream: ScriptedUpstream) -> None:
+async def test_the_user_agent(upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat"))
     async with open_client(upstream.address) as line:
         await send(line)
@@ -37,7 +37,7 @@ async def test_what_the_gateway_calls_itself(upstream: ScriptedUpstream) -> None
 
 
 @pytest.mark.parametrize("sent", [{"anthropic-version": "2023-01-01", "anthropic-beta": "b"}, {}])
-async def test_a_version_in_place_of_the_clients(
+async def test_the_configured_version_replaces_the_clients(
     upstream: ScriptedUpstream, sent: dict[str, str]
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))
@@ -76,7 +76,7 @@ async def test_a_stale_connection_to_a_proxy_is_replaced(upstream: ScriptedUpstr
     assert [seen.connection for seen in upstream.requests] == [1, 1, 2]
 
 
-async def test_a_proxy_that_is_not_there(unused_tcp_port: int) -> None:
+async def test_an_unreachable_proxy(unused_tcp_port: int) -> None:
     proxy = f"http://127.0.0.1:{unused_tcp_port}"
     async with open_client("http://nowhere.invalid:81", proxy=proxy) as line:
         assert (await failure_of(send(line))).kind is FailureKind.CONNECT
@@ -100,7 +100,7 @@ def limited(most: int | None) -> dict[str, Any]:
     return {"accounts": [{"name": ACCOUNT, "key": "k", "concurrency": most}]}
 
 
-async def test_no_more_at_once_than_the_account_may_have(upstream: ScriptedUpstream) -> None:
+async def test_concurrency_of_an_account_is_limited(upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(ending=Ending.STALLED))
     async with open_client(upstream.address, **limited(2)) as line:
         answers = []
@@ -116,7 +116,7 @@ async def test_no_more_at_once_than_the_account_may_have(upstream: ScriptedUpstr
             assert not line.at_capacity(CANDIDATE.account_ref)
 
 
-async def test_a_request_counts_before_it_is_answered(upstream: ScriptedUpstream) -> None:
+async def test_a_request_counts_from_its_start(upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=30))
     async with open_client(upstream.address, **limited(1)) as line:
         sending = asyncio.ensure_future(line.send(CANDIDATE, b"{}", {}, ""))
@@ -141,9 +141,7 @@ async def test_a_request_counts_before_it_is_answered(upstream: ScriptedUpstream
     ],
     ids=["whole", "cut", "stream", "error", "redirect", "nothing", "in one piece"],
 )
-async def test_however_it_ends_the_place_is_free_again(
-    upstream: ScriptedUpstream, script: Response
-) -> None:
+async def test_every_end_releases_the_slot(upstream: ScriptedUpstream, script: Response) -> None:
     upstream.respond_with(script)
     async with open_client(upstream.address, **limited(1)) as line:
         for _ in range(3):
@@ -152,7 +150,7 @@ async def test_however_it_ends_the_place_is_free_again(
             assert not line.at_capacity(CANDIDATE.account_ref)
 
 
-async def test_other_questions_do_not_count(upstream: ScriptedUpstream) -> None:
+async def test_other_endpoints_do_not_count(upstream: ScriptedUpstream) -> None:
     upstream.respond_with(
         fixture_reply("chat").with_changes(ending=Ending.STALLED),
         json_response({"input_tokens": 1}),

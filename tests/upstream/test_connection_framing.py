@@ -109,9 +109,7 @@ ENDS_EARLY = {
 
 
 @pytest.mark.parametrize(("wire", "status", "body", "kind"), ENDS_EARLY.values(), ids=ENDS_EARLY)
-async def test_an_end_that_comes_early(
-    wire: bytes, status: int, body: bytes, kind: FailureKind
-) -> None:
+async def test_an_early_end(wire: bytes, status: int, body: bytes, kind: FailureKind) -> None:
     """Whatever came before it is delivered."""
     for parts in ([wire], [bytes([byte]) for byte in wire]):
         async with open_connection() as line:
@@ -137,7 +135,7 @@ async def test_a_reset(wire: bytes) -> None:
                 await response.read_chunk()
 
 
-async def test_a_close_of_ours_ends_no_body() -> None:
+async def test_a_local_close_does_not_complete_a_body() -> None:
     """Where the end of the connection is the end of the body, only the upstream's own end is."""
     async with open_connection() as line:
         asking = await line.send_request()

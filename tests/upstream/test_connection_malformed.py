@@ -108,7 +108,7 @@ COMPLETE = {"length": HELLO, "chunks": CHUNKED + b"5\r\nhello\r\n0\r\n\r\n"}
 
 @pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
 @pytest.mark.parametrize("response", COMPLETE.values(), ids=COMPLETE)
-async def test_bytes_behind_a_response(response: bytes, behind: bytes) -> None:
+async def test_bytes_after_a_response(response: bytes, behind: bytes) -> None:
     """They belong to no request: the connection has had its last one."""
     for parts in ([response + behind], [response, behind]):
         async with open_connection() as line:
@@ -118,7 +118,7 @@ async def test_bytes_behind_a_response(response: bytes, behind: bytes) -> None:
             assert line.pool._take_idle(line.connection.origin) is None  # type: ignore[arg-type]
 
 
-async def test_line_ends_behind_a_response() -> None:
+async def test_line_ends_after_a_response() -> None:
     """Some servers send one too many; nobody can take it for a response."""
     async with open_connection() as line:
         await line.exchange([HELLO + b"\r\n"])
@@ -152,7 +152,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize(("begin", "piece", "kind"), ENDLESS.values(), ids=ENDLESS)
-async def test_no_end(begin: bytes, piece: bytes, kind: FailureKind) -> None:
+async def test_an_endless_head(begin: bytes, piece: bytes, kind: FailureKind) -> None:
     async with open_connection() as line:
         asking = await line.send_request()
         sent = await say_until_closed(line, begin, piece)
@@ -178,7 +178,7 @@ async def say_until_closed(line: ConnectionPair, begin: bytes, piece: bytes) -> 
     return sent
 
 
-async def test_bytes_of_a_body_are_no_overhead() -> None:
+async def test_body_bytes_are_not_counted_as_overhead() -> None:
     """A long stream of short chunks goes on."""
     async with open_connection() as line:
         chunks = b"1\r\na\r\n" * 50_000

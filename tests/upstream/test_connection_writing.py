@@ -33,7 +33,7 @@ TOO_LARGE = b"HTTP/1.1 413 Too Large\r\ncontent-length: 9\r\n\r\ntoo large"
 
 
 @pytest.mark.parametrize("size", [0, 1, WRITE_SIZE, WRITE_SIZE + 1, 2 * WRITE_SIZE, 900_001])
-async def test_a_body_arrives(size: int) -> None:
+async def test_a_body_is_sent(size: int) -> None:
     body = bytes(range(251)) * (size // 251 + 1)
     async with raw_upstream(echo) as upstream, open_pool() as pool:
         for _ in range(2):
@@ -41,7 +41,7 @@ async def test_a_body_arrives(size: int) -> None:
         assert upstream.connections == 1
 
 
-async def test_other_work_goes_on_between_two_writes() -> None:
+async def test_other_tasks_run_between_writes() -> None:
     """Also where the upstream takes everything at once."""
     async with raw_upstream(echo) as upstream, open_pool() as pool:
         await ask(pool, upstream.origin)
@@ -127,7 +127,7 @@ async def test_an_upstream_that_answers_early_and_ends(framing: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"HTTP/1.1 100 Continue\r\n\r\n"])
-async def test_an_upstream_that_leaves_meanwhile(text: bytes) -> None:
+async def test_an_upstream_that_closes_during_the_request(text: bytes) -> None:
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(text)
@@ -141,7 +141,7 @@ async def test_an_upstream_that_leaves_meanwhile(text: bytes) -> None:
         assert not pool._open
 
 
-async def test_a_small_request_that_has_not_left() -> None:
+async def test_a_small_unsent_request() -> None:
     """An answer to a request of which bytes still wait here: what is sent next would wait behind
     them for an upstream that reads nothing."""
     async with open_connection() as line:
@@ -159,7 +159,7 @@ async def test_a_small_request_that_has_not_left() -> None:
         assert not line.connection.is_open
 
 
-async def test_continue_goes_before_the_answer() -> None:
+async def test_continue_precedes_the_response() -> None:
     """It is no answer: the body goes on."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -43,7 +43,7 @@ async def numbered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         writer.write(OK + b"content-length: %d\r\n\r\n" % len(port) + port)
 
 
-async def test_the_last_one_used_is_the_next_one() -> None:
+async def test_the_last_used_connection_is_reused_first() -> None:
     async with raw_upstream(numbered) as upstream, open_pool() as pool:
         later, soon = await asyncio.gather(
             ask(pool, upstream.origin, b"0.1"), ask(pool, upstream.origin, b"0.01")
@@ -53,7 +53,7 @@ async def test_the_last_one_used_is_the_next_one() -> None:
         assert upstream.connections == 2
 
 
-async def test_each_origin_has_its_own() -> None:
+async def test_origins_have_separate_connections() -> None:
     async with raw_upstream(numbered) as one, raw_upstream(numbered) as two, open_pool() as pool:
         for upstream in (one, two, one, two):
             await ask(pool, upstream.origin)
@@ -62,7 +62,7 @@ async def test_each_origin_has_its_own() -> None:
         assert (one.connections, two.connections) == (2, 1)
 
 
-async def test_idle_ones_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.upstream.pool.IDLE_TIMEOUT", 0.1)
     async with raw_upstream(numbered) as upstream, open_pool() as pool:
         first, _ = await asyncio.gather(*(ask(pool, upstream.origin, b"0.01") for _ in range(2)))
@@ -73,14 +73,14 @@ async def test_idle_ones_expire(monkeypatch: pytest.MonkeyPatch) -> None:
         assert upstream.connections == 3
 
 
-async def test_one_in_use_keeps_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_used_connections_do_not_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.upstream.pool.IDLE_TIMEOUT", 0.2)
     async with raw_upstream(numbered) as upstream, open_pool() as pool:
         used = {await ask(pool, upstream.origin, b"0.1") for _ in range(6)}
         assert len(used) == 1
 
 
-async def test_one_too_old_is_not_used_although_nothing_has_closed_it(
+async def test_an_expired_connection_is_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with raw_upstream(numbered) as upstream, open_pool() as pool:
@@ -91,7 +91,7 @@ async def test_one_too_old_is_not_used_although_nothing_has_closed_it(
         await wait_until(lambda: upstream.open == 1)
 
 
-async def test_one_that_the_upstream_closes_is_dropped() -> None:
+async def test_a_connection_closed_by_the_upstream_is_dropped() -> None:
     async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         for request in (1, 2, 3):
             assert await ask(pool, upstream.origin) == b"hello"
@@ -101,7 +101,7 @@ async def test_one_that_the_upstream_closes_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
-async def test_stale_ones(said: bytes) -> None:
+async def test_stale_connections(said: bytes) -> None:
     """A reused connection that breaks before a byte came is replaced; after one it is not."""
     requests = 0
 
@@ -124,7 +124,7 @@ async def test_stale_ones(said: bytes) -> None:
             assert requests == 3
 
 
-async def test_a_stale_one_is_replaced_by_a_fresh_one() -> None:
+async def test_a_stale_connection_is_replaced() -> None:
     """Not by another idle one, which is as old: and only once."""
     is_healthy = True
 
@@ -143,7 +143,7 @@ async def test_a_stale_one_is_replaced_by_a_fresh_one() -> None:
         assert upstream.connections == 6
 
 
-async def test_nothing_is_left_of_a_pool() -> None:
+async def test_closing_leaves_nothing() -> None:
     """Idle connections, one in use, one that is being opened, and the timer."""
     async with raw_upstream(echo) as upstream, raw_upstream(_silent) as silent:
         pool = ConnectionPool()
@@ -172,7 +172,7 @@ async def test_a_request_to_a_closed_pool() -> None:
         await wait_until(lambda: not upstream.open)
 
 
-async def test_an_upstream_that_closes_at_once() -> None:
+async def test_an_upstream_that_closes_immediately() -> None:
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
@@ -182,7 +182,7 @@ async def test_an_upstream_that_closes_at_once() -> None:
         await wait_until(lambda: not pool._open)
 
 
-async def test_names_are_looked_up_once(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lookups_are_cached(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         origin = upstream.origin._replace(host="upstream.test")
         for _ in range(3):
@@ -194,7 +194,7 @@ async def test_names_are_looked_up_once(names: Names, monkeypatch: pytest.Monkey
         assert names.asked == ["upstream.test"] * 2
 
 
-async def test_a_failed_lookup_is_not_kept(names: Names) -> None:
+async def test_failed_lookups_are_not_cached(names: Names) -> None:
     async with raw_upstream(echo) as upstream, open_pool() as pool:
         origin = upstream.origin._replace(host="upstream.test")
         names.ports["upstream.test"] = socket.gaierror(-2, "Name or service not known")
@@ -204,7 +204,7 @@ async def test_a_failed_lookup_is_not_kept(names: Names) -> None:
         assert len(names.asked) == 2
 
 
-async def test_names_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_names_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.upstream.pool.MAX_DNS_ENTRIES", 2)
     async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         for number in range(5):
@@ -212,14 +212,14 @@ async def test_names_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) 
             assert len(pool._addresses) <= 2
 
 
-async def test_a_lookup_that_takes_too_long(names: Names) -> None:
+async def test_a_slow_lookup(names: Names) -> None:
     names.delay = 30
     async with open_pool() as pool:
         assert await kind_of(pool, Origin("slow.test", 9, tls=False), 0.05) is FailureKind.CONNECT
 
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".test", "a..test"])
-async def test_no_name(host: str) -> None:
+async def test_an_unknown_name(host: str) -> None:
     async with open_pool() as pool:
         assert await kind_of(pool, Origin(host, 9, tls=False)) is FailureKind.CONNECT
 
@@ -231,7 +231,7 @@ async def test_several_addresses(names: Names, unused_tcp_port: int) -> None:
         assert await ask(pool, upstream.origin._replace(host="upstream.test"), b"x") == b"x"
 
 
-async def test_an_address_that_is_silent(names: Names) -> None:
+async def test_a_silent_address(names: Names) -> None:
     """The next one is tried beside it before long."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         port = full.getsockname()[1]

@@ -93,7 +93,7 @@ async def test_tunnel(trusted: Authority) -> None:
         await cancel_at_each_moment(pool, origin, upstream, b"old", anew=True)
 
 
-async def test_in_phases_that_last(trusted: Authority, names: Names) -> None:
+async def test_in_long_phases(trusted: Authority, names: Names) -> None:
     """Looking up, in a handshake, waiting for a tunnel, writing, waiting for a head, reading."""
     got = asyncio.Event()
 
@@ -127,7 +127,7 @@ async def test_in_phases_that_last(trusted: Authority, names: Names) -> None:
             assert not any(pool._idle.values()), phase
 
 
-async def test_the_account_is_free_again(upstream: ScriptedUpstream) -> None:
+async def test_the_account_is_released(upstream: ScriptedUpstream) -> None:
     """Whenever the request is cancelled: while it is sent, or while its body is read."""
     account = {"name": ACCOUNT, "key": "k", "concurrency": 1}
     upstream.respond_with(fixture_reply("chat").with_changes(ending=Ending.STALLED))

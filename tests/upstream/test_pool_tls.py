@@ -42,7 +42,7 @@ async def via(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-async def test_one_that_is_trusted(trusted: Authority, via: Proxy | None, host: str) -> None:
+async def test_a_trusted_certificate(trusted: Authority, via: Proxy | None, host: str) -> None:
     async with raw_upstream(echo, trusted.server()) as upstream, open_pool() as pool:
         origin = through(upstream.origin._replace(host=host), via)
         for body in (b"one", LARGE, b"two"):
@@ -53,7 +53,7 @@ async def test_one_that_is_trusted(trusted: Authority, via: Proxy | None, host: 
     await wait_until(lambda: not upstream.open)
 
 
-async def test_one_that_is_not_trusted(
+async def test_an_untrusted_certificate(
     trusted: Authority, via: Proxy | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     stranger = make_authority(tmp_path_factory.mktemp("stranger"))
@@ -70,7 +70,7 @@ async def test_one_that_is_not_trusted(
             await wait_until(lambda upstream=upstream: not upstream.open)
 
 
-async def test_no_tls_at_all(trusted: Authority, via: Proxy | None) -> None:
+async def test_no_tls(trusted: Authority, via: Proxy | None) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()

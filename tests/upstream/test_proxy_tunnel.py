@@ -61,7 +61,7 @@ async def test_a_proxy_that_is_silent(answer: bytes) -> None:
         await wait_until(lambda: not proxy.open)
 
 
-async def test_a_proxy_that_leaves_at_once() -> None:
+async def test_a_proxy_that_closes_immediately() -> None:
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
@@ -70,7 +70,7 @@ async def test_a_proxy_that_leaves_at_once() -> None:
             assert await kind_of(pool, tunnelled(proxy)) is FailureKind.CONNECT
 
 
-async def test_a_proxy_that_speaks_before_it_is_asked() -> None:
+async def test_a_proxy_that_sends_before_the_request() -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail ready\r\n\r\n")
         await reader.read()

@@ -51,7 +51,7 @@ def test_secrets(text: str, kept: str) -> None:
         (r'{"error":"at https://upstream.test/v1\"}"}', r'{"error":"at [address]\"}"}'),
     ],
 )
-def test_places_and_names_are_for_the_operator_only(text: str, expected: str) -> None:
+def test_addresses_and_names_are_only_for_the_operator(text: str, expected: str) -> None:
     assert REDACTOR.redact_all(text) == expected
     assert REDACTOR.redact_secrets(text) == text
 
@@ -71,7 +71,7 @@ def test_places_and_names_are_for_the_operator_only(text: str, expected: str) ->
         "items[::2] of messages[1:2] at [12:30:45]",
     ],
 )
-def test_what_stays(text: str) -> None:
+def test_texts_that_stay(text: str) -> None:
     assert REDACTOR.redact_all(text) == text
 
 
@@ -91,7 +91,7 @@ def configured(**channel: Any) -> Redactor:
     return Redactor.from_config(parse_config(orjson.dumps({"channels": [channel]}).decode()))
 
 
-def test_what_a_configuration_has_to_hide() -> None:
+def test_secrets_of_a_configuration() -> None:
     headers = {"x-org": "org-of-the-house", "x-fast": "true"}
     redactor = configured(base_url="https://Upstream.test:8443/v1", headers=headers)
     assert redactor.redact_all(

@@ -58,7 +58,7 @@ def buffered(response: UpstreamResponse) -> int:
     return sum(map(len, response._chunks))
 
 
-async def test_nobody_reads() -> None:
+async def test_no_reader() -> None:
     """The upstream is made to wait, then it goes on, and the connection is used again."""
     source = Source()
     async with raw_upstream(source.converse) as upstream, open_pool() as pool:
@@ -142,7 +142,7 @@ async def test_closed_before_its_end(paused: bool) -> None:
         assert upstream.connections == 2
 
 
-async def test_closed_while_somebody_reads() -> None:
+async def test_closed_during_a_read() -> None:
     """Whoever waits is told, then and later."""
     async with open_connection() as line:
         asking = await line.send_request()
@@ -157,7 +157,7 @@ async def test_closed_while_somebody_reads() -> None:
                 await asyncio.wait_for(waiting, SLACK)
 
 
-async def test_a_reader_that_gives_up_and_comes_back() -> None:
+async def test_a_reader_that_is_cancelled_and_reads_again() -> None:
     async with open_connection() as line:
         asking = await line.send_request()
         await line.send_parts([HELLO[:-5]])
@@ -181,7 +181,7 @@ async def test_the_limit_of_a_body(limit: int) -> None:
                 assert await response.read_body(limit) == b"hello"
 
 
-async def test_a_pool_that_closes_ends_what_is_read() -> None:
+async def test_closing_the_pool_ends_reads() -> None:
     source = Source()
     async with raw_upstream(source.converse) as upstream, open_pool() as pool:
         response = await send(pool, upstream.origin)

@@ -80,7 +80,7 @@ async def test_sizes_around_the_limit_of_a_read(size: int) -> None:
         "plain",
     ],
 )
-async def test_no_whole_body(packed: bytes, most: bytes) -> None:
+async def test_an_incomplete_body(packed: bytes, most: bytes) -> None:
     """What it inflates to so far is delivered, and then the failure: never an ordinary end."""
     head, body, last = wire("gzip", packed)
     body = body if packed else b""
@@ -91,7 +91,7 @@ async def test_no_whole_body(packed: bytes, most: bytes) -> None:
 
 
 @pytest.mark.parametrize("packed", [PACKED["gzip"], PACKED["gzip"][:-1]], ids=["whole", "cut"])
-async def test_a_subscriber_is_told_the_end(packed: bytes) -> None:
+async def test_a_subscriber_gets_the_end(packed: bytes) -> None:
     """Whoever takes what arrives sees the end although the last read had nothing to inflate."""
     async with open_connection() as line:
         asking = await line.send_request()
@@ -129,7 +129,7 @@ async def test_a_bomb() -> None:
             await saying
 
 
-async def test_bytes_behind_the_end_are_not_kept() -> None:
+async def test_bytes_after_the_end_are_discarded() -> None:
     """Without end, and nothing comes of them: the first of them is the failure."""
     async with open_connection() as line:
         asking = await line.send_request()
@@ -144,7 +144,7 @@ async def test_bytes_behind_the_end_are_not_kept() -> None:
                     await response.read_chunk()
 
 
-async def test_a_subscriber_that_takes_less_than_comes() -> None:
+async def test_a_slow_subscriber() -> None:
     """A read gives at most so many inflated bytes, so what was packed tightly has to wait; then so
     has the upstream."""
     async with open_connection() as line:
