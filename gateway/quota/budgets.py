@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.core.limits import Limits
 
@@ -16,8 +16,7 @@ _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(NamedTuple):
     """`end` is excluded."""
 
     start: int
@@ -47,8 +46,7 @@ def _month_start(year: int, month: int) -> int:
 _NEVER: Final = Period(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetShortfall:
+class BudgetShortfall(NamedTuple):
     """An exceeded budget: its name (of `LIMIT_NAMES`), limit, spent and reserved amounts, and when
     it resets (None: never)."""
 

@@ -16,8 +16,7 @@ from gateway.core.prompt import Prompt
 SAFETY_MARGIN: Final = 1.04
 """An estimate that is too low is worse for a client than one that is too high."""
 
-INPUT_SAMPLES: Final = 64
-OUTPUT_SAMPLES: Final = 64
+SAMPLES: Final = 64
 """Finished requests that count for a model."""
 
 MAX_FACTOR: Final = 4.0
@@ -32,7 +31,7 @@ DEFAULT_OUTPUT: Final = 1_024
 _WEIGHT: Final = itemgetter(1)
 
 _MEDIAN_INTERVAL: Final = 8
-"""Requests between two computations of the median, once there are `INPUT_SAMPLES`."""
+"""Requests between two computations of the median, once there are `SAMPLES`."""
 
 _PRIOR: Final = ((1.0, 1024),) * 3
 """Ratios and weights that a model starts with."""
@@ -85,7 +84,7 @@ class _Calibration:
         entry = (ratio, weight)
         self._samples.append(entry)
         insort(self._by_ratio, entry)
-        if len(self._samples) > INPUT_SAMPLES:
+        if len(self._samples) > SAMPLES:
             expired = self._samples.popleft()
             del self._by_ratio[bisect_left(self._by_ratio, expired)]
             self._since_median += 1
@@ -125,7 +124,7 @@ class _OutputLengths:
     def add(self, tokens: int) -> None:
         self._samples.append(tokens)
         insort(self._by_size, tokens)
-        if len(self._samples) > OUTPUT_SAMPLES:
+        if len(self._samples) > SAMPLES:
             del self._by_size[bisect_left(self._by_size, self._samples.popleft())]
         # The upper median: an estimate that is too high is better than one that is too low.
         self.median = self._by_size[len(self._by_size) // 2]

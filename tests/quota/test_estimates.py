@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role, Turn
-from gateway.quota.estimates import INPUT_SAMPLES, SAFETY_MARGIN, InputEstimates
+from gateway.quota.estimates import SAFETY_MARGIN, SAMPLES, InputEstimates
 
 MODEL = "beta-5.4"
 
@@ -125,7 +125,7 @@ def test_a_changed_model_is_recalibrated() -> None:
     for _ in range(200):
         learning.finish(1000)
     learning.ratio = 1.37
-    for _ in range(INPUT_SAMPLES):
+    for _ in range(SAMPLES):
         learning.finish(1000)
     assert 0 <= learning.above() <= 0.08
 

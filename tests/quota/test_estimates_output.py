@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quota.estimates import DEFAULT_OUTPUT, OUTPUT_SAMPLES, OutputEstimates
+from gateway.quota.estimates import DEFAULT_OUTPUT, SAMPLES, OutputEstimates
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_the_median_of_the_newest(tokens: list[int]) -> None:
     outputs = OutputEstimates()
     for each in tokens:
         outputs.record("alpha-1", each)
-    assert OUTPUT_SAMPLES == 64
+    assert SAMPLES == 64
     assert outputs.estimate("alpha-1", None) == median_high(tokens[-64:])
