@@ -16,7 +16,7 @@ _GATEWAY_FIELDS: Final = ("stream_options",)
 _METADATA_FIELDS: Final = ("id", "status", "caller")
 """Fields of a part or a message that no model reads."""
 _STATEFUL_PARTS: Final = ("item_reference",)
-"""Parts that stand for content which only their own upstream has stored."""
+"""Parts that refer to content which only their own upstream has stored."""
 
 
 class Dropped:

@@ -1,8 +1,8 @@
 """Recognises frames that differ from an earlier one only in their text, as most of a stream do.
 
-A frame that begins and ends with the same bytes as one that was decoded as a single text delta, and
-has no quote in between, can only be the next delta of the same text: it is not parsed, and edited
-as the other was. Whole runs are edited, or their texts read, in one step. Frames that do not match
+A frame that begins and ends with the same bytes as an earlier single text delta, and has no quote
+in between, can only be the next delta of the same text: it is not parsed, and edited in the same
+way. Whole runs are edited, or their texts read, in one step. Frames that do not match
 are decoded, so only speed depends on this.
 """
 

@@ -1,6 +1,6 @@
 """Names of tools, calls, users and conversations in the form that every upstream accepts.
 
-Each is a function of the name alone, so that all turns of a conversation agree without state.
+Each depends only on the name, so that all turns of a conversation agree without state.
 """
 
 from __future__ import annotations

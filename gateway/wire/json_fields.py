@@ -1,8 +1,7 @@
 """Reads fields of JSON bodies: strictly from clients, leniently from upstreams.
 
 A path is dotted, with list positions as numbers: `messages.0.content.1.text`. Absent and null
-fields read alike. What is strict raises `InvalidRequest` with the path; what is lenient never
-raises.
+fields read alike. Strict readers raise `InvalidRequest` with the path; lenient readers never raise.
 """
 
 from __future__ import annotations

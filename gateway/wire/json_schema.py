@@ -266,7 +266,7 @@ class _MessagesSchema(RefResolver):
         return {"$ref": f"#/$defs/{name}"}
 
     def _enforced(self, flat: Payload, depth: int) -> Payload:
-        """What is enforced of a schema without a choice."""
+        """The enforced keywords of a schema without a choice."""
         types = _types(flat)
         enforced = {word: flat[word] for word in ("enum", "const") if _is_literal(flat, word)}
         if types:
@@ -317,7 +317,7 @@ def _is_literal(schema: Payload, word: str) -> bool:
 
 
 def _types(schema: Payload) -> list[str]:
-    """The types in `type`, or the one that the other keywords imply."""
+    """The types in `type`, or the type that the other keywords imply."""
     named = schema.get("type")
     if isinstance(named, str | list):
         return [

@@ -42,7 +42,7 @@ class _Position(Enum):
 
 
 class CustomToolArgReader:
-    """One text. What is not wrapped like that is returned as it is, at the end."""
+    """One text. Text in any other form is returned unchanged, at the end."""
 
     __slots__ = ("_held", "_pieces", "_position")
 

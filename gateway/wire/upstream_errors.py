@@ -19,7 +19,7 @@ from gateway.core.events import Failure, FailureKind
 from gateway.wire.json_fields import dump_json
 
 MAX_BODY: Final = 8 * 1024
-"""Characters of an upstream's error that are kept for the log row."""
+"""Characters of an upstream's error in the log row."""
 
 _STATUS_OF_TYPE: Final = {
     "invalid_request_error": 400,

@@ -43,12 +43,12 @@ from tests.wire.stream_cases import (
 )
 
 ANOTHER = Target(model="another-model")
-SHOWN = 'the-model/that "was" asked för'
+CLIENT_MODEL = 'the-model/that "was" asked för'
 each_stream = in_one_test(("format", "path"), STREAMS, ids=param_id)
 each_format = pytest.mark.parametrize("format", list(Format), ids=param_id)
 
 
-def test_there_is_a_codec_for_every_format() -> None:
+def test_every_format_has_a_codec() -> None:
     assert set(CODECS) == set(Format)
     assert all(codec.format is format for format, codec in CODECS.items())
 
@@ -81,10 +81,10 @@ def test_events_obey_the_grammar_for_any_split(format: Format, path: Path) -> No
         assert_grammar(events)
 
 
-WHOLE = [(format, path) for format, path in STREAMS if path.with_suffix(".json").exists()]
+COMPLETE = [(format, path) for format, path in STREAMS if path.with_suffix(".json").exists()]
 
 
-@in_one_test(("format", "path"), WHOLE, ids=param_id)
+@in_one_test(("format", "path"), COMPLETE, ids=param_id)
 def test_complete_and_collected_replies_are_equal(format: Format, path: Path) -> None:
     codec = CODECS[format]
     body = orjson.loads(path.with_suffix(".json").read_bytes())
@@ -99,12 +99,12 @@ def test_complete_and_collected_replies_are_equal(format: Format, path: Path) ->
         )
 
 
-@in_one_test(("format", "path"), WHOLE, ids=param_id)
+@in_one_test(("format", "path"), COMPLETE, ids=param_id)
 def test_renamed_bodies_differ_only_in_the_model(format: Format, path: Path) -> None:
     codec, raw = CODECS[format], path.with_suffix(".json").read_bytes()
     body = orjson.loads(raw)
     assert codec.replace_model(raw, body, prompt(format, UPSTREAM_MODEL)) == raw
-    assert codec.replace_model(raw, body, prompt(format, SHOWN)) == _renamed(raw)
+    assert codec.replace_model(raw, body, prompt(format, CLIENT_MODEL)) == _renamed(raw)
 
 
 @each_format
@@ -119,7 +119,7 @@ def test_error_bodies_are_no_replies(format: Format) -> None:
 @each_stream
 def test_native_streams_differ_only_in_the_model(format: Format, path: Path) -> None:
     frames = frames_of([path.read_bytes()])
-    for name in (UPSTREAM_MODEL, SHOWN):
+    for name in (UPSTREAM_MODEL, CLIENT_MODEL):
         relayed, translator = _relay(prompt(format, name), frames)
         if not translator.started:
             assert relayed == b""
@@ -128,20 +128,20 @@ def test_native_streams_differ_only_in_the_model(format: Format, path: Path) -> 
         got = frames_of([relayed])
         assert len(got) == len(expected)
         for before, after in zip(expected, got, strict=True):
-            _assert_relayed(before, after, renamed=name == SHOWN)
+            _assert_relayed(before, after, renamed=name == CLIENT_MODEL)
 
 
 @each_stream
 def test_output_does_not_depend_on_the_split(format: Format, path: Path) -> None:
     raw = path.read_bytes()
-    whole, _ = _relay(prompt(format, SHOWN), frames_of([raw]))
+    whole, _ = _relay(prompt(format, CLIENT_MODEL), frames_of([raw]))
     for size in (1, 7, 1000):
         codec = CODECS[format]
         translator = NativeTranslator(
-            codec.decoder(), codec.rewriter(prompt(format, SHOWN)), lambda text: text
+            codec.decoder(), codec.rewriter(prompt(format, CLIENT_MODEL)), lambda text: text
         )
-        pieces = [raw[start : start + size] for start in range(0, len(raw), size)]
-        assert b"".join([*map(translator.receive, pieces), translator.close()]) == whole
+        chunks = [raw[start : start + size] for start in range(0, len(raw), size)]
+        assert b"".join([*map(translator.receive, chunks), translator.close()]) == whole
 
 
 @each_stream
@@ -149,7 +149,7 @@ def test_abort_writes_the_error_of_the_format(format: Format, path: Path) -> Non
     """What `abort` adds is understood by the format's own decoder, wherever it comes."""
     frames = frames_of([path.read_bytes()])
     for stop in range(len(frames)):
-        relayed, translator = _relay(prompt(format, SHOWN), frames[:stop], close=False)
+        relayed, translator = _relay(prompt(format, CLIENT_MODEL), frames[:stop], close=False)
         if translator.end or translator.failure:
             break
         encoded = translator.abort(TooManyRequests())
@@ -163,7 +163,7 @@ def test_abort_writes_the_error_of_the_format(format: Format, path: Path) -> Non
 @each_format
 def test_pings_decode_to_nothing(format: Format) -> None:
     codec = CODECS[format]
-    ping = codec.rewriter(prompt(format, SHOWN)).ping()
+    ping = codec.rewriter(prompt(format, CLIENT_MODEL)).ping()
     assert ping.endswith(b"\n\n")
     for frame in frames_of([ping]):
         if frame.data:
@@ -207,7 +207,7 @@ def test_the_grammar_holds_for_damaged_frames(data: st.DataObject) -> None:
     broken = data.draw(damaged_json(orjson.loads(victim.data or b"")))
     if isinstance(broken, dict):
         decoder = CODECS[format].decoder()
-        rewriter = CODECS[format].rewriter(prompt(format, SHOWN, include_usage=False))
+        rewriter = CODECS[format].rewriter(prompt(format, CLIENT_MODEL, include_usage=False))
         whole = Frame(b"data: %b\n\n" % _dumps(broken), victim.name, _dumps(broken))
         rewriter.rewrite(whole, broken)
         swapped = [whole if frame is victim else frame for frame in frames]
@@ -323,4 +323,4 @@ def _assert_relayed(before: Frame, after: Frame, *, renamed: bool) -> None:
 
 
 def _renamed(raw: bytes) -> bytes:
-    return raw.replace(orjson.dumps(UPSTREAM_MODEL), orjson.dumps(SHOWN))
+    return raw.replace(orjson.dumps(UPSTREAM_MODEL), orjson.dumps(CLIENT_MODEL))

@@ -45,14 +45,14 @@ def test_data_without_fields(dropped: Dropped, format: Format) -> None:
 
 
 def test_remaining_fields_of_parts(dropped: Dropped) -> None:
-    own = {"id": "x", "phase": "final_answer"}
-    assert dropped.remaining_fields(ProviderData(Format.CHAT, own)) is own
+    native = {"id": "x", "phase": "final_answer"}
+    assert dropped.remaining_fields(ProviderData(Format.CHAT, native)) is native
     assert dropped.remaining_fields(None) == {}
     assert dropped.names == set()
     fields = {"id": "x", "status": "completed", "caller": {"type": "direct"}, "phase": "commentary"}
     assert dropped.remaining_fields(ProviderData(Format.RESPONSES, fields)) == {}
-    whole = {"type": "local_shell_call", "action": {"command": ["ls"]}}
-    assert dropped.remaining_fields(ProviderData(Format.RESPONSES, whole)) == {}
+    complete = {"type": "local_shell_call", "action": {"command": ["ls"]}}
+    assert dropped.remaining_fields(ProviderData(Format.RESPONSES, complete)) == {}
     assert dropped.names == {"content.phase"}
 
 
@@ -77,23 +77,23 @@ def test_references_to_stored_content_are_unsupported(dropped: Dropped) -> None:
     assert refused.value.param == "item_reference"
 
 
-def _asked(format: Format, **extra: object) -> Prompt:
+def _prompt(format: Format, **extra: object) -> Prompt:
     return Prompt(format=format, model="m", turns=(), user="ann", extra=ProviderData(format, extra))
 
 
 def test_request_fields(dropped: Dropped) -> None:
-    fields = dropped.request_fields(_asked(Format.CHAT, logit_bias={"1": 2}))
+    fields = dropped.request_fields(_prompt(Format.CHAT, logit_bias={"1": 2}))
     assert fields == {"logit_bias": {"1": 2}}
     assert dropped.request_fields(Prompt(format=Format.RESPONSES, model="m", turns=())) == {}
     assert dropped.names == set()
     mapping = {"max_tool_calls": 0, "truncation": "auto", "background": False, "moderation": "m"}
-    assert dropped.request_fields(_asked(Format.RESPONSES, **mapping), ["moderation"]) == {}
+    assert dropped.request_fields(_prompt(Format.RESPONSES, **mapping), ["moderation"]) == {}
     assert dropped.names == {"max_tool_calls", "truncation"}
 
 
 def test_expressed_fields_are_not_dropped(dropped: Dropped) -> None:
     fields = {"stream_options": {"include_obfuscation": True}, "modalities": ["text"]}
-    dropped.request_fields(_asked(Format.RESPONSES, **fields, safety_identifier="ann"))
+    dropped.request_fields(_prompt(Format.RESPONSES, **fields, safety_identifier="ann"))
     assert dropped.names == set()
-    dropped.request_fields(_asked(Format.RESPONSES, safety_identifier="another"))
+    dropped.request_fields(_prompt(Format.RESPONSES, safety_identifier="another"))
     assert dropped.names == {"safety_identifier"}

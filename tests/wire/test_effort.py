@@ -40,7 +40,7 @@ def test_effort_of_every_kind_of_request(reasoning: Reasoning | None, expected: 
 
 
 @pytest.mark.parametrize(
-    ("effort", "known", "expected"),
+    ("effort", "supported", "expected"),
     [
         ("medium", EFFORTS, "medium"),
         ("xhigh", ("low", "medium", "high"), "high"),
@@ -53,21 +53,21 @@ def test_effort_of_every_kind_of_request(reasoning: Reasoning | None, expected: 
         ("high", (), None),
     ],
 )
-def test_nearest_effort(effort: str, known: tuple[str, ...], expected: str | None) -> None:
-    assert nearest_effort(effort, known) == expected
+def test_nearest_effort(effort: str, supported: tuple[str, ...], expected: str | None) -> None:
+    assert nearest_effort(effort, supported) == expected
 
 
 @given(st.sampled_from(EFFORTS), st.sets(st.sampled_from(EFFORTS)))
-def test_nearest_effort_exists_where_any_is_supported(effort: str, known: set[str]) -> None:
-    word = nearest_effort(effort, sorted(known))
-    assert (word in known) if known else (word is None)
-    if effort in known:
+def test_nearest_effort_exists_where_any_is_supported(effort: str, supported: set[str]) -> None:
+    word = nearest_effort(effort, sorted(supported))
+    assert (word in supported) if supported else (word is None)
+    if effort in supported:
         assert word == effort
-    assert word != "none" or effort == "none" or known == {"none"}
+    assert word != "none" or effort == "none" or supported == {"none"}
 
 
 @pytest.mark.parametrize(
-    ("reasoning", "most", "expected"),
+    ("reasoning", "maximum", "expected"),
     [
         (Reasoning(budget=5000), 32000, 5000),
         (Reasoning(budget=5000), 4000, 4000),
@@ -81,8 +81,8 @@ def test_nearest_effort_exists_where_any_is_supported(effort: str, known: set[st
         (Reasoning(enabled=True), 32000, 8192),
     ],
 )
-def test_budgets(reasoning: Reasoning, most: int, expected: int) -> None:
-    assert budget_of(reasoning, most) == expected
+def test_budgets(reasoning: Reasoning, maximum: int, expected: int) -> None:
+    assert budget_of(reasoning, maximum) == expected
 
 
 @given(
@@ -94,5 +94,5 @@ def test_budgets(reasoning: Reasoning, most: int, expected: int) -> None:
     ),
     st.integers(MIN_BUDGET, 10**6),
 )
-def test_budgets_are_within_limits(reasoning: Reasoning, most: int) -> None:
-    assert MIN_BUDGET <= budget_of(reasoning, most) <= most
+def test_budgets_are_within_limits(reasoning: Reasoning, maximum: int) -> None:
+    assert MIN_BUDGET <= budget_of(reasoning, maximum) <= maximum

@@ -37,18 +37,18 @@ def reply(*parts: Part, stop: StopReason = StopReason.END_TURN) -> Reply:
 def test_most_prompts_need_no_transformer() -> None:
     assert event_transformer(prompt(), rendering()) is None
     assert event_transformer(prompt(READ), rendering(stop=("",))) is None
-    whole = reply(Text("hi"))
-    assert transform_reply(whole, prompt(READ), rendering()) is whole
+    complete = reply(Text("hi"))
+    assert transform_reply(complete, prompt(READ), rendering()) is complete
 
 
 def test_complete_reply() -> None:
-    whole = reply(
+    complete = reply(
         Thinking("hm"),
         ToolCall("1", "files__list", "{}"),
         ToolCall("2", "patch", '{"input":"a\\nb"}'),
         stop=StopReason.TOOL_CALL,
     )
-    assert transform_reply(whole, prompt(READ, PATCH, LIST), rendering()) == reply(
+    assert transform_reply(complete, prompt(READ, PATCH, LIST), rendering()) == reply(
         Thinking("hm"),
         ToolCall("1", "list", "{}", namespace="files"),
         ToolCall("2", "patch", "a\nb", CallKind.CUSTOM),
@@ -57,8 +57,8 @@ def test_complete_reply() -> None:
 
 
 def test_usage_of_a_truncated_complete_reply_is_kept() -> None:
-    whole = reply(Text("one END two"), ToolCall("1", "read", "{}"), stop=StopReason.TOOL_CALL)
-    cut = transform_reply(whole, prompt(READ), rendering(stop=("END",)))
+    complete = reply(Text("one END two"), ToolCall("1", "read", "{}"), stop=StopReason.TOOL_CALL)
+    cut = transform_reply(complete, prompt(READ), rendering(stop=("END",)))
     assert cut == Reply(
         id="r",
         model="m",
@@ -70,9 +70,9 @@ def test_usage_of_a_truncated_complete_reply_is_kept() -> None:
 
 
 def test_fences_are_removed_before_stop_sequences_apply() -> None:
-    whole = reply(Text('```json\n{"a":1,"b":2}\n```'))
+    complete = reply(Text('```json\n{"a":1,"b":2}\n```'))
     chained = rendering(fenced=True, stop=("```", ',"b"'))
-    restored = transform_reply(whole, prompt(), chained)
+    restored = transform_reply(complete, prompt(), chained)
     assert (restored.parts, restored.stop_sequence) == ((Text('{"a":1'),), ',"b"')
 
 
@@ -114,13 +114,14 @@ PARTS = st.lists(
 def test_transformed_events_obey_the_grammar(
     parts: list[Part], emulated: Rendering, tools: list[Tool]
 ) -> None:
-    whole = reply(*parts)
+    complete = reply(*parts)
     chain = event_transformer(prompt(*tools), emulated)
     if chain is not None:
         restored: list[Event] = [
-            after for event in reply_events(whole) for after in chain.apply(event)
+            after for event in reply_events(complete) for after in chain.apply(event)
         ]
         assert_grammar(restored)
         assert (
-            collect_reply(restored).parts == transform_reply(whole, prompt(*tools), emulated).parts
+            collect_reply(restored).parts
+            == transform_reply(complete, prompt(*tools), emulated).parts
         )

@@ -34,13 +34,13 @@ def through(*events: Event, stop: StopReason = StopReason.TOOL_CALL) -> list[Eve
     return restored[1:]
 
 
-def answer(index: int, *pieces: str) -> list[Event]:
+def answer(index: int, *chunks: str) -> list[Event]:
     call = ToolCall(f"c{index}", "json_output")
-    return [Open(index, call), *(Delta(index, piece) for piece in pieces), Close(index)]
+    return [Open(index, call), *(Delta(index, piece) for piece in chunks), Close(index)]
 
 
-def text(index: int, *pieces: str) -> list[Event]:
-    return [Open(index, Text()), *(Delta(index, piece) for piece in pieces), Close(index)]
+def text(index: int, *chunks: str) -> list[Event]:
+    return [Open(index, Text()), *(Delta(index, piece) for piece in chunks), Close(index)]
 
 
 END_TURN = End(StopReason.END_TURN, USAGE)

@@ -28,11 +28,11 @@ def through(*events: Event) -> list[Event]:
 
 
 def called(
-    name: str, *pieces: str, index: int = 0, kind: CallKind = CallKind.FUNCTION
+    name: str, *chunks: str, index: int = 0, kind: CallKind = CallKind.FUNCTION
 ) -> list[Event]:
     return [
         Open(index, ToolCall(f"c{index}", name, kind=kind)),
-        *(Delta(index, piece) for piece in pieces),
+        *(Delta(index, piece) for piece in chunks),
         Close(index),
     ]
 
@@ -72,10 +72,10 @@ def test_functions_become_custom_calls() -> None:
 
 
 def test_custom_arguments_in_the_opening() -> None:
-    pocket = ProviderData(Format.CHAT, {"x": 1})
-    call = ToolCall("c0", "patch", '{"patch":"a', extra=pocket)
+    provider_data = ProviderData(Format.CHAT, {"x": 1})
+    call = ToolCall("c0", "patch", '{"patch":"a', extra=provider_data)
     assert through(Open(0, call), Delta(0, 'b"}'), Close(0)) == [
-        Open(0, ToolCall("c0", "patch", kind=CallKind.CUSTOM, extra=pocket)),
+        Open(0, ToolCall("c0", "patch", kind=CallKind.CUSTOM, extra=provider_data)),
         Delta(0, "a"),
         Delta(0, "b"),
         Close(0),

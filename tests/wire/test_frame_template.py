@@ -102,21 +102,21 @@ def test_volatile_fields_may_differ() -> None:
 
 
 def test_single_frames_match_like_runs() -> None:
-    for number, known in ((None, taught()), (9, FrameTemplate())):
+    for number, template in ((None, taught()), (9, FrameTemplate())):
         if number is not None:
-            known.learn(numbered(9, b"Hello"), numbered(9, b"Hello", b"shown"), "Hello")
+            template.learn(numbered(9, b"Hello"), numbered(9, b"Hello", b"shown"), "Hello")
         for text in (b"", b" w\xc3\xb6rld", b"\\n", b'a","b":"c', b"a\\", b"a\nb", b"a\x07"):
             frame = HEAD + text + TAIL if number is None else numbered(12, text)
-            alone, among = known.match_chunk(frame), known.match_one(frame, 0)
+            alone, among = template.match_chunk(frame), template.match_one(frame, 0)
             plain = not text.strip(b" w\xc3\xb6rld")
             assert alone == (text if plain else None)
             assert alone is None or among == (len(frame), [alone])
             for more in (frame, b"data: [DONE]\n\n", b"data: ", b"\n"):
-                assert known.match_chunk(frame + more) is None
-            assert known.match_chunk(frame[:-1]) is None
-        known.reset()
-        assert known.match_chunk(HEAD + b"x" + TAIL) is None
-        assert known.match_chunk(numbered(12, b"x")) is None
+                assert template.match_chunk(frame + more) is None
+            assert template.match_chunk(frame[:-1]) is None
+        template.reset()
+        assert template.match_chunk(HEAD + b"x" + TAIL) is None
+        assert template.match_chunk(numbered(12, b"x")) is None
 
 
 def test_ambiguous_edits_are_not_learned() -> None:

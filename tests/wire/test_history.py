@@ -185,18 +185,20 @@ def test_every_call_has_one_result_in_the_next_turn(turns: list[Turn]) -> None:
         run = list(group)
         merged = Turn(Role.ASSISTANT, tuple(part for turn in run for part in turn.parts))
         ordered += [merged] if is_assistant else run
-    seen: Counter[str] = Counter()
+    used_ids: Counter[str] = Counter()
     for turn, after in pairwise([*ordered, None]):
         assert turn is not None
-        made = [part.id for part in turn.parts if isinstance(part, ToolCall)]
-        seen.update(made)
-        if made:
+        generated = [part.id for part in turn.parts if isinstance(part, ToolCall)]
+        used_ids.update(generated)
+        if generated:
             assert after is not None
-            assert [part.call_id for part in after.parts if isinstance(part, ToolResult)] == made
-            assert len(after.parts) == len(made)
+            assert [
+                part.call_id for part in after.parts if isinstance(part, ToolResult)
+            ] == generated
+            assert len(after.parts) == len(generated)
         elif after is not None:
             assert not any(isinstance(part, ToolResult) for part in after.parts)
-    assert max(seen.values(), default=1) == 1
+    assert max(used_ids.values(), default=1) == 1
     assert not any(isinstance(part, ToolResult) for turn in ordered[:1] for part in turn.parts)
 
 
@@ -216,8 +218,8 @@ def test_all_texts_are_kept(turns: list[Turn]) -> None:
 
 def test_leading_system_turns() -> None:
     leading = [says(Role.SYSTEM, "a"), says(Role.DEVELOPER, "b")]
-    rest = [user("hi"), says(Role.SYSTEM, "c")]
-    assert split_leading_system([*leading, *rest]) == (tuple(leading), tuple(rest))
+    remaining = [user("hi"), says(Role.SYSTEM, "c")]
+    assert split_leading_system([*leading, *remaining]) == (tuple(leading), tuple(remaining))
     assert split_leading_system(leading) == (tuple(leading), ())
     assert split_leading_system([]) == ((), ())
 

@@ -15,7 +15,7 @@ from tests.wire.stream_cases import JSON
 
 
 @pytest.mark.parametrize(
-    ("payload", "written"),
+    ("payload", "expected"),
     [
         (b'{"model":"up"}', b'{"model":"shown"}'),
         (b'{"model" : "up" , "x":1}', b'{"model" : "shown" , "x":1}'),
@@ -30,12 +30,12 @@ from tests.wire.stream_cases import JSON
         (b'{"model":"up","model":"up"}', b'{"model":"shown","model":"shown"}'),
     ],
 )
-def test_top_level_model(payload: bytes, written: bytes) -> None:
-    assert ModelNamePatcher("shown").patch(payload, "up") == written
+def test_top_level_model(payload: bytes, expected: bytes) -> None:
+    assert ModelNamePatcher("shown").patch(payload, "up") == expected
 
 
 @pytest.mark.parametrize(
-    ("payload", "written"),
+    ("payload", "expected"),
     [
         (b'{"message":{"model":"up"}}', b'{"message":{"model":"shown"}}'),
         (b'{"model":"up","message":{"model":"up"}}', b'{"model":"up","message":{"model":"shown"}}'),
@@ -45,8 +45,8 @@ def test_top_level_model(payload: bytes, written: bytes) -> None:
         ),
     ],
 )
-def test_model_of_a_parent(payload: bytes, written: bytes) -> None:
-    assert ModelNamePatcher("shown", "message").patch(payload, "up") == written
+def test_model_of_a_parent(payload: bytes, expected: bytes) -> None:
+    assert ModelNamePatcher("shown", "message").patch(payload, "up") == expected
 
 
 @pytest.mark.parametrize("named", ["shown", None, 5, {"model": "up"}])
@@ -66,19 +66,23 @@ def test_cached_edits_are_verified() -> None:
 
 @examples(4)
 @given(
-    shown=st.text(max_size=8),
+    client_model=st.text(max_size=8),
     named=st.text(max_size=8),
     parent=st.sampled_from(["", "message"]),
     bodies=st.lists(st.dictionaries(st.sampled_from(["model", "a", "message"]), JSON), max_size=3),
     indented=st.booleans(),
 )
 def test_parsed_bodies_differ_only_in_the_model(
-    shown: str, named: str, parent: str, bodies: list[dict[str, Any]], indented: bool
+    client_model: str, named: str, parent: str, bodies: list[dict[str, Any]], indented: bool
 ) -> None:
-    name = ModelNamePatcher(shown, parent)
+    name = ModelNamePatcher(client_model, parent)
     for body in bodies:
         holder = body | {"model": named}
-        whole = {"z": {"model": named}, parent: holder} if parent else holder
-        after = {**whole, parent: holder | {"model": shown}} if parent else body | {"model": shown}
-        raw = orjson.dumps(whole, option=orjson.OPT_INDENT_2 if indented else None)
+        complete = {"z": {"model": named}, parent: holder} if parent else holder
+        after = (
+            {**complete, parent: holder | {"model": client_model}}
+            if parent
+            else body | {"model": client_model}
+        )
+        raw = orjson.dumps(complete, option=orjson.OPT_INDENT_2 if indented else None)
         assert orjson.loads(name.patch(raw, named)) == after

@@ -13,32 +13,32 @@ from gateway.wire.partial_json import CustomToolArgReader
 from tests.wire.splits import splits
 
 
-def read(*pieces: str) -> str:
+def read(*chunks: str) -> str:
     text = CustomToolArgReader()
-    return "".join([*(text.add(piece) for piece in pieces), text.close()])
+    return "".join([*(text.add(piece) for piece in chunks), text.close()])
 
 
 @given(st.text(), st.booleans(), st.sampled_from(["input", "content", "patch"]), st.data())
 def test_any_text_in_any_notation_and_split(
     text: str, ascii: bool, key: str, data: st.DataObject
 ) -> None:
-    spelling = json.dumps(
+    notation = json.dumps(
         {key: text}, ensure_ascii=ascii, indent=data.draw(st.sampled_from([None, 1]))
     )
-    assert read(spelling) == text
-    assert read(*data.draw(splits(spelling))) == text
-    assert read(*spelling) == text
+    assert read(notation) == text
+    assert read(*data.draw(splits(notation))) == text
+    assert read(*notation) == text
 
 
 @given(st.text('{}"\\u:input dD8 0cf\n', max_size=40), st.data())
 def test_output_does_not_depend_on_the_split(tail: str, data: st.DataObject) -> None:
-    for written in (tail, '{"input":"' + tail):
-        assert read(*data.draw(splits(written))) == read(written) == read(*written)
-        read(written).encode()  # no lone surrogates
+    for json_text in (tail, '{"input":"' + tail):
+        assert read(*data.draw(splits(json_text))) == read(json_text) == read(*json_text)
+        read(json_text).encode()  # no lone surrogates
 
 
 @pytest.mark.parametrize(
-    ("written", "text"),
+    ("json_text", "text"),
     [
         ('{"input":"*** Begin"}', "*** Begin"),
         (' {\n "input" : "a\\nb" }\n', "a\nb"),
@@ -56,13 +56,13 @@ def test_output_does_not_depend_on_the_split(tail: str, data: st.DataObject) -> 
         (r'{"input":"cut of\ud83d', "cut of"),
     ],
 )
-def test_wrapped_text(written: str, text: str) -> None:
-    assert read(written) == text
-    assert read(*written) == text
+def test_wrapped_text(json_text: str, text: str) -> None:
+    assert read(json_text) == text
+    assert read(*json_text) == text
 
 
 @pytest.mark.parametrize(
-    "written",
+    "json_text",
     [
         "*** Begin Patch\n",
         '"a string"',
@@ -74,21 +74,21 @@ def test_wrapped_text(written: str, text: str) -> None:
         '{"long":"' + "x" * 1000 + '"}',
     ],
 )
-def test_unwrapped_text_comes_at_the_end(written: str) -> None:
+def test_unwrapped_text_comes_at_the_end(json_text: str) -> None:
     text = CustomToolArgReader()
-    assert [text.add(piece) for piece in written] == [""] * len(written)
-    assert text.close() == written
+    assert [text.add(piece) for piece in json_text] == [""] * len(json_text)
+    assert text.close() == json_text
 
 
-@pytest.mark.parametrize("written", ["", " ", "{}", "{ }\n"])
-def test_empty_arguments(written: str) -> None:
-    assert read(written) == ""
+@pytest.mark.parametrize("json_text", ["", " ", "{}", "{ }\n"])
+def test_empty_arguments(json_text: str) -> None:
+    assert read(json_text) == ""
 
 
 def test_text_streams() -> None:
     text = CustomToolArgReader()
-    pieces = ['{"inp', 'ut":', '"a', "b", "\\", "nc", '"', "}"]
-    assert [text.add(piece) for piece in pieces] == ["", "", "a", "b", "", "\nc", "", ""]
+    chunks = ['{"inp', 'ut":', '"a', "b", "\\", "nc", '"', "}"]
+    assert [text.add(piece) for piece in chunks] == ["", "", "a", "b", "", "\nc", "", ""]
 
 
 def test_long_texts_take_linear_time() -> None:

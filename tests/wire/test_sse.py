@@ -86,11 +86,13 @@ def test_reads(raw: bytes, frames: list[tuple[bytes, bytes | None]]) -> None:
 )
 def test_reads_like_the_standard_for_any_split(mark: bytes, soup: bytes, places: list[int]) -> None:
     raw = mark + soup
-    whole = frames_of([raw])
-    assert frames_of(cut(raw, places)) == whole
-    if whole and not whole[0].raw.removeprefix(BOM).strip(b"\r\n"):
-        del whole[0]  # blank lines before anything else belong to no frame
-    assert [(frame.name, frame.data) for frame in whole if frame.raw.strip(b"\r\n")] == naive(raw)
+    complete = frames_of([raw])
+    assert frames_of(cut(raw, places)) == complete
+    if complete and not complete[0].raw.removeprefix(BOM).strip(b"\r\n"):
+        del complete[0]  # blank lines before anything else belong to no frame
+    assert [(frame.name, frame.data) for frame in complete if frame.raw.strip(b"\r\n")] == naive(
+        raw
+    )
 
 
 @examples(10)
@@ -99,9 +101,9 @@ def test_reads_like_the_standard_for_any_split(mark: bytes, soup: bytes, places:
     places=st.lists(st.integers(0, 10_000), max_size=12),
 )
 def test_frames_do_not_depend_on_the_split(raw: bytes, places: list[int]) -> None:
-    whole = frames_of([raw])
-    assert frames_of(cut(raw, places)) == whole
-    assert b"".join(frame.raw for frame in whole) == raw
+    complete = frames_of([raw])
+    assert frames_of(cut(raw, places)) == complete
+    assert b"".join(frame.raw for frame in complete) == raw
 
 
 def test_frames_beyond_the_limit_fail() -> None:
@@ -118,11 +120,11 @@ def test_the_limit_is_per_frame() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "written"), [(b"", b"data: {}\n\n"), (b"e", b"event: e\ndata: {}\n\n")]
+    ("name", "expected"), [(b"", b"data: {}\n\n"), (b"e", b"event: e\ndata: {}\n\n")]
 )
-def test_write_frame(name: bytes, written: bytes) -> None:
-    assert write_frame(name, b"{}") == written
-    assert frames_of([written]) == [Frame(written, name, b"{}")]
+def test_write_frame(name: bytes, expected: bytes) -> None:
+    assert write_frame(name, b"{}") == expected
+    assert frames_of([expected]) == [Frame(expected, name, b"{}")]
 
 
 @pytest.mark.parametrize(

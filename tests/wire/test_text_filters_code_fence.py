@@ -23,8 +23,8 @@ def through(*events: Event) -> list[Event]:
     return restored[1:-1]
 
 
-def said(*pieces: str, opening: str = "") -> str:
-    deltas = (Delta(0, piece) for piece in pieces if piece)
+def filtered(*chunks: str, opening: str = "") -> str:
+    deltas = (Delta(0, piece) for piece in chunks if piece)
     restored = through(Open(0, Text(opening)), *deltas, Close(0))
     assert restored[0] == Open(0, Text())
     return "".join(str(event.piece) for event in restored if isinstance(event, Delta))
@@ -47,9 +47,9 @@ def said(*pieces: str, opening: str = "") -> str:
     ],
 )
 def test_fences_are_removed(text: str, json: str) -> None:
-    assert said(text) == json
-    assert said(*text) == json
-    assert said(*text[3:], opening=text[:3]) == json
+    assert filtered(text) == json
+    assert filtered(*text) == json
+    assert filtered(*text[3:], opening=text[:3]) == json
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_fences_are_removed(text: str, json: str) -> None:
     ],
 )
 def test_unfenced_text_is_unchanged(text: str) -> None:
-    assert said(text) == text
-    assert said(*text) == text
+    assert filtered(text) == text
+    assert filtered(*text) == text
 
 
 @given(st.text('`json\n{}"a \t', max_size=30), st.booleans(), st.data())
 def test_output_does_not_depend_on_the_split(text: str, fenced: bool, data: st.DataObject) -> None:
     text = f"```json\n{text}" if fenced else text
-    assert said(*data.draw(splits(text))) == said(text) == said(*text)
+    assert filtered(*data.draw(splits(text))) == filtered(text) == filtered(*text)
 
 
 def test_unfenced_text_is_not_held_back() -> None:
@@ -108,7 +108,7 @@ def test_endless_blanks_are_not_all_held() -> None:
     results = [event for _ in range(100) for event in fence.apply(blank)]
     passed = sum(len(event.piece) for event in results if isinstance(event, Delta))
     assert passed >= 5000
-    rest = [*fence.apply(Delta(0, "}\n```")), *fence.apply(Close(0))]
-    assert "".join(event.piece for event in [*results, *rest] if isinstance(event, Delta)) == (
+    remaining = [*fence.apply(Delta(0, "}\n```")), *fence.apply(Close(0))]
+    assert "".join(event.piece for event in [*results, *remaining] if isinstance(event, Delta)) == (
         blank.piece * 100 + "}"
     )

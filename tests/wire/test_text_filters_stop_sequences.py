@@ -36,11 +36,11 @@ def through(stops: StopSequenceFilter, *events: Event) -> list[Event]:
     return restored[1:]
 
 
-def text(*pieces: str, index: int = 0) -> list[Event]:
-    return [Open(index, Text()), *(Delta(index, piece) for piece in pieces if piece), Close(index)]
+def text(*chunks: str, index: int = 0) -> list[Event]:
+    return [Open(index, Text()), *(Delta(index, piece) for piece in chunks if piece), Close(index)]
 
 
-def told(events: list[Event]) -> str:
+def filtered_events(events: list[Event]) -> str:
     return "".join(str(event.piece) for event in events if isinstance(event, Delta))
 
 
@@ -58,7 +58,7 @@ def test_the_reply_ends_at_the_sequence() -> None:
 def test_possible_beginnings_are_held() -> None:
     stops = StopSequenceFilter(["ab", "wxyz"])
     restored = through(stops, *text("ra", "cad", "w", "xy"))
-    assert told(restored) == "racadwxy"
+    assert filtered_events(restored) == "racadwxy"
     assert [event.piece for event in restored if isinstance(event, Delta)] == [
         "ra",
         "c",
@@ -95,7 +95,7 @@ def test_text_that_begins_with_the_sequence_is_empty() -> None:
 
 
 def test_the_sequence_that_is_complete_first_counts() -> None:
-    assert told(through(StopSequenceFilter(["abcd", "c"]), *text("xabcd"))) == "xab"
+    assert filtered_events(through(StopSequenceFilter(["abcd", "c"]), *text("xabcd"))) == "xab"
     assert through(StopSequenceFilter(["c", "abc"]), *text("xabc"))[-1] == stopped("abc")
 
 
@@ -107,7 +107,7 @@ def test_reasoning_and_calls_are_not_filtered() -> None:
         *text("ND", index=3),
     ]
     restored = through(StopSequenceFilter(["END"]), *events)
-    assert told(restored) == "ENDENDEND"
+    assert filtered_events(restored) == "ENDENDEND"
     assert restored[-1] is END
 
 
@@ -137,20 +137,20 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3)
 
 @given(STOPS, st.text("abc", max_size=20), st.data())
 def test_output_does_not_depend_on_the_split(
-    sequences: list[str], said: str, data: st.DataObject
+    sequences: list[str], reply_text: str, data: st.DataObject
 ) -> None:
-    ends = [said.find(stop) + len(stop) for stop in sequences if stop in said]
-    for pieces in ([said], data.draw(splits(said)), [*said]):
+    ends = [reply_text.find(stop) + len(stop) for stop in sequences if stop in reply_text]
+    for chunks in ([reply_text], data.draw(splits(reply_text)), [*reply_text]):
         stops = StopSequenceFilter(sequences)
-        restored = through(stops, *text(*pieces))
+        restored = through(stops, *text(*chunks))
         end = restored[-1]
         assert isinstance(end, End)
         assert stops.finished == bool(ends)
         if ends:
             assert end.stop_sequence is not None
-            assert told(restored) + end.stop_sequence == said[: min(ends)]
+            assert filtered_events(restored) + end.stop_sequence == reply_text[: min(ends)]
         else:
-            assert told(restored) == said
+            assert filtered_events(restored) == reply_text
             assert end is END
 
 
@@ -158,4 +158,4 @@ def test_output_does_not_depend_on_the_split(
 def test_long_texts_take_linear_time(longest: int) -> None:
     stops = StopSequenceFilter(["#" * longest, "never"])
     events = text(*["a few words "] * 20_000)
-    assert len(told(through(stops, *events))) == 240_000
+    assert len(filtered_events(through(stops, *events))) == 240_000

@@ -93,7 +93,7 @@ def text_tokens(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("text", "least", "most"),
+    ("text", "minimum", "maximum"),
     [
         (ENGLISH, 4.2, 5.0),
         (CODE, 2.6, 3.6),
@@ -107,8 +107,8 @@ def text_tokens(text: str) -> int:
         ("🚀🔥💡", 0.3, 1.0),
     ],
 )
-def test_characters_per_token(text: str, least: float, most: float) -> None:
-    assert least <= len(text) / text_tokens(text) <= most
+def test_characters_per_token(text: str, minimum: float, maximum: float) -> None:
+    assert minimum <= len(text) / text_tokens(text) <= maximum
 
 
 def test_empty_prompts_count() -> None:
@@ -153,8 +153,8 @@ def test_calls_and_results() -> None:
     assert tokens(call) == PER_CALL + 210
     assert tokens(result) == PER_CALL + 105 + 1600
     assert tokens(ServerToolCall("srv_1", "x" * 100, "x" * 900)) == PER_CALL + 210
-    found = ServerToolResult("srv_1", "web_search", ProviderData(Format.MESSAGES, ["x" * 1000]))
-    assert tokens(found) == PER_CALL + 210 + 2
+    search = ServerToolResult("srv_1", "web_search", ProviderData(Format.MESSAGES, ["x" * 1000]))
+    assert tokens(search) == PER_CALL + 210 + 2
 
 
 def test_unknown_parts_count_as_json() -> None:

@@ -185,8 +185,8 @@ def test_abort_sends_held_frames_first() -> None:
 @pytest.mark.parametrize("cut", [True, False])
 def test_errors_close_open_parts(to: Format, cut: bool) -> None:
     stream = translator(to)
-    pieces = [ROLE, text_chunk("Hi"), ERROR, text_chunk("more"), DONE]
-    raw = b"".join(map(stream.receive, pieces if cut else [b"".join(pieces)]))
+    chunks = [ROLE, text_chunk("Hi"), ERROR, text_chunk("more"), DONE]
+    raw = b"".join(map(stream.receive, chunks if cut else [b"".join(chunks)]))
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.RESPONSE
     assert not isinstance(decode(CODECS[to].decoder(), raw)[-1], End)
@@ -319,10 +319,10 @@ def test_nothing_is_sent_while_all_text_is_held() -> None:
     assert names(stream.receive(text_chunk("{}")))[-1] == "content_block_delta"
 
 
-def slowly(source: Format, to: Format, pieces: Iterable[bytes]) -> bytes:
+def slowly(source: Format, to: Format, chunks: Iterable[bytes]) -> bytes:
     """What leaves where every frame is decoded and every event encoded, one by one."""
     encodes = encoder(to)
-    events = decode_frames(CODECS[source].decoder(), frames_of(pieces))
+    events = decode_frames(CODECS[source].decoder(), frames_of(chunks))
     encoded = []
     for event in events:
         if isinstance(event, Fail):
@@ -346,8 +346,8 @@ def test_runs_are_encoded_like_single_events(format: Format, path: Path, to: For
         assert whole == slowly(format, to, [raw])
     for size in (7, 301):
         again = CrossFormatTranslator(CODECS[format].decoder(), encoder(to))
-        pieces = [again.receive(raw[at : at + size]) for at in range(0, len(raw), size)]
-        assert b"".join(pieces) + again.close() == whole
+        chunks = [again.receive(raw[at : at + size]) for at in range(0, len(raw), size)]
+        assert b"".join(chunks) + again.close() == whole
 
 
 TEXTS = st.lists(
@@ -421,7 +421,7 @@ def test_deltas_of_parallel_calls_are_separate() -> None:
         return chunk({"tool_calls": [call]})
 
     stream = translator(Format.CHAT)
-    pieces = [
+    chunks = [
         piece(0, "12"),
         piece(1, '"'),
         piece(0, "34"),
@@ -429,7 +429,7 @@ def test_deltas_of_parallel_calls_are_separate() -> None:
         piece(1, '"'),
         piece(0, "5"),
     ]
-    raw = stream.receive(b"".join([start(0), start(1), *pieces, STOP, USAGE, DONE]))
+    raw = stream.receive(b"".join([start(0), start(1), *chunks, STOP, USAGE, DONE]))
     assert [
         part.arguments for part in final(raw, Format.CHAT).parts if isinstance(part, ToolCall)
     ] == [
@@ -455,8 +455,8 @@ LONG = Reply(
 def test_complete_replies_are_split_into_deltas(to: Format) -> None:
     raw = encode_reply(LONG, encoder(to))
     events = decode(CODECS[to].decoder(), raw)
-    pieces = [event.piece for event in events if isinstance(event, Delta)]
-    assert max(len(piece) for piece in pieces if isinstance(piece, str)) <= 3000
+    chunks = [event.piece for event in events if isinstance(event, Delta)]
+    assert max(len(piece) for piece in chunks if isinstance(piece, str)) <= 3000
     reply = collect_reply(events)
     assert (reply.stop, reply.usage) == (LONG.stop, LONG.usage)
     assert [getattr(part, "text", "") for part in reply.parts][:2] == ["hm " * 3000, "é😀" * 4000]

@@ -35,7 +35,7 @@ def test_retry_after_headers(headers: dict[str, str], seconds: float | None) -> 
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
+    ("notation", "seconds"),
     [
         ("20ms", 0.02),
         ("1s", 1),
@@ -59,9 +59,9 @@ def test_retry_after_headers(headers: dict[str, str], seconds: float | None) -> 
         ("nan", None),
     ],
 )
-def test_notations(written: str, seconds: float | None) -> None:
-    found = reset_after({"x-ratelimit-reset-requests": written, "date": NOW})
-    assert found == (pytest.approx(seconds) if seconds is not None else None)
+def test_notations(notation: str, seconds: float | None) -> None:
+    seconds_found = reset_after({"x-ratelimit-reset-requests": notation, "date": NOW})
+    assert seconds_found == (pytest.approx(seconds) if seconds is not None else None)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_only_exhausted_limits_count(headers: dict[str, str], seconds: float | N
 
 
 @given(st.text(), st.text())
-def test_malformed_hints_are_ignored(written: str, date: str) -> None:
-    headers = {"retry-after": written, "x-ratelimit-reset": written, "date": date}
-    for found in (retry_after(headers), reset_after(headers)):
-        assert found is None or found >= 0
+def test_malformed_hints_are_ignored(notation: str, date: str) -> None:
+    headers = {"retry-after": notation, "x-ratelimit-reset": notation, "date": date}
+    for seconds_found in (retry_after(headers), reset_after(headers)):
+        assert seconds_found is None or seconds_found >= 0
