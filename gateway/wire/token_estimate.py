@@ -114,10 +114,9 @@ def estimate_tokens(prompt: Prompt) -> int:
 
 def _price(text: str) -> int:
     """Hundredths of a token."""
-    total = 0
-    for start in range(0, len(text), _STEP):
-        total += _price_of_bytes(text[start : start + _STEP].encode("utf-8", "surrogatepass"))
-    return total
+    if len(text) > _STEP:
+        return sum(_price(text[start : start + _STEP]) for start in range(0, len(text), _STEP))
+    return _price_of_bytes(text.encode("utf-8", "surrogatepass"))
 
 
 def _price_of_bytes(text: bytes) -> int:
@@ -130,6 +129,8 @@ def _price_of_bytes(text: bytes) -> int:
 
 class _Counter:
     """Adds up texts, in hundredths of a token, and everything else, in tokens."""
+
+    __slots__ = ("_format", "_hundredths", "_short", "tokens")
 
     def __init__(self, format: Format) -> None:
         self._format = format
