@@ -54,7 +54,7 @@ class CommandRunner:
         assert result.exit_code == 0, result.output
         return orjson.loads(result.stdout)
 
-    def mint(self, name: str, **options: str) -> dict[str, Any]:
+    def create_key(self, name: str, **options: str) -> dict[str, Any]:
         flags = [part for key, value in options.items() for part in (f"--{key}", value)]
         created: dict[str, Any] = self.json("key", "mint", "--name", name, *flags)
         return created

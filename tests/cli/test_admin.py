@@ -24,7 +24,7 @@ def set_password(shell: CommandRunner, typed: str, *flags: str) -> Result:
 
 def test_the_password_is_read_from_standard_input(shell: CommandRunner) -> None:
     """Also before a gateway ever ran."""
-    shell.mint("first")
+    shell.create_key("first")
     assert "No password is set" in shell("admin", "sessions").stderr
     result = set_password(shell, f"{PASSWORD}\nanother line\n")
     assert (result.exit_code, result.stderr) == (0, "The password is set.\n")

@@ -64,7 +64,7 @@ def test_a_standalone_command_leaves_only_the_database_and_the_lock(shell: Comma
 
 @pytest.mark.processes
 def test_concurrent_commands(shell: CommandRunner) -> None:
-    shell.mint("first")
+    shell.create_key("first")
     processes = [shell.process("key", "mint", "--name", f"key-{n}", "--json") for n in range(4)]
     results = [each.communicate(timeout=50) for each in processes]
     assert [each.returncode for each in processes] == [0] * 4, results
@@ -81,7 +81,7 @@ def test_a_command_through_a_running_gateway(shell: CommandRunner, gateway: Admi
 
 
 def test_a_key_from_before_the_first_start_is_accepted(shell: CommandRunner) -> None:
-    created = shell.mint("alice")
+    created = shell.create_key("alice")
     config = parse_config(f"{{state_dir: {shell.state_dir}, server: {{port: 0}}}}")
 
     async def is_accepted() -> bool:
@@ -92,7 +92,7 @@ def test_a_key_from_before_the_first_start_is_accepted(shell: CommandRunner) -> 
 
 
 def test_a_stale_socket_is_replaced(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(socket_path(shell.state_dir)))
     assert len(shell.json("key", "list")) == 1
@@ -120,7 +120,7 @@ def test_a_socket_without_responses(shell: CommandRunner, monkeypatch: pytest.Mo
 
 
 def test_a_gateway_that_starts_while_a_command_waits(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     with lock_state_dir(shell.state_dir):
         listing = shell.process("key", "list", "--json")
         with pytest.raises(subprocess.TimeoutExpired):
@@ -133,14 +133,14 @@ def test_a_gateway_that_starts_while_a_command_waits(shell: CommandRunner) -> No
 
 @pytest.mark.parametrize("last", [[], [b""]], ids=["before it is asked", "before it answers"])
 def test_a_read_is_retried_after_the_gateway_exits(shell: CommandRunner, last: list[bytes]) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     with scripted_server(shell.state_dir, [HELLO, *last]):
         assert len(shell.json("key", "list")) == 1
 
 
 def test_a_post_is_retried_if_it_was_not_sent(shell: CommandRunner) -> None:
     with scripted_server(shell.state_dir, [HELLO]):
-        shell.mint("alice")
+        shell.create_key("alice")
     assert len(shell.json("key", "list")) == 1
 
 
@@ -152,7 +152,7 @@ def test_a_post_that_may_have_been_executed_is_not_retried(shell: CommandRunner)
 
 
 def test_an_idempotent_request_is_retried(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     token = shell.json("key", "list")[0]
     listed = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s"
     keys = orjson.dumps({"keys": [token]})
@@ -183,7 +183,7 @@ def test_an_invalid_database(shell: CommandRunner) -> None:
 
 
 def test_a_directory_of_another_user(shell: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     result = shell("key", "list")
     assert result.exit_code == 1
@@ -195,15 +195,15 @@ def test_precedence_of_state_directories(shell: CommandRunner, tmp_path: Path) -
     file = tmp_path / "channels.yaml"
     file.write_text(f"state_dir: {tmp_path / 'of-file'}\n")
     named, flag = ["--config", str(file)], ["--state-dir", str(tmp_path / "of-flag")]
-    mint = ("key", "mint", "--name", "a")
-    assert shell(*mint, *named, *flag).exit_code == 0
+    create_key = ("key", "mint", "--name", "a")
+    assert shell(*create_key, *named, *flag).exit_code == 0
     assert (tmp_path / "of-flag" / DATABASE_NAME).exists()
-    assert shell(*mint, *named).exit_code == 0
+    assert shell(*create_key, *named).exit_code == 0
     assert (shell.state_dir / DATABASE_NAME).exists()
     shell.environ.clear()
-    assert shell(*mint, *named).exit_code == 0
+    assert shell(*create_key, *named).exit_code == 0
     assert (tmp_path / "of-file" / DATABASE_NAME).exists()
-    assert shell(*mint).exit_code == 0
+    assert shell(*create_key).exit_code == 0
     assert (tmp_path / "var" / DATABASE_NAME).exists()
 
 

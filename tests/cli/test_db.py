@@ -11,7 +11,7 @@ from tests.store.sample_rows import intent, raw_connection, settlement
 
 @pytest.fixture
 def token_id(shell: CommandRunner) -> str:
-    created_id = str(shell.mint("alice")["id"])
+    created_id = str(shell.create_key("alice")["id"])
     with admin_gateway(shell.state_dir) as gateway:
 
         async def work() -> None:

@@ -96,7 +96,7 @@ def test_a_running_gateway_applies_changes_immediately(
 
 
 def test_a_group_with_keys_is_not_removed(shell: CommandRunner) -> None:
-    created = shell.mint("alice")
+    created = shell.create_key("alice")
     result = shell("group", "remove", "default")
     assert result.exit_code == 1
     assert f"alice ({created['id']})" in result.stderr

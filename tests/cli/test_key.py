@@ -33,7 +33,7 @@ def test_only_the_key_is_on_stdout(shell: CommandRunner) -> None:
 
 
 def test_json_output(shell: CommandRunner) -> None:
-    created = shell.mint("Ünïcode 名前", group="default")
+    created = shell.create_key("Ünïcode 名前", group="default")
     key = created.pop("key")
     assert well_formed(key)
     assert created == {
@@ -59,7 +59,7 @@ def test_json_output(shell: CommandRunner) -> None:
 
 
 def test_the_tables(shell: CommandRunner) -> None:
-    created = shell.mint("Ünïcode 名前")
+    created = shell.create_key("Ünïcode 名前")
     for command in (("list",), ("show", created["id"])):
         result = shell("key", *command)
         assert result.exit_code == 0
@@ -73,7 +73,7 @@ def test_the_tables(shell: CommandRunner) -> None:
 def test_a_running_gateway_applies_changes_immediately(
     shell: CommandRunner, gateway: AdminGateway
 ) -> None:
-    created = shell.mint("alice")
+    created = shell.create_key("alice")
     token = gateway.registry.find(digest(created["key"]))
     assert token is not None
     assert token.id == created["id"]
@@ -84,7 +84,7 @@ def test_a_running_gateway_applies_changes_immediately(
 
 
 def test_revoking_twice(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     shell("key", "revoke", "alice")
     result = shell("key", "revoke", "alice")
     assert result.exit_code == 0
@@ -92,7 +92,7 @@ def test_revoking_twice(shell: CommandRunner) -> None:
 
 
 def test_an_ambiguous_name(shell: CommandRunner) -> None:
-    first, second = shell.mint("alice"), shell.mint("alice")
+    first, second = shell.create_key("alice"), shell.create_key("alice")
     for command in ("show", "revoke"):
         result = shell("key", command, "alice")
         assert result.exit_code == 1
@@ -104,15 +104,15 @@ def test_an_ambiguous_name(shell: CommandRunner) -> None:
 
 
 def test_a_name_that_looks_like_an_id(shell: CommandRunner) -> None:
-    first = shell.mint("alice")
-    shell.mint(first["id"])
+    first = shell.create_key("alice")
+    shell.create_key(first["id"])
     assert shell.json("key", "show", first["id"])["name"] == "alice"
 
 
 @pytest.fixture
 def alice(shell: CommandRunner) -> Iterator[None]:
     """A key that no refused command changes."""
-    created = shell.mint("alice")
+    created = shell.create_key("alice")
     yield
     del created["key"]
     assert shell.json("key", "list") == [created]
@@ -222,7 +222,7 @@ def test_a_pattern_without_models_is_a_warning(shell: CommandRunner, tmp_path: P
 
 
 def test_a_rotated_key(shell: CommandRunner, gateway: AdminGateway) -> None:
-    created = shell.mint("alice")
+    created = shell.create_key("alice")
     result = shell("key", "rotate", "alice")
     second = result.stdout.removesuffix("\n")
     assert well_formed(second)
@@ -244,7 +244,7 @@ def test_a_rotated_key(shell: CommandRunner, gateway: AdminGateway) -> None:
 
 
 def test_an_old_key_expires_with_its_token(shell: CommandRunner) -> None:
-    created = shell.mint("alice", expires="1h")
+    created = shell.create_key("alice", expires="1h")
     expiry = format_time(created["expires_at"])
     old = f"{created['display']}, works until {expiry}."
     assert old in shell("key", "rotate", "alice").stderr
@@ -256,7 +256,7 @@ def test_an_old_key_expires_with_its_token(shell: CommandRunner) -> None:
 
 
 def test_a_disabled_key(shell: CommandRunner, gateway: AdminGateway) -> None:
-    created = shell.mint("alice")
+    created = shell.create_key("alice")
     result = shell("key", "disable", "alice")
     assert f"disabled. To enable it: `gateway key enable {created['id']}`" in result.stderr
     assert gateway.registry.find(digest(created["key"])) is None
@@ -271,7 +271,7 @@ def test_a_disabled_key(shell: CommandRunner, gateway: AdminGateway) -> None:
 
 
 def test_a_revoked_key_is_not_changed(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     shell("key", "revoke", "alice")
     for command in (("set", "alice", "--rpm", "1"), ("enable", "alice"), ("rotate", "alice")):
         result = shell("key", *command)

@@ -75,7 +75,7 @@ def test_the_output_file_is_private(shell: CommandRunner, team_csv: Path, tmp_pa
 def test_no_file_is_overwritten(shell: CommandRunner, team_csv: Path, tmp_path: Path) -> None:
     out = tmp_path / "keys.csv"
     out.write_text("precious")
-    shell.mint("alice")
+    shell.create_key("alice")
     for target, why in ((out, "already exists: choose a new file."), (tmp_path / "no" / "dir", "")):
         result = shell("key", "import", str(team_csv), "--out", str(target))
         assert (result.exit_code, result.stdout) == (1, "")
@@ -99,7 +99,7 @@ def test_a_dry_run_creates_nothing(shell: CommandRunner, team_csv: Path, tmp_pat
 def test_every_invalid_cell_is_reported_and_no_key_is_created(
     shell: CommandRunner, tmp_path: Path
 ) -> None:
-    existing = shell.mint("owner")
+    existing = shell.create_key("owner")
     file = tmp_path / "team.csv"
     lines = ["name,group,expires,rpm,addresses,key", *["good,,,,,"] * 60]
     lines += [

@@ -21,7 +21,7 @@ def fields(text: str) -> dict[str, str]:
 @pytest.fixture
 def used(shell: CommandRunner, gateway: AdminGateway) -> str:
     """A key with a budget, of which something was spent today and something 40 days ago."""
-    created_id = str(shell.mint("alice", budget="5M", rpm="600")["id"])
+    created_id = str(shell.create_key("alice", budget="5M", rpm="600")["id"])
 
     async def work() -> None:
         for number, (at, cost) in enumerate([(now_us(), 2_500_000), (now_us() - 40 * DAY, 10**9)]):
@@ -65,7 +65,7 @@ def test_prices_with_a_configured_unit_price(
 
 
 def test_a_new_origin_is_a_warning(shell: CommandRunner, gateway: AdminGateway) -> None:
-    token_id = shell.mint("alice")["id"]
+    token_id = shell.create_key("alice")["id"]
     first = (now_us(), "10.0.0.1", "codex/1\x1b[31m")
     changed = (now_us(), "192.0.2.7 by curl/8\u202e came after 10.0.0.1 by codex/1")
     gateway.do(
@@ -81,8 +81,8 @@ def test_a_new_origin_is_a_warning(shell: CommandRunner, gateway: AdminGateway) 
 
 
 def test_an_expired_key(shell: CommandRunner, gateway: AdminGateway) -> None:
-    shell.mint("alice", expires="1s")
-    shell.mint("bob", expires="30d")
+    shell.create_key("alice", expires="1s")
+    shell.create_key("bob", expires="30d")
     (alice, _) = shell.json("key", "list")
     token = gateway.registry.token(alice["id"])
     assert token is not None
@@ -98,5 +98,5 @@ def test_an_expired_key(shell: CommandRunner, gateway: AdminGateway) -> None:
 
 
 def test_the_list_fits_a_wide_terminal(shell: CommandRunner) -> None:
-    shell.mint("n" * 100, expires="30d")
+    shell.create_key("n" * 100, expires="30d")
     assert all(len(line) < 180 for line in shell("key", "list").stdout.splitlines())

@@ -43,7 +43,7 @@ def record(gateway: AdminGateway, *rows: RequestRow | Entry) -> None:
 @pytest.fixture
 def token_id(shell: CommandRunner) -> str:
     """Three rows of alice's: fine, failed upstream, and one that was running at the end."""
-    created_id = shell.mint("alice")["id"]
+    created_id = shell.create_key("alice")["id"]
     with admin_gateway(shell.state_dir) as gateway:
         record(
             gateway,
@@ -140,7 +140,7 @@ def test_details_of_a_request(shell: CommandRunner, token_id: str) -> None:
 
 
 def test_summary_of_a_failover(shell: CommandRunner) -> None:
-    created_id = shell.mint("alice")["id"]
+    created_id = shell.create_key("alice")["id"]
     tried = (
         failed_attempt(error='{"error": "no \x1b[31m[bold]room\u202e"}', account="a\u202e1"),
         attempt(account="b2", reason="next by weight", started_us=125_000),
@@ -191,7 +191,7 @@ def test_summary_of_a_failover(shell: CommandRunner) -> None:
 
 
 def test_summary_of_costs(shell: CommandRunner, tmp_path: Path) -> None:
-    created_id = shell.mint("alice")["id"]
+    created_id = shell.create_key("alice")["id"]
     dear = {"input_tokens": 12_345, "cache_write_1h_tokens": 4, "cost_micro": 61_728_500_000}
     guess = {"usage_source": "estimated", "cost_micro": 1_000_000}
     with admin_gateway(shell.state_dir) as gateway:
@@ -235,7 +235,7 @@ def test_summary_of_costs(shell: CommandRunner, tmp_path: Path) -> None:
 
 
 def test_a_long_value_does_not_widen_other_lines(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     with admin_gateway(shell.state_dir) as gateway:
         long = "m" * 5000
         record(gateway, settlement(1, "tok_gone", model=long, upstream_error=long))
@@ -249,7 +249,7 @@ def test_a_running_request(shell: CommandRunner, token_id: str) -> None:
     assert "Still running." in shell("logs", "show", request_id(3)).stdout
 
 
-def test_the_newest_are_last(shell: CommandRunner, token_id: str) -> None:
+def test_the_latest_are_last(shell: CommandRunner, token_id: str) -> None:
     lines = shell("logs", "tail", "--limit", "2").stdout.splitlines()
     assert [line.split("  ")[1] for line in lines] == [request_id(2), request_id(3)]
     result = shell("logs", "tail", "--json")

@@ -90,7 +90,7 @@ def test_options_of_serve_still_take_precedence(tmp_path: Path) -> None:
 
 
 def test_no_gateway_runs(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     result = shell("reload")
     assert result.exit_code == 69
     assert f"No gateway runs on the state directory {shell.state_dir}." in result.stderr

@@ -147,7 +147,7 @@ def test_no_account_is_available(shell: CommandRunner, gateway: GatewayProcess) 
 
 def test_the_models_of_the_group_apply(shell: CommandRunner, gateway: GatewayProcess) -> None:
     shell("group", "add", "team", "--models", "alpha-*")
-    created = shell.mint("bob", group="team")
+    created = shell.create_key("bob", group="team")
     result = shell(*route_args(BETA, "chat", "--key", created["id"]))
     assert result.exit_code == 1
     assert f"no pattern of the group matches {BETA}." in result.stdout
@@ -209,14 +209,14 @@ def test_a_file_needs_no_gateway_and_no_secrets(shell: CommandRunner, file: str)
 
 def test_the_group_of_a_key_applies_to_a_file(shell: CommandRunner, file: str) -> None:
     shell("group", "add", "team", "--models", "alpha-*")
-    shell.mint("bob", group="team")
+    shell.create_key("bob", group="team")
     result = shell(*route_args("beta-5.4", "chat", "--key", "bob", "--config", file))
     assert result.exit_code == 1
     assert "no pattern of the group matches beta-5.4." in result.stdout
 
 
 def test_without_a_gateway_and_without_a_file(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     result = shell(*route_args(BETA, "chat"))
     assert result.exit_code == 69
     assert f"No gateway runs on the state directory {shell.state_dir}." in result.stderr

@@ -35,7 +35,7 @@ def lines(text: str) -> list[list[str]]:
 @pytest.fixture
 def key_ids(shell: CommandRunner) -> list[str]:
     """Alice has used two models now, Bob one of them 40 days ago; one count is an estimate."""
-    key_ids = [str(shell.mint(name)["id"]) for name in ("alice", "bob")]
+    key_ids = [str(shell.create_key(name)["id"]) for name in ("alice", "bob")]
     alice, bob = key_ids
     estimate = {"cost_micro": 2_500_000_000, "usage_source": "estimated"}
     spent = [
@@ -144,7 +144,7 @@ def test_prices_next_to_units(shell: CommandRunner, key_ids: list[str], tmp_path
 
 
 def test_no_usage(shell: CommandRunner) -> None:
-    shell.mint("alice")
+    shell.create_key("alice")
     assert [line[0] for line in lines(shell("usage", "--by", "model").stdout)] == ["Model", "Total"]
     assert shell.json("usage")["total"] == dict.fromkeys(USAGE_COUNTS, 0)
 

@@ -17,7 +17,7 @@ TOO_LONG = "word " * 3000  # tokens; the model's context is 2048
 pytestmark = pytest.mark.local_model
 
 
-def test_whole(gateway: Gateway) -> None:
+def test_body(gateway: Gateway) -> None:
     with gateway.openai() as client:
         completion = client.chat.completions.create(
             model=MODEL,
@@ -70,7 +70,7 @@ def test_stream(gateway: Gateway) -> None:
     assert row["output_tokens"] == LIMIT
 
 
-def test_usage_is_metered_but_not_shown_to_who_did_not_ask(gateway: Gateway) -> None:
+def test_unrequested_usage_is_metered_but_not_shown(gateway: Gateway) -> None:
     with (
         gateway.openai() as client,
         client.chat.completions.create(

@@ -22,7 +22,7 @@ def whole_prompt(usage: anthropic.types.Usage) -> int:
     return usage.input_tokens + (usage.cache_read_input_tokens or 0)
 
 
-def test_whole(gateway: Gateway) -> None:
+def test_body(gateway: Gateway) -> None:
     with gateway.anthropic() as client:
         message = client.messages.create(
             model=MODEL,

@@ -19,7 +19,7 @@ TOO_LONG = "word " * 3000  # tokens; the model's context is 2048
 pytestmark = pytest.mark.local_model
 
 
-def test_whole(gateway: Gateway) -> None:
+def test_body(gateway: Gateway) -> None:
     with gateway.openai() as client:
         response = client.responses.create(
             model=MODEL,

@@ -54,7 +54,7 @@ def test_prints_one_channel_per_format(channels: str) -> None:
         assert [account["key"] for account in channel["accounts"]] == ["${LOCAL_MODEL_KEY}"]
 
 
-def test_wants_the_key_it_was_given(channels: str, model_key: str) -> None:
+def test_requires_the_given_key(channels: str, model_key: str) -> None:
     assert model_key not in channels
     address = next(
         channel["base_url"]
@@ -69,7 +69,7 @@ def test_wants_the_key_it_was_given(channels: str, model_key: str) -> None:
     refused.value.close()
 
 
-def test_says_so_when_the_port_is_taken(channels: str) -> None:
+def test_reports_a_port_in_use(channels: str) -> None:
     taken = channels.rsplit("http://127.0.0.1:", 1)[1].split(";", 1)[0]
     done = run_script("--port", taken)
     assert done.returncode == 1
@@ -79,7 +79,7 @@ def test_says_so_when_the_port_is_taken(channels: str) -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM], ids=lambda end: end.name)
 @pytest.mark.usefixtures("local_packages")
-def test_ends_well_when_asked_to(end: signal.Signals) -> None:
+def test_exits_cleanly_on_a_signal(end: signal.Signals) -> None:
     with running([sys.executable, SCRIPT, "--port", "0"], stdout=subprocess.PIPE) as process:
         printed_channels(process)
         process.send_signal(end)

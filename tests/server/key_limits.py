@@ -128,9 +128,9 @@ def start_request(
     )
 
 
-async def cancel(asking: asyncio.Task[Any]) -> None:
-    asking.cancel()
-    await asyncio.wait({asking})
+async def cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 @asynccontextmanager

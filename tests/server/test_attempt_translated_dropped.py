@@ -18,9 +18,9 @@ async def test_dropped_fields_are_named(
     upstream: ScriptedUpstream, behind: OpenGateway, streams: bool
 ) -> None:
     upstream.respond_with(fixture_stream("chat") if streams else fixture_reply("chat"))
-    odd = {"top_k": 5, "context_management": {"edits": []}}
+    extra_fields = {"top_k": 5, "context_management": {"edits": []}}
     async with behind(Format.CHAT) as gateway:
-        answer = await gateway.post(Format.MESSAGES, stream=streams, **odd)
+        answer = await gateway.post(Format.MESSAGES, stream=streams, **extra_fields)
         assert answer.status == 200
         assert answer.headers["x-gateway-dropped"] == "context_management, top_k"
         assert (await gateway.row()).dropped == "context_management, top_k"

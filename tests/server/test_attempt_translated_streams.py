@@ -138,9 +138,9 @@ async def test_nothing_leaves_before_the_first_real_event(
     frames = by_frame(fixture_stream("chat"))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:1], ending=Ending.STALLED))
     async with behind(Format.CHAT) as gateway:
-        asking = asyncio.ensure_future(gateway.post(Format.MESSAGES, stream=True))
+        request = asyncio.ensure_future(gateway.post(Format.MESSAGES, stream=True))
         seen = await upstream.wait_for_request()
-        done, _ = await asyncio.wait({asking}, timeout=0.2)
+        done, _ = await asyncio.wait({request}, timeout=0.2)
         assert not done
-        asking.cancel()
+        request.cancel()
         await asyncio.wait_for(seen.disconnected.wait(), 1)

@@ -9,7 +9,7 @@ from tests.support.gateway import PATHS, RunningGateway, request_body
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 REPLY = fixture_reply("chat")
-STRANGER = "sk-" + "A" * 48
+UNKNOWN_KEY = "sk-" + "A" * 48
 SPELLINGS = ["Bearer {}", "bearer {}", "BEARER   {} "]
 
 
@@ -18,9 +18,9 @@ async def _get_models(gateway: RunningGateway, **headers: str) -> tuple[int, dic
         return answer.status, await answer.json()
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_a_bearer_token(gateway: RunningGateway, spelling: str) -> None:
-    status, _ = await _get_models(gateway, authorization=spelling.format(gateway.key))
+@pytest.mark.parametrize("scheme", SPELLINGS)
+async def test_a_bearer_token(gateway: RunningGateway, scheme: str) -> None:
+    status, _ = await _get_models(gateway, authorization=scheme.format(gateway.key))
     assert status == 200
 
 
@@ -31,8 +31,8 @@ async def test_an_api_key(gateway: RunningGateway) -> None:
 
 @pytest.mark.parametrize("valid", ["x-api-key", "authorization"])
 async def test_either_of_two_credentials_can_be_valid(gateway: RunningGateway, valid: str) -> None:
-    headers = {"x-api-key": STRANGER, "authorization": f"Bearer {STRANGER}"}
-    headers[valid] = headers[valid].replace(STRANGER, gateway.key)
+    headers = {"x-api-key": UNKNOWN_KEY, "authorization": f"Bearer {UNKNOWN_KEY}"}
+    headers[valid] = headers[valid].replace(UNKNOWN_KEY, gateway.key)
     status, _ = await _get_models(gateway, **headers)
     assert status == 200
 
@@ -49,14 +49,14 @@ async def test_the_api_key_header_is_checked_first(
 @pytest.mark.parametrize(
     "headers",
     [
-        {"authorization": f"Bearer {STRANGER}"},
+        {"authorization": f"Bearer {UNKNOWN_KEY}"},
         {"authorization": "Bearer sk-"},
         {"authorization": "Bearer ' OR 1=1--"},
         {"authorization": "bearer \xe4\xf6\xfc"},
         {"authorization": "Bearer " + "A" * 7000},
-        {"x-api-key": STRANGER},
+        {"x-api-key": UNKNOWN_KEY},
         {"x-api-key": "\U0001f511"},
-        {"x-api-key": STRANGER, "authorization": f"Bearer {STRANGER[::-1]}"},
+        {"x-api-key": UNKNOWN_KEY, "authorization": f"Bearer {UNKNOWN_KEY[::-1]}"},
     ],
     ids=lambda headers: "+".join(headers),
 )
@@ -110,7 +110,7 @@ async def test_a_revocation_applies_from_the_next_request(
 
 
 async def test_a_bad_key_leaves_no_row(gateway: RunningGateway) -> None:
-    await gateway.post(Format.CHAT, key=STRANGER)
+    await gateway.post(Format.CHAT, key=UNKNOWN_KEY)
     await gateway.post(Format.CHAT, b"not even JSON")
     (row,) = await gateway.rows()
     assert row.error_code == "invalid_json"

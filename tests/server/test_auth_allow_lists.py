@@ -17,7 +17,7 @@ DENIED = ("permission_error", "invalid_request_error")
 NOT_ALLOWED = ErrorReply(
     400, "invalid_request_error", "user agent not allowed", "user_agent_not_allowed"
 )
-AWAY = "203.0.113.9"
+CLIENT_ADDRESS = "203.0.113.9"
 
 
 async def models(gateway: RunningGateway, key: str) -> list[str]:
@@ -92,14 +92,14 @@ async def test_addresses(
 @pytest.mark.parametrize(
     ("forwarded", "address", "passes"),
     [
-        (AWAY, AWAY, True),
-        (f"::ffff:{AWAY}", f"::ffff:{AWAY}", True),
+        (CLIENT_ADDRESS, CLIENT_ADDRESS, True),
+        (f"::ffff:{CLIENT_ADDRESS}", f"::ffff:{CLIENT_ADDRESS}", True),
         ("2001:db8::7", "2001:db8::7", True),
-        (f"192.0.2.1, {AWAY}", AWAY, True),
-        (f"{AWAY}, 127.0.0.9", AWAY, True),
-        (f"{AWAY}, 10.0.0.1, ::1", "10.0.0.1", False),
-        (f"{AWAY}, 192.0.2.1", "192.0.2.1", False),
-        (f"{AWAY}, nonsense", "nonsense", False),
+        (f"192.0.2.1, {CLIENT_ADDRESS}", CLIENT_ADDRESS, True),
+        (f"{CLIENT_ADDRESS}, 127.0.0.9", CLIENT_ADDRESS, True),
+        (f"{CLIENT_ADDRESS}, 10.0.0.1, ::1", "10.0.0.1", False),
+        (f"{CLIENT_ADDRESS}, 192.0.2.1", "192.0.2.1", False),
+        (f"{CLIENT_ADDRESS}, nonsense", "nonsense", False),
         ("2001:db8:1::7", "2001:db8:1::7", False),
         ("", "127.0.0.1", False),
         ("127.0.0.5", "127.0.0.5", False),
@@ -111,7 +111,7 @@ async def test_behind_a_trusted_proxy_the_last_untrusted_hop_counts(
     upstream.respond_with(fixture_reply("chat"))
     server = {"trusted_proxies": ["127.0.0.0/8", "::1/128"]}
     async with run_gateway(tmp_path, channels(upstream.address), server=server) as gateway:
-        lists = (f"{AWAY}/32", "2001:db8::/64")
+        lists = (f"{CLIENT_ADDRESS}/32", "2001:db8::/64")
         _, key = await gateway.operations.create_key("away", "default", addresses=lists)
         headers = {"x-forwarded-for": forwarded} if forwarded else {}
         answer = await gateway.post(Format.CHAT, key=key, headers=headers)
@@ -130,11 +130,11 @@ async def test_of_several_headers_the_last_hop_counts(
             headers=[
                 ("x-api-key", gateway.key),
                 ("x-forwarded-for", "192.0.2.1"),
-                ("x-forwarded-for", AWAY),
+                ("x-forwarded-for", CLIENT_ADDRESS),
             ],
         ) as answer:
             assert answer.status == 200
-        assert (await gateway.row()).client_address == AWAY
+        assert (await gateway.row()).client_address == CLIENT_ADDRESS
 
 
 async def test_over_ipv6(upstream: ScriptedUpstream, tmp_path: Path) -> None:

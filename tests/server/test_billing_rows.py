@@ -34,7 +34,7 @@ MODELS = [
     {"id": BETA, "family": "beta", "multiplier": 2.5, "rates": RATES},
 ]
 TARIFF = "model 2.5, group 1.1, completion 5, cache read 0.1, cache write 1.25, cache write 1h 2"
-SAID = "Half an ans"
+PARTIAL_TEXT = "Half an ans"
 """What the fixture `cut` says before it breaks off."""
 
 NONE = ("none", 0, 0)
@@ -77,10 +77,10 @@ async def test_plain_usage(
         assert row.cost_micro == units((12, 1), (4, 5)) == 88 * MICRO_PER_UNIT
         assert row.tariff == TARIFF
         token = await gateway.operations.get_key(gateway.token.id)
-        purse = gateway.daemon.runtime.quota.budget
+        budget = gateway.daemon.runtime.quota.budget
         assert token.cost_micro == row.cost_micro
-        assert purse(HolderKind.KEY, token.id).total == row.cost_micro
-        assert purse(HolderKind.GROUP, "default").total == row.cost_micro
+        assert budget(HolderKind.KEY, token.id).total == row.cost_micro
+        assert budget(HolderKind.GROUP, "default").total == row.cost_micro
         assert (await gateway.operations.check_integrity()).ok
 
 
@@ -226,10 +226,10 @@ async def test_a_disconnect_before_the_reply(
 ) -> None:
     upstream.respond_with(script)
     async with priced(upstream, tmp_path, money={"bill_estimates": bills}) as gateway:
-        asking = start_request(gateway, stream=streamed)
+        request = start_request(gateway, stream=streamed)
         await upstream.wait_for_request()
         await asyncio.sleep(0.15)
-        await cancel(asking)
+        await cancel(request)
         row = await gateway.row()
         await wait_all_released(gateway)
     assert (row.state, row.status) == (ExchangeState.CLIENT_GONE, 499)
@@ -258,7 +258,7 @@ def half_billed(format: Format, row: RequestRow, bills: bool = True) -> None:
     elif not bills:
         assert (billed(row), row.cost_micro) == (NONE, 0)
     else:
-        assert billed(row) == ("estimated", row.expected_input_tokens, len(SAID) // 4)
+        assert billed(row) == ("estimated", row.expected_input_tokens, len(PARTIAL_TEXT) // 4)
         assert row.cost_micro == units((row.expected_input_tokens, 1), (2, 5))
 
 

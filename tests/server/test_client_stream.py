@@ -256,7 +256,7 @@ class _Recording:
 
     def __init__(self, protocol: object, written: list[bytes], write: Callable) -> None:  # type: ignore[type-arg]
         self._protocol = protocol
-        self._written = written
+        self._data = written
         self._write = write
 
     @property
@@ -267,5 +267,5 @@ class _Recording:
         return False
 
     def write(self, data: bytes) -> None:
-        self._written.append(data)
+        self._data.append(data)
         self._write(data)

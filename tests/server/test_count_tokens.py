@@ -288,7 +288,7 @@ async def test_a_row_without_an_upstream(chat: RunningGateway) -> None:
     assert (row.channel, row.input_tokens, row.model) == (None, 0, ALPHA)
 
 
-FAULTS: dict[str, dict[str, Any]] = {
+INVALID_PROMPTS: dict[str, dict[str, Any]] = {
     "no model": {"model": None},
     "an unknown model": {"model": "gamma-1"},
     "a model out of reach": {"model": BETA},
@@ -300,12 +300,12 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("invalid", INVALID_PROMPTS)
 async def test_errors_have_the_form_of_messages(
-    gateway: RunningGateway, upstream: ScriptedUpstream, fault: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, invalid: str
 ) -> None:
     key = await gateway.key_for_models("alpha-*")
-    fields = {"max_tokens": 100} | FAULTS[fault]
+    fields = {"max_tokens": 100} | INVALID_PROMPTS[invalid]
     ours = await ask(gateway, key=key, **fields)
     its = await ask(gateway, path="/v1/messages", key=key, **fields)
     assert ours.status == its.status >= 400

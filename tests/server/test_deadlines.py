@@ -93,10 +93,10 @@ async def test_a_drain_lets_a_busy_stream_end(
     monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.1)
     upstream.respond_with(by_frame(fixture_stream("chat")).with_changes(pause=0.1))
     async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
-        asking = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
+        request = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
         await upstream.wait_for_request(1)
         await gateway.daemon.listener.drain(gateway.daemon.runtime, 10)
-        body = await (await asking).read()
+        body = await (await request).read()
         assert body.endswith(b"data: [DONE]\n\n")
         assert (await gateway.row()).state is ExchangeState.OK
 
@@ -110,7 +110,7 @@ async def test_a_whole_reply_lasts_until_the_client_has_it(
     assert len(body) > len(text)
     upstream.respond_with(large.with_changes(chunks=(body,)))
     async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
-        reader, writer = await _asking(gateway)
+        reader, writer = await _send_request(gateway)
         await reader.readuntil(b"\r\n\r\n")
         assert gateway.daemon.runtime.active_requests == 1
         writer.close()
@@ -123,14 +123,14 @@ async def test_a_disconnect_after_the_end_is_no_disconnect(
 ) -> None:
     upstream.respond_with(fixture_stream("chat", ending=Ending.STALLED))
     async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
-        reader, writer = await _asking(gateway, stream=True)
+        reader, writer = await _send_request(gateway, stream=True)
         await reader.readuntil(b"\r\n0\r\n\r\n")
         writer.close()
         row = await gateway.row()
         assert (row.state, row.status, row.end_reason) == (ExchangeState.OK, 200, "complete")
 
 
-async def _asking(
+async def _send_request(
     gateway: RunningGateway, **fields: object
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A new connection on which one chat request was sent."""

@@ -31,7 +31,7 @@ from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.upstream import Ending, Response, ScriptedUpstream, fixture_reply, json_response
 
 BROKE = ("billing_error", "insufficient_quota")
-PLAIN: dict[str, Any] = {
+CONFIG: dict[str, Any] = {
     "models": [
         {"id": "alpha-sonnet-4-6", "family": "alpha"},
         {"id": "beta-5.4", "family": "beta"},
@@ -41,7 +41,7 @@ PLAIN: dict[str, Any] = {
 
 
 def plain_gateway(upstream: ScriptedUpstream, state: Path) -> Any:
-    return run_gateway(state, channels(upstream.address), **PLAIN)
+    return run_gateway(state, channels(upstream.address), **CONFIG)
 
 
 def broke(format: Format, message: str) -> ErrorReply:
@@ -55,7 +55,7 @@ def broke(format: Format, message: str) -> ErrorReply:
     return error
 
 
-def wanted(error: ErrorReply) -> str:
+def required_amount(error: ErrorReply) -> str:
     """What the refused request would have taken, in units."""
     return error.message.partition("this request may cost ")[2].partition(";")[0]
 
@@ -89,7 +89,7 @@ async def test_a_spent_budget(
     assert error == broke(
         format,
         f"key tests: {period} budget of 5 units: 4.9 spent, 0 reserved by running requests, "
-        f"this request may cost {wanted(error)}; {anew}",
+        f"this request may cost {required_amount(error)}; {anew}",
     )
     assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" not in answer.headers
@@ -112,9 +112,9 @@ async def test_a_groups_budget(
         "Insufficient quota: group default: daily budget of 1,000 units: 999 spent"
     )
     assert (await read_error(await gateway.post(format, key=key))).type in BROKE
-    stranger = await gateway.key_for_models("*")
+    other_key = await gateway.key_for_models("*")
     upstream.respond_with(fixture_reply(format))
-    assert (await gateway.post(format, key=stranger)).status == 200
+    assert (await gateway.post(format, key=other_key)).status == 200
 
 
 async def test_an_exceeded_budget_is_reported_before_a_limit(gateway: RunningGateway) -> None:
@@ -156,7 +156,7 @@ async def test_running_requests_count_against_the_budget(
         error = await read_error(await gateway.post(Format.CHAT))
         units = f"{reserved // MICRO_PER_UNIT:,}"
         assert f"0 spent, {units} reserved by running requests" in error.message
-        assert wanted(error) == units
+        assert required_amount(error) == units
         assert (await gateway.post(Format.CHAT, max_tokens=20)).status == 200
         await cancel(running)
         await wait_all_released(gateway)
@@ -259,7 +259,9 @@ async def test_every_choice_is_expected_to_cost(upstream: ScriptedUpstream, tmp_
     async with plain_gateway(upstream, tmp_path) as gateway:
         limit_key(gateway, budget=1)
         one, four = [
-            wanted(await read_error(await gateway.post(Format.CHAT, max_tokens=20, **choices)))
+            required_amount(
+                await read_error(await gateway.post(Format.CHAT, max_tokens=20, **choices))
+            )
             for choices in ({}, {"n": 4})
         ]
     assert int(four) - int(one) == 3 * 20

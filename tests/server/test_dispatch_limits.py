@@ -97,15 +97,15 @@ async def test_tokens_per_minute(
         use_quota(gateway, ago=20, tokens=450)
         answer = await gateway.post(format)
         error = await read_error(answer)
-        wanted = re.search(r"may use ([\d,]+);", error.message)
-        assert wanted is not None
+        match = re.search(r"may use ([\d,]+);", error.message)
+        assert match is not None
         # The prompt's few tokens, and its max_tokens or the default.
-        most = 100 if format is Format.MESSAGES else 1024
-        assert most < int(wanted[1].replace(",", "")) < most + 20
+        default_output = 100 if format is Format.MESSAGES else 1024
+        assert default_output < int(match[1].replace(",", "")) < default_output + 20
         assert error == too_many(
             format,
             f"{HOLDERS[whose]}: 1,950 of 2,000 tokens per minute used, this request may use "
-            f"{wanted[1]}; retry in 10 s",
+            f"{match[1]}; retry in 10 s",
             "tokens",
         )
         assert answer.headers["retry-after"] == "10"
@@ -119,14 +119,14 @@ async def test_concurrent_requests(
 ) -> None:
     upstream.respond_with(SILENT, fixture_reply(format))
     async with limited(whose, upstream, tmp_path, concurrent=1) as gateway:
-        asking = start_request(gateway)
+        request = start_request(gateway)
         await upstream.wait_for_request()
         answer = await gateway.post(format)
         assert await read_error(answer) == too_many(
             format, f"{HOLDERS[whose]}: 1 of 1 concurrent request running"
         )
         assert answer.headers["retry-after"] == "1"
-        await cancel(asking)
+        await cancel(request)
         await wait_all_released(gateway)
         assert (await gateway.post(format)).status == 200
 
@@ -176,7 +176,7 @@ async def test_rejected_requests_use_no_quota(
     upstream.respond_with(SILENT, fixture_reply("chat"))
     limit_key(gateway, requests_per_minute=3, tokens_per_minute=9000, concurrent=9, budget=10**12)
     limit_group(gateway, requests_per_minute=9, tokens_per_minute=99_000, concurrent=1)
-    asking = start_request(gateway)
+    request = start_request(gateway)
     await upstream.wait_for_request()
     before = in_use(gateway)
     for _ in range(20):
@@ -185,7 +185,7 @@ async def test_rejected_requests_use_no_quota(
         assert answer.headers["x-ratelimit-remaining-requests"] == "2"
     assert in_use(gateway) == before
     assert len(upstream.requests) == 1
-    await cancel(asking)
+    await cancel(request)
     await wait_all_released(gateway)
     left = [(await gateway.post(Format.CHAT)).status for _ in range(3)]
     assert left == [200, 200, 429]
@@ -236,7 +236,7 @@ async def test_keys_of_a_group_share_only_its_limits(
     assert statuses == [200, 429, 200, 200, 429, 200, 200, 200, 200]
 
 
-async def _whole(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _body(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat"))
     assert (await gateway.post(Format.CHAT)).status == 200
 
@@ -256,7 +256,7 @@ async def _cut(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     assert (await gateway.post(Format.CHAT, stream=True)).status == 200
 
 
-async def _nobody_answers(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+async def _overload(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"error": {"message": "busy"}}, 500))
     assert (await gateway.post(Format.CHAT)).status == 503
 
@@ -271,10 +271,10 @@ async def _failover(gateway: RunningGateway, upstream: ScriptedUpstream) -> None
 
 async def _left_before(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(SILENT)
-    asking = start_request(gateway)
+    request = start_request(gateway)
     await upstream.wait_for_request()
     assert in_use(gateway) != NOTHING_IN_USE
-    await cancel(asking)
+    await cancel(request)
 
 
 async def _left_within(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
@@ -287,9 +287,9 @@ async def _left_within(gateway: RunningGateway, upstream: ScriptedUpstream) -> N
 
 async def _left_while_failing_over(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"error": {"message": "busy"}}, 529), SILENT)
-    asking = start_request(gateway)
+    request = start_request(gateway)
     await upstream.wait_for_request(2)
-    await cancel(asking)
+    await cancel(request)
 
 
 async def _hurried(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
@@ -308,11 +308,11 @@ async def _counted(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
 
 
 ENDINGS = (
-    _whole,
+    _body,
     _stream,
     _error,
     _cut,
-    _nobody_answers,
+    _overload,
     _failover,
     _left_before,
     _left_within,

@@ -29,7 +29,7 @@ class Caller:
     def __init__(self, gateway: RunningGateway, number: int) -> None:
         self._gateway = gateway
         self._late = number / RATE
-        self.heard: list[tuple[int, int]] = []
+        self.responses: list[tuple[int, int]] = []
 
     async def run(self, http: ClientSession) -> None:
         loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class Caller:
             ) as answer:
                 await answer.read()
                 left = int(answer.headers["x-ratelimit-remaining-requests"])
-                self.heard.append((answer.status, left))
+                self.responses.append((answer.status, left))
 
 
 @pytest.mark.chaos
@@ -63,13 +63,13 @@ async def test_ten_seconds_of_two_hundred_requests_a_second(
     lasted = loop.time() - began
     assert SECONDS - 1 < lasted < 50, "longer, and the first would count no more"
 
-    results = [each for caller in callers for each in caller.heard]
+    results = [each for caller in callers for each in caller.responses]
     assert Counter(status for status, _ in results) == {200: LIMIT, 429: CALLERS * CALLS - LIMIT}
     assert len(upstream.requests) == LIMIT
     for caller in callers:
-        left = [left for _, left in caller.heard]
+        left = [left for _, left in caller.responses]
         assert left == sorted(left, reverse=True), "the remaining amount never grows"
-        assert all(left == 0 for status, left in caller.heard if status == 429)
+        assert all(left == 0 for status, left in caller.responses if status == 429)
     assert {left for status, left in results if status == 200} <= set(range(LIMIT))
     assert in_use(gateway) == NOTHING_IN_USE
 

@@ -200,7 +200,7 @@ async def test_a_client_that_disconnects(
     silent = Response(ending=Ending.STALLED)
     begun = by_frame(fixture_stream("chat", "cut", ending=Ending.STALLED))
     upstream.respond_with(begun if status == 200 else silent)
-    asking = asyncio.ensure_future(
+    request = asyncio.ensure_future(
         gateway.http.post(
             "/v1/chat/completions",
             json=request_body(Format.CHAT, stream=streamed),
@@ -209,11 +209,11 @@ async def test_a_client_that_disconnects(
     )
     seen = await upstream.wait_for_request()
     if status == 200:
-        answer = await asking
+        answer = await request
         assert await answer.content.readany()
         answer.close()
     else:
-        asking.cancel()
+        request.cancel()
     await asyncio.wait_for(seen.disconnected.wait(), 1)
     assert_row(
         await gateway.row(),

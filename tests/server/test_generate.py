@@ -140,9 +140,9 @@ async def test_queries(
     assert upstream.last_request.url.query == forwarded
 
 
-@pytest.mark.parametrize("spelling", ["anthropic", "vendor", "Anthropic", "VENDOR"])
+@pytest.mark.parametrize("prefix", ["anthropic", "vendor", "Anthropic", "VENDOR"])
 async def test_protocol_headers_are_forwarded_under_their_real_names(
-    gateway: RunningGateway, upstream: ScriptedUpstream, spelling: str
+    gateway: RunningGateway, upstream: ScriptedUpstream, prefix: str
 ) -> None:
     upstream.respond_with(fixture_reply("messages"))
     async with gateway.http.post(
@@ -150,9 +150,9 @@ async def test_protocol_headers_are_forwarded_under_their_real_names(
         json=request_body(Format.MESSAGES),
         headers=[
             ("x-api-key", gateway.key),
-            (f"{spelling}-version", "2026-10-21"),
-            (f"{spelling}-beta", "one,two"),
-            (f"{spelling}-beta", "three"),
+            (f"{prefix}-version", "2026-10-21"),
+            (f"{prefix}-beta", "one,two"),
+            (f"{prefix}-beta", "three"),
         ],
     ) as answer:
         assert answer.status == 200
@@ -202,7 +202,7 @@ async def test_a_channels_own_headers(upstream: ScriptedUpstream, tmp_path: Path
     assert upstream.last_request.headers.getall("user-agent") == ["house/1"]
 
 
-HOUSE_SECRETS = {
+GATEWAY_SECRETS = {
     "set-cookie": "session=upstream",
     "server": "upstream/1",
     "x-request-id": "req_upstream",
@@ -217,7 +217,7 @@ HOUSE_SECRETS = {
     "www-authenticate": "Basic",
     "x-should-retry": "true",
 }
-SHOWN = {
+VISIBLE_TEXTS = {
     "openai-processing-ms": "12",
     "openai-version": "2020-10-01",
     "x-codex-turn-state": "turn-2",
@@ -228,7 +228,7 @@ SHOWN = {
 async def test_the_forwarded_response_headers(
     gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
 ) -> None:
-    headers = HOUSE_SECRETS | SHOWN
+    headers = GATEWAY_SECRETS | VISIBLE_TEXTS
     for streamed, script in ((False, fixture_reply(format)), (True, fixture_stream(format))):
         upstream.respond_with(script.with_changes(headers={**script.headers, **headers}))
         answer = await gateway.post(format, stream=streamed)
@@ -239,8 +239,8 @@ async def test_the_forwarded_response_headers(
         assert came.pop("server") == "model-gateway"
         for name in ("request-id", "x-request-id"):
             del came[name]
-        assert not set(came) & set(HOUSE_SECRETS)
-        assert {name: came[name] for name in SHOWN} == SHOWN
+        assert not set(came) & set(GATEWAY_SECRETS)
+        assert {name: came[name] for name in VISIBLE_TEXTS} == VISIBLE_TEXTS
 
 
 @pytest.mark.parametrize("format", Format)

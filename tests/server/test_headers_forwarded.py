@@ -11,45 +11,48 @@ from gateway.errors import InvalidRequest
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
 from gateway.wire.registry import CODECS
 
-DOOR = Server()
-VERSION, BETA = DOOR.version_headers[0], DOOR.beta_headers[0]
+SERVER_OPTIONS = Server()
+VERSION, BETA = SERVER_OPTIONS.version_headers[0], SERVER_OPTIONS.beta_headers[0]
 BOTH = {VERSION: "2024-01-01", "x-codex-turn-state": "s", "cookie": "c", "x-api-key": "k"}
 
 
 def test_every_format_has_its_own_headers() -> None:
     request = make_mocked_request("POST", "/", headers=BOTH)
-    assert request_headers_to_forward(request, CODECS[Format.CHAT], DOOR) == {}
-    assert request_headers_to_forward(request, CODECS[Format.MESSAGES], DOOR) == {
+    assert request_headers_to_forward(request, CODECS[Format.CHAT], SERVER_OPTIONS) == {}
+    assert request_headers_to_forward(request, CODECS[Format.MESSAGES], SERVER_OPTIONS) == {
         VERSION: "2024-01-01"
     }
-    assert request_headers_to_forward(request, CODECS[Format.RESPONSES], DOOR) == {
+    assert request_headers_to_forward(request, CODECS[Format.RESPONSES], SERVER_OPTIONS) == {
         "x-codex-turn-state": "s"
     }
     bare = make_mocked_request("POST", "/")
-    assert request_headers_to_forward(bare, CODECS[Format.RESPONSES], DOOR) == {}
+    assert request_headers_to_forward(bare, CODECS[Format.RESPONSES], SERVER_OPTIONS) == {}
 
 
 def test_messages_needs_a_version_unless_configured() -> None:
     request = make_mocked_request("POST", "/")
     with pytest.raises(InvalidRequest) as refused:
-        request_headers_to_forward(request, CODECS[Format.MESSAGES], DOOR)
+        request_headers_to_forward(request, CODECS[Format.MESSAGES], SERVER_OPTIONS)
     assert refused.value.param == VERSION
-    lenient = DOOR.model_copy(update={"require_version_header": False})
+    lenient = SERVER_OPTIONS.model_copy(update={"require_version_header": False})
     assert request_headers_to_forward(request, CODECS[Format.MESSAGES], lenient) == {}
 
 
 def test_any_of_the_names_of_a_header_will_do() -> None:
-    headers = {DOOR.version_headers[-1]: "2024-01-01", DOOR.beta_headers[-1]: "one"}
+    headers = {
+        SERVER_OPTIONS.version_headers[-1]: "2024-01-01",
+        SERVER_OPTIONS.beta_headers[-1]: "one",
+    }
     request = make_mocked_request("POST", "/", headers=headers)
-    assert request_headers_to_forward(request, CODECS[Format.MESSAGES], DOOR) == {
+    assert request_headers_to_forward(request, CODECS[Format.MESSAGES], SERVER_OPTIONS) == {
         VERSION: "2024-01-01",
         BETA: "one",
     }
 
 
 def test_a_translated_prompt_has_the_codecs_version() -> None:
-    assert version_header(CODECS[Format.MESSAGES], DOOR) == {VERSION: "2023-06-01"}
-    assert version_header(CODECS[Format.CHAT], DOOR) == {}
+    assert version_header(CODECS[Format.MESSAGES], SERVER_OPTIONS) == {VERSION: "2023-06-01"}
+    assert version_header(CODECS[Format.CHAT], SERVER_OPTIONS) == {}
 
 
 @pytest.mark.parametrize(

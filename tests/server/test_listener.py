@@ -37,14 +37,14 @@ async def test_a_drain_lets_running_requests_end(
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=0.2))
     address = gateway.address
-    asking = asyncio.ensure_future(gateway.post(Format.CHAT))
+    request = asyncio.ensure_future(gateway.post(Format.CHAT))
     await upstream.wait_for_request()
     draining = asyncio.ensure_future(gateway.daemon.listener.drain(gateway.daemon.runtime, 5))
     await asyncio.sleep(0.05)
     async with ClientSession() as newcomer:
         with pytest.raises(ClientConnectorError):
             await newcomer.get(f"{address}/healthz")
-    assert (await asking).status == 200
+    assert (await request).status == 200
     await asyncio.wait_for(draining, SLACK)
 
 
@@ -52,10 +52,10 @@ async def test_requests_beyond_the_drain_time_end_with_an_error(
     gateway: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     upstream.respond_with(fixture_reply("chat").with_changes(delay=30))
-    asking = asyncio.ensure_future(gateway.post(Format.CHAT))
+    request = asyncio.ensure_future(gateway.post(Format.CHAT))
     await upstream.wait_for_request()
     await gateway.daemon.listener.drain(gateway.daemon.runtime, 0.1)
-    answer = await asking
+    answer = await request
     assert answer.status == 503
     assert (await answer.json())["error"]["message"] == "Service unavailable"
     assert "1 requests still run after 0.1 s" in caplog.text

@@ -64,7 +64,7 @@ async def test_nothing_leaves_before_the_first_real_event(
     """Not even the head: until then the answer may still become an HTTP error."""
     frames = by_frame(fixture_stream(format))
     upstream.respond_with(frames.with_changes(chunks=frames.chunks[:1], ending=Ending.STALLED))
-    asking = asyncio.ensure_future(
+    request = asyncio.ensure_future(
         gateway.http.post(
             PATHS[format],
             json=request_body(format, stream=True),
@@ -72,9 +72,9 @@ async def test_nothing_leaves_before_the_first_real_event(
         )
     )
     seen = await upstream.wait_for_request()
-    done, _ = await asyncio.wait({asking}, timeout=0.2)
+    done, _ = await asyncio.wait({request}, timeout=0.2)
     assert not done
-    asking.cancel()
+    request.cancel()
     await asyncio.wait_for(seen.disconnected.wait(), 1)
 
 
@@ -158,11 +158,11 @@ async def test_unreadable_frames_pass_and_are_noted(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     script = fixture_stream("chat")
-    odd = b'data: {"choices": [}\n\n'
-    body = script.body.replace(b"data: [DONE]", odd + b"data: [DONE]")
+    invalid_frame = b'data: {"choices": [}\n\n'
+    body = script.body.replace(b"data: [DONE]", invalid_frame + b"data: [DONE]")
     upstream.respond_with(script.with_changes(chunks=(body,)))
     answer = await gateway.post(Format.CHAT, stream=True)
-    assert odd in await answer.read()
+    assert invalid_frame in await answer.read()
     row = await gateway.row()
     assert row.state is ExchangeState.OK
     assert "JSONDecodeError" in (row.upstream_error or "")

@@ -71,7 +71,9 @@ async def test_bad_json(http: ClientSession, path: str, body: bytes) -> None:
         {"response_format": 5, "output_config": 5, "metadata": None, "unheard_of": 1},
     ],
 )
-async def test_odd_fields_do_no_harm(http: ClientSession, path: str, odd: dict[str, Any]) -> None:
+async def test_unusual_fields_are_accepted(
+    http: ClientSession, path: str, odd: dict[str, Any]
+) -> None:
     for stream in (False, True):
         async with http.post(path, json={**ASK, **odd, "stream": stream}) as response:
             assert response.status == 200

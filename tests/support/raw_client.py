@@ -103,14 +103,14 @@ class RawClient:
             except ConnectionError:
                 return start
             await asyncio.sleep(every)
-            if self._is_told():
+            if self._is_complete():
                 return min(start + size, len(data))
         return len(data)
 
-    async def receive(self, most: int = _READ) -> bytes:
+    async def receive(self, limit: int = _READ) -> bytes:
         """What comes next, at most so many bytes; nothing where the other side has closed."""
         try:
-            chunk = await self._loop.sock_recv(self._socket, most)
+            chunk = await self._loop.sock_recv(self._socket, limit)
         except ConnectionError:
             self.ended = End.RESET
             return b""
@@ -158,7 +158,7 @@ class RawClient:
                 body = await self._take(length)
                 complete = len(body) == length
             else:
-                body, complete = await self._rest(), False
+                body, complete = await self._remaining(), False
         end = End.OPEN if complete else self.ended or End.OPEN
         return Received(status, headers, body, end, complete, tuple(interim))
 
@@ -176,7 +176,7 @@ class RawClient:
         await self.receive_bytes(count)
         self.leave(how)
 
-    def _is_told(self) -> bool:
+    def _is_complete(self) -> bool:
         """Whether anything came, be it the end; it stays with the kernel."""
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -225,7 +225,7 @@ class RawClient:
             await self.receive()
         return self._taken(count)
 
-    async def _rest(self) -> bytes:
+    async def _remaining(self) -> bytes:
         while self.ended is None:
             await self.receive()
         return self._taken(len(self.received))

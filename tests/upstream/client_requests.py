@@ -49,7 +49,7 @@ async def send(line: UpstreamClient, **crossing: str) -> bytes:
         return await answer.read_body(LIMIT)
 
 
-async def failure_of(asking: Awaitable[Any]) -> Any:
+async def failure_of(request: Awaitable[Any]) -> Any:
     with pytest.raises(AttemptFailed) as failed:
-        await asking
+        await request
     return failed.value.failure

@@ -40,17 +40,17 @@ def trusted(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Authority:
 
 
 @dataclass(slots=True)
-class Names:
+class Resolver:
     """What names stand for, in place of DNS: addresses of the loopback interface or a failure.
-    `asked` are the names that were looked up."""
+    `lookups` are the names that were looked up."""
 
     ports: dict[str, list[int] | Exception] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
     delay: float = 0
 
     async def getaddrinfo(self, host: str, port: int, **_: object) -> list[tuple[Any, ...]]:
         if host.endswith(".test"):  # one loop asks for addresses as well
-            self.asked.append(host)
+            self.lookups.append(host)
             await asyncio.sleep(self.delay)
         ports = self.ports.get(host, [port])
         if isinstance(ports, Exception):
@@ -59,7 +59,7 @@ class Names:
 
 
 @pytest.fixture
-async def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    names = Names()
+async def names(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    names = Resolver()
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", names.getaddrinfo)
     return names

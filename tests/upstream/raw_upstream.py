@@ -81,9 +81,9 @@ class ConnectionPair:
 
     async def send_request(self) -> asyncio.Task[UpstreamResponse]:
         """A request that has left."""
-        asking = asyncio.ensure_future(self.connection.send(request_head(), b""))
+        request = asyncio.ensure_future(self.connection.send(request_head(), b""))
         await run_loop(1)
-        return asking
+        return request
 
     async def send_parts(self, parts: Iterable[bytes]) -> None:
         """Each part is read by itself."""
@@ -96,14 +96,14 @@ class ConnectionPair:
         self, parts: Iterable[bytes], *, end: bool = False
     ) -> tuple[int, dict[str, str], bytes, FailureKind | None]:
         """Status, headers, body and failure of a request that is answered so."""
-        asking = await self.send_request()
+        request = await self.send_request()
         await self.send_parts(parts)
         if end:
             with suppress(OSError):
                 self.peer.shutdown(socket.SHUT_WR)
         try:
             async with asyncio.timeout(10):
-                response = await asking
+                response = await request
         except AttemptFailed as failed:
             return 0, {}, b"", failed.failure.kind
         async with response:

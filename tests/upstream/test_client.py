@@ -261,10 +261,10 @@ async def test_the_clients_error_for_a_broken_connection(
     async with run_gateway(
         tmp_path, [channel(Format.CHAT, f"http://127.0.0.1:{unused_tcp_port}")]
     ) as gateway:
-        await _assert_told(gateway, 503, "server_is_overloaded")
+        await _assert_error(gateway, 503, "server_is_overloaded")
 
 
-async def _assert_told(gateway: RunningGateway, status: int, code: str) -> None:
+async def _assert_error(gateway: RunningGateway, status: int, code: str) -> None:
     answer = await gateway.post(Format.CHAT)
     assert answer.status == status
     assert (await answer.json())["error"]["code"] == code

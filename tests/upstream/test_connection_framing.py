@@ -121,15 +121,15 @@ async def test_an_early_end(wire: bytes, status: int, body: bytes, kind: Failure
 @pytest.mark.parametrize("wire", [b"", LENGTH + b"hello", CHUNKED + b"5\r\nhello\r\n"])
 async def test_a_reset(wire: bytes) -> None:
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         await line.send_parts([wire])
         line.peer.setsockopt(*_LINGER)
         line.peer.close()
         if not wire:
             with pytest.raises(Exception, match="broke"):
-                await asking
+                await request
             return
-        async with await asking as response:
+        async with await request as response:
             assert await response.read_chunk() == b"hello"
             with pytest.raises(Exception, match="broke off"):
                 await response.read_chunk()
@@ -138,9 +138,9 @@ async def test_a_reset(wire: bytes) -> None:
 async def test_a_local_close_does_not_complete_a_body() -> None:
     """Where the end of the connection is the end of the body, only the upstream's own end is."""
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         await line.send_parts([OK + b"\r\nhello"])
-        response = await asking
+        response = await request
         assert await response.read_chunk() == b"hello"
         line.connection.close()
         await run_loop()

@@ -134,32 +134,32 @@ async def test_a_response_before_any_request(text: bytes) -> None:
         assert (await line.exchange([]))[3] is FailureKind.DISCONNECT
 
 
-PIECE = 8192
+CHUNK = 8192
 ENDLESS = {
-    "continue": (b"", CONTINUE * (PIECE // len(CONTINUE)), FailureKind.MALFORMED),
-    "line ends": (b"", b"\r\n" * PIECE, FailureKind.MALFORMED),
-    "reason": (b"HTTP/1.1 200 ", b"x" * PIECE, FailureKind.MALFORMED),
-    "one header": (OK + b"a: ", b"x" * PIECE, FailureKind.MALFORMED),
-    "one name": (OK, b"x" * PIECE, FailureKind.MALFORMED),
-    "one name, many times": (OK, b"a: x\r\n" * (PIECE // 6), FailureKind.MALFORMED),
-    "interim headers": (b"HTTP/1.1 100 C\r\n", b"a: x\r\n" * (PIECE // 6), FailureKind.MALFORMED),
-    "chunk extension": (CHUNKED + b"5;", b"x" * PIECE, FailureKind.MALFORMED),
-    "zeros of a size": (CHUNKED, b"0" * PIECE, FailureKind.MALFORMED),
-    "later extension": (CHUNKED + b"1\r\na\r\n5;", b"x" * PIECE, FailureKind.TRUNCATED),
-    "trailers": (CHUNKED + b"1\r\na\r\n0\r\n", b"a: x\r\n" * (PIECE // 6), FailureKind.TRUNCATED),
-    "one trailer": (CHUNKED + b"1\r\na\r\n0\r\na:", b"x" * PIECE, FailureKind.TRUNCATED),
+    "continue": (b"", CONTINUE * (CHUNK // len(CONTINUE)), FailureKind.MALFORMED),
+    "line ends": (b"", b"\r\n" * CHUNK, FailureKind.MALFORMED),
+    "reason": (b"HTTP/1.1 200 ", b"x" * CHUNK, FailureKind.MALFORMED),
+    "one header": (OK + b"a: ", b"x" * CHUNK, FailureKind.MALFORMED),
+    "one name": (OK, b"x" * CHUNK, FailureKind.MALFORMED),
+    "one name, many times": (OK, b"a: x\r\n" * (CHUNK // 6), FailureKind.MALFORMED),
+    "interim headers": (b"HTTP/1.1 100 C\r\n", b"a: x\r\n" * (CHUNK // 6), FailureKind.MALFORMED),
+    "chunk extension": (CHUNKED + b"5;", b"x" * CHUNK, FailureKind.MALFORMED),
+    "zeros of a size": (CHUNKED, b"0" * CHUNK, FailureKind.MALFORMED),
+    "later extension": (CHUNKED + b"1\r\na\r\n5;", b"x" * CHUNK, FailureKind.TRUNCATED),
+    "trailers": (CHUNKED + b"1\r\na\r\n0\r\n", b"a: x\r\n" * (CHUNK // 6), FailureKind.TRUNCATED),
+    "one trailer": (CHUNKED + b"1\r\na\r\n0\r\na:", b"x" * CHUNK, FailureKind.TRUNCATED),
 }
 
 
 @pytest.mark.parametrize(("begin", "piece", "kind"), ENDLESS.values(), ids=ENDLESS)
 async def test_an_endless_head(begin: bytes, piece: bytes, kind: FailureKind) -> None:
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         sent = await say_until_closed(line, begin, piece)
-        assert sent <= MAX_OVERHEAD + 16 * PIECE
+        assert sent <= MAX_OVERHEAD + 16 * CHUNK
         got = None
         try:
-            async with await asking as response:
+            async with await request as response:
                 while await response.read_chunk():
                     pass
         except AttemptFailed as failed:

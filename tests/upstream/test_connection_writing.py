@@ -45,14 +45,14 @@ async def test_other_tasks_run_between_writes() -> None:
     """Also where the upstream takes everything at once."""
     async with raw_upstream(echo) as upstream, open_pool() as pool:
         await ask(pool, upstream.origin)
-        asking = asyncio.ensure_future(ask(pool, upstream.origin, bytes(4 * WRITE_SIZE)))
+        request = asyncio.ensure_future(ask(pool, upstream.origin, bytes(4 * WRITE_SIZE)))
         seen: set[int] = set()
-        while not asking.done():
+        while not request.done():
             await run_loop(1)
             (connection,) = pool._open
             if connection._transport is not None:
                 seen.add(connection._transport.get_write_buffer_size())
-        await asking
+        await request
         assert max(seen) <= 2 * WRITE_SIZE
 
 
@@ -150,10 +150,10 @@ async def test_a_small_unsent_request() -> None:
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         line.peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         body = bytes(WRITE_SIZE)
-        asking = asyncio.ensure_future(line.connection.send(request_head(len(body)), body))
+        request = asyncio.ensure_future(line.connection.send(request_head(len(body)), body))
         await run_loop()
         await line.send_parts([HELLO])
-        async with await asking as response:
+        async with await request as response:
             assert await response.read_body(5) == b"hello"
         await run_loop()
         assert not line.connection.is_open

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.events import FailureKind
 from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.response import AttemptFailed
-from tests.upstream.conftest import Names
+from tests.upstream.conftest import Resolver
 from tests.upstream.raw_upstream import (
     CONNECT_TIMEOUT,
     HELLO,
@@ -182,29 +182,29 @@ async def test_an_upstream_that_closes_immediately() -> None:
         await wait_until(lambda: not pool._open)
 
 
-async def test_lookups_are_cached(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lookups_are_cached(names: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         origin = upstream.origin._replace(host="upstream.test")
         for _ in range(3):
             await ask(pool, origin)
-        assert names.asked == ["upstream.test"]
+        assert names.lookups == ["upstream.test"]
         assert upstream.connections == 3
         monkeypatch.setattr("gateway.upstream.pool.DNS_CACHE_SECONDS", -1)
         await ask(pool, origin)
-        assert names.asked == ["upstream.test"] * 2
+        assert names.lookups == ["upstream.test"] * 2
 
 
-async def test_failed_lookups_are_not_cached(names: Names) -> None:
+async def test_failed_lookups_are_not_cached(names: Resolver) -> None:
     async with raw_upstream(echo) as upstream, open_pool() as pool:
         origin = upstream.origin._replace(host="upstream.test")
         names.ports["upstream.test"] = socket.gaierror(-2, "Name or service not known")
         assert await kind_of(pool, origin) is FailureKind.CONNECT
         del names.ports["upstream.test"]
         assert await ask(pool, origin, b"now") == b"now"
-        assert len(names.asked) == 2
+        assert len(names.lookups) == 2
 
 
-async def test_cached_names_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_names_are_bounded(names: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.upstream.pool.MAX_DNS_ENTRIES", 2)
     async with raw_upstream(respond_with(HELLO)) as upstream, open_pool() as pool:
         for number in range(5):
@@ -212,7 +212,7 @@ async def test_cached_names_are_bounded(names: Names, monkeypatch: pytest.Monkey
             assert len(pool._addresses) <= 2
 
 
-async def test_a_slow_lookup(names: Names) -> None:
+async def test_a_slow_lookup(names: Resolver) -> None:
     names.delay = 30
     async with open_pool() as pool:
         assert await kind_of(pool, Origin("slow.test", 9, tls=False), 0.05) is FailureKind.CONNECT
@@ -224,14 +224,14 @@ async def test_an_unknown_name(host: str) -> None:
         assert await kind_of(pool, Origin(host, 9, tls=False)) is FailureKind.CONNECT
 
 
-async def test_several_addresses(names: Names, unused_tcp_port: int) -> None:
+async def test_several_addresses(names: Resolver, unused_tcp_port: int) -> None:
     """Of which the first refuses."""
     async with raw_upstream(echo) as upstream, open_pool() as pool:
         names.ports["upstream.test"] = [unused_tcp_port, upstream.origin.port]
         assert await ask(pool, upstream.origin._replace(host="upstream.test"), b"x") == b"x"
 
 
-async def test_a_silent_address(names: Names) -> None:
+async def test_a_silent_address(names: Resolver) -> None:
     """The next one is tried beside it before long."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         port = full.getsockname()[1]
@@ -252,7 +252,7 @@ async def test_a_silent_address(names: Names) -> None:
     await run_loop()
 
 
-async def test_every_address_refuses(names: Names, unused_tcp_port: int) -> None:
+async def test_every_address_refuses(names: Resolver, unused_tcp_port: int) -> None:
     names.ports["upstream.test"] = [unused_tcp_port] * 3
     async with open_pool() as pool:
         assert await kind_of(pool, Origin("upstream.test", 9, tls=False)) is FailureKind.CONNECT

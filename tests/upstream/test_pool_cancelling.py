@@ -13,7 +13,7 @@ from tests.support.gateway import ACCOUNT
 from tests.support.upstream import Ending, ScriptedUpstream, fixture_reply
 from tests.upstream.certificates import Authority
 from tests.upstream.client_requests import CANDIDATE, open_client
-from tests.upstream.conftest import Names
+from tests.upstream.conftest import Resolver
 from tests.upstream.raw_upstream import (
     OK,
     RawUpstream,
@@ -56,12 +56,12 @@ async def cancel_at_each_moment(
             for connection in tuple(pool._open):
                 connection.close()
             await wait_until(lambda: not pool._open)
-        asking = asyncio.ensure_future(ask(pool, origin, body))
+        request = asyncio.ensure_future(ask(pool, origin, body))
         await run_loop(moment)
-        over += asking.done()
-        asking.cancel()
+        over += request.done()
+        request.cancel()
         with suppress(asyncio.CancelledError):
-            assert await asking == body[:3]
+            assert await request == body[:3]
         assert await ask(pool, origin, NEW) == NEW, f"cancelled after {moment} turns"
         idle = pool._idle.get(origin, [])
         await wait_until(lambda idle=idle: pool._open == set(idle))
@@ -71,7 +71,7 @@ async def cancel_at_each_moment(
 
 @pytest.mark.parametrize("anew", [True, False], ids=["fresh", "reused"])
 @pytest.mark.parametrize("body", [b"old", OLD], ids=["small", "large"])
-async def test_plain(names: Names, body: bytes, anew: bool) -> None:
+async def test_plain(names: Resolver, body: bytes, anew: bool) -> None:
     async with raw_upstream(echo_slowly) as upstream, open_pool() as pool:
         origin = upstream.origin._replace(host="upstream.test")
         assert await cancel_at_each_moment(pool, origin, upstream, body, anew=anew)
@@ -93,7 +93,7 @@ async def test_tunnel(trusted: Authority) -> None:
         await cancel_at_each_moment(pool, origin, upstream, b"old", anew=True)
 
 
-async def test_in_long_phases(trusted: Authority, names: Names) -> None:
+async def test_in_long_phases(trusted: Authority, names: Resolver) -> None:
     """Looking up, in a handshake, waiting for a tunnel, writing, waiting for a head, reading."""
     got = asyncio.Event()
 
@@ -115,14 +115,14 @@ async def test_in_long_phases(trusted: Authority, names: Names) -> None:
         }
         for phase, (origin, body) in phases.items():
             got.clear()
-            asking = asyncio.ensure_future(send(pool, origin, body))
+            request = asyncio.ensure_future(send(pool, origin, body))
             if phase == "looking up":
-                await wait_until(lambda: names.asked)
+                await wait_until(lambda: names.lookups)
             else:
                 await got.wait()
-            asking.cancel()
+            request.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(asking, 1)
+                await asyncio.wait_for(request, 1)
             await wait_until(lambda: not pool._open)
             assert not any(pool._idle.values()), phase
 

@@ -71,11 +71,11 @@ async def test_a_proxy_that_closes_immediately() -> None:
 
 
 async def test_a_proxy_that_sends_before_the_request() -> None:
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def send_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail ready\r\n\r\n")
         await reader.read()
 
-    async with raw_upstream(speak) as proxy, open_pool() as pool:
+    async with raw_upstream(send_early) as proxy, open_pool() as pool:
         assert await kind_of(pool, tunnelled(proxy)) is FailureKind.CONNECT
         await wait_until(lambda: not proxy.open)
 

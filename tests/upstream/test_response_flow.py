@@ -24,7 +24,7 @@ from tests.upstream.raw_upstream import (
 )
 
 SIZE = 48 * 2**20
-PIECE = 64 * 1024
+CHUNK = 64 * 1024
 SOCKET_BUFFERS = 16 * 2**20
 """Bytes that the two sockets of a loopback connection have between them at most."""
 
@@ -41,9 +41,9 @@ class Source:
             self.sent = 0
             writer.write(OK + b"content-length: %d\r\n\r\n" % SIZE)
             while self.sent < SIZE:
-                writer.write(bytes(PIECE))
+                writer.write(bytes(CHUNK))
                 await writer.drain()
-                self.sent += PIECE
+                self.sent += CHUNK
 
     async def stall(self) -> int:
         """How much was sent once no more is."""
@@ -113,9 +113,9 @@ async def test_a_subscriber_is_not_paused_for_what_it_leaves() -> None:
 async def test_the_next_response_is_read_although_the_last_was_paused() -> None:
     async with open_connection() as line:
         for _ in range(3):
-            asking = await line.send_request()
+            request = await line.send_request()
             await line.send_parts([HELLO[:-2]])
-            response = await asking
+            response = await request
             response.pause()
             line.peer.send(HELLO[-2:])
             await run_loop()
@@ -145,9 +145,9 @@ async def test_closed_before_its_end(paused: bool) -> None:
 async def test_closed_during_a_read() -> None:
     """Whoever waits is told, then and later."""
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         await line.send_parts([HELLO[:-2]])
-        response = await asking
+        response = await request
         assert await response.read_chunk() == b"hel"
         reading = asyncio.ensure_future(response.read_chunk())
         await run_loop()
@@ -159,9 +159,9 @@ async def test_closed_during_a_read() -> None:
 
 async def test_a_reader_that_is_cancelled_and_reads_again() -> None:
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         await line.send_parts([HELLO[:-5]])
-        response = await asking
+        response = await request
         with suppress(TimeoutError):
             await asyncio.wait_for(response.read_chunk(), 0.01)
         await line.send_parts([HELLO[-5:]])
@@ -171,9 +171,9 @@ async def test_a_reader_that_is_cancelled_and_reads_again() -> None:
 @pytest.mark.parametrize("limit", [0, 4, 5, 6])
 async def test_the_limit_of_a_body(limit: int) -> None:
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         await line.send_parts([HELLO[:-2], HELLO[-2:]])
-        async with await asking as response:
+        async with await request as response:
             if limit < 5:
                 with pytest.raises(AttemptFailed, match="more than"):
                     await response.read_body(limit)

@@ -94,10 +94,10 @@ async def test_an_incomplete_body(packed: bytes, most: bytes) -> None:
 async def test_a_subscriber_gets_the_end(packed: bytes) -> None:
     """Whoever takes what arrives sees the end although the last read had nothing to inflate."""
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         head, body, last = wire("gzip", packed)
         await line.send_parts([head])
-        response = await asking
+        response = await request
         got: list[bytes] = []
         response.subscribe(lambda: got.append(response.take()))
         await line.send_parts([body, last])
@@ -112,9 +112,9 @@ async def test_a_bomb() -> None:
     packed = bomb(1024)
     assert len(packed) < 1.2 * MEBIBYTE
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         saying = asyncio.ensure_future(_say_all(line, b"".join(wire("gzip", packed))))
-        async with await asking as response:
+        async with await request as response:
             tracemalloc.start()
             try:
                 with pytest.raises(AttemptFailed) as failed:
@@ -132,11 +132,11 @@ async def test_a_bomb() -> None:
 async def test_bytes_after_the_end_are_discarded() -> None:
     """Without end, and nothing comes of them: the first of them is the failure."""
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         await line.send_parts(
             [OK + b"content-encoding: gzip\r\n\r\n" + PACKED["gzip"] + b"x" * 1000]
         )
-        async with await asking as response:
+        async with await request as response:
             assert await response.read_chunk() == TEXT
             for _ in range(3):
                 await line.send_parts([b"x" * 1000])
@@ -148,9 +148,9 @@ async def test_a_slow_subscriber() -> None:
     """A read gives at most so many inflated bytes, so what was packed tightly has to wait; then so
     has the upstream."""
     async with open_connection() as line:
-        asking = await line.send_request()
+        request = await line.send_request()
         saying = asyncio.ensure_future(_say_all(line, b"".join(wire("gzip", bomb(8192)))))
-        response = await asking
+        response = await request
         sizes: list[int] = []
         response.subscribe(lambda: sizes.append(len(response.take())))
         await wait_until(lambda: response._paused)
