@@ -14,8 +14,9 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 export PATH ?= /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 PYTEST = $(VENV)/bin/python -m pytest
-# Kinds of tests (setup.cfg says what they are). 5 is pytest's exit code for a part without any.
-SLOW  = chaos or deploy or processes or exhaustive
+# One more than processors: tests also wait.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Tests that take all processors for themselves (setup.cfg says what they are).
 ALONE = local_model or browser
 
 PIP   = $(VENV)/bin/python -m pip --disable-pip-version-check --no-input --quiet
@@ -33,12 +34,13 @@ help: ## list these targets
 demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated model, ready to call
 	@exec $(VENV)/bin/gateway serve --demo $(ARGS)
 
+# 5 is pytest's exit code for a part without any tests.
 test: $(TOOLS) ## run the tests, without the slow kinds (a part: make test ARGS=tests/wire)
-	$(PYTEST) -n auto -m 'not ($(SLOW) or $(ALONE))' $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -n $(WORKERS) --quick $(ARGS) || [ $$? -eq 5 ]
 
 # What takes all processors for itself runs after the others.
 test-all: $(TOOLS) ## run every test, and property tests with many examples
-	$(PYTEST) -n auto --hypothesis-profile=full -m 'not ($(ALONE))' $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -n $(WORKERS) --hypothesis-profile=full -m 'not ($(ALONE))' $(ARGS) || [ $$? -eq 5 ]
 	$(PYTEST) -m '$(ALONE)' $(ARGS) || [ $$? -eq 5 ]
 
 check: lint types test-all ## everything that must be green before a change lands

@@ -15,14 +15,10 @@ from gateway.simulator import build_simulator
 from tests.conformance import matrix
 from tests.support import hypothesis_profiles
 from tests.support.gateway import RunningGateway, channels, run_gateway
-from tests.support.kinds import mark_slow_kinds
 from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 hypothesis_profiles.register()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    mark_slow_kinds(items)
+pytest_plugins = ["tests.support.kinds"]
 
 
 def pytest_collection_finish() -> None:

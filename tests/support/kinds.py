@@ -1,8 +1,8 @@
-"""Which tests are of a slow kind because of where they are; `setup.cfg` says what the kinds are."""
+"""The quick tests: `pytest --quick` leaves out the slow kinds, and most cases of large matrices."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -13,25 +13,50 @@ from tests.support.paths import TESTS
 
 MARKED_FOLDERS: Final = frozenset({"chaos", "deploy"})
 """Folders whose tests are all of the kind that their name says."""
-SAMPLED_FOLDERS: Final = {"conformance": 8, "resilience/faults": 8}
-"""Folders with matrices: of each test there, one case in so many is quick, and the others are
-`exhaustive`."""
+SLOW_KINDS: Final = ("chaos", "deploy", "processes", "exhaustive", "local_model", "browser")
+"""Marks; `setup.cfg` describes them."""
+SAMPLED_FOLDERS: Final = {
+    "conformance": 8,
+    "resilience/faults": 8,
+    "server": 3,
+    "store": 3,
+    "upstream": 4,
+    "wire/chat": 4,
+    "wire/messages": 4,
+    "wire/responses": 4,
+}
+"""Folders with matrices: of each test there, one case in so many is quick."""
 
 
-def mark_slow_kinds(items: list[pytest.Item]) -> None:
-    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true", help="without slow tests, and with samples of matrices"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("quick") and collection_path.name in SLOW_KINDS else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    yield
+    if metafunc.config.getoption("quick"):
+        folder = metafunc.definition.path.relative_to(TESTS).parent
+        calls, every = metafunc._calls, _sampling(folder)
+        if len(calls) >= every > 0:
+            # Each test begins elsewhere, so that tests with the same cases sample different ones.
+            calls[:] = calls[crc32(metafunc.definition.nodeid.encode()) % every :: every]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(TESTS).parent
-        for kind in MARKED_FOLDERS.intersection(folder.parts):
+        for kind in MARKED_FOLDERS.intersection(item.path.relative_to(TESTS).parts):
             item.add_marker(kind)
-        if _sampling(folder):
-            cases[item.nodeid.partition("[")[0]].append(item)
-    for test, its_cases in cases.items():
-        every = _sampling(its_cases[0].path.relative_to(TESTS).parent)
-        if len(its_cases) >= every:
-            for number, item in enumerate(its_cases, crc32(test.encode())):
-                if number % every:
-                    item.add_marker("exhaustive")
+    if config.getoption("quick"):
+        slow = {item for item in items if any(map(item.get_closest_marker, SLOW_KINDS))}
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=list(slow))
 
 
 def _sampling(folder: Path) -> int:
