@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 
+import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
@@ -65,6 +66,7 @@ def test_sessions_are_listed_and_ended(shell: CommandRunner) -> None:
         assert set_password(shell, PASSWORD).stderr == "The password is set. 1 session ended.\n"
 
 
+@pytest.mark.processes
 def test_on_a_terminal_the_password_is_typed_twice_without_echo(shell: CommandRunner) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

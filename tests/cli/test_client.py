@@ -54,6 +54,7 @@ def scripted_server(state_dir: Path, answers: list[bytes]) -> Iterator[threading
     thread.join(10)
 
 
+@pytest.mark.processes
 def test_a_standalone_command_leaves_only_the_database_and_the_lock(shell: CommandRunner) -> None:
     process = shell.process("key", "mint", "--name", "alice")
     key, remarks = process.communicate(timeout=30)
@@ -119,6 +120,7 @@ def test_a_socket_without_responses(shell: CommandRunner, monkeypatch: pytest.Mo
     assert "did not answer within 0.3 s." in result.stderr
 
 
+@pytest.mark.processes
 def test_a_gateway_that_starts_while_a_command_waits(shell: CommandRunner) -> None:
     shell.create_key("alice")
     with lock_state_dir(shell.state_dir):

@@ -188,6 +188,7 @@ def test_created_keys_are_saved_if_a_later_request_fails(
     assert {each["name"] for each in shell.json("key", "list")} == {"first"}
 
 
+@pytest.mark.processes
 def test_a_progress_bar_on_a_terminal(shell: CommandRunner, tmp_path: Path) -> None:
     """On a terminal's stderr; the answer on stdout has nothing of it."""
     ours, theirs = pty.openpty()

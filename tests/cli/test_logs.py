@@ -276,6 +276,7 @@ def test_refusals(
     assert message in result.stderr
 
 
+@pytest.mark.processes
 def test_following_prints_each_request_once_when_it_ends(
     shell: CommandRunner, token_id: str
 ) -> None:

@@ -104,6 +104,7 @@ def test_an_invalid_database(tmp_path: Path) -> None:
     assert "Traceback" not in gateway.stderr
 
 
+@pytest.mark.processes
 def test_without_channels_it_serves_but_is_not_ready(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway:
         assert "WARNING" in gateway.stderr

@@ -43,6 +43,7 @@ def key_of(output: str) -> str:
     return match[1]
 
 
+@pytest.mark.processes
 def test_every_printed_command_works(demo: GatewayProcess, tmp_path: Path) -> None:
     printed = commands(demo.stdout)
     assert list(printed) == list(ENDS)

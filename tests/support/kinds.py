@@ -16,8 +16,11 @@ MARKED_FOLDERS: Final = frozenset({"chaos", "deploy"})
 SLOW_KINDS: Final = ("chaos", "deploy", "processes", "exhaustive", "local_model", "browser")
 """Marks; `setup.cfg` describes them."""
 SAMPLED_FOLDERS: Final = {
-    "conformance": 8,
-    "resilience/faults": 8,
+    "admin": 3,
+    "cli": 3,
+    "conformance": 16,
+    "console": 3,
+    "resilience/faults": 16,
     "server": 3,
     "store": 3,
     "upstream": 4,
