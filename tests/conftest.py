@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +20,11 @@ from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 hypothesis_profiles.register()
 pytest_plugins = ["tests.support.kinds"]
+
+
+def pytest_configure() -> None:
+    """A shell that runs the tests in the background ignores SIGINT; their processes must not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
