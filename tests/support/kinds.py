@@ -38,7 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if config.getoption("quick") and collection_path.name in SLOW_KINDS else None
+    is_slow = collection_path.is_relative_to(TESTS) and collection_path.name in SLOW_KINDS
+    return True if is_slow and config.getoption("quick") else None
 
 
 @pytest.hookimpl(wrapper=True)
