@@ -11,9 +11,17 @@ import pytest
 
 from tests.support.paths import TESTS
 
-MARKED_FOLDERS: Final = frozenset({"chaos", "deploy"})
+MARKED_FOLDERS: Final = frozenset({"attacks", "chaos", "deploy"})
 """Folders whose tests are all of the kind that their name says."""
-SLOW_KINDS: Final = ("chaos", "deploy", "processes", "exhaustive", "local_model", "browser")
+SLOW_KINDS: Final = (
+    "attacks",
+    "chaos",
+    "deploy",
+    "processes",
+    "exhaustive",
+    "local_model",
+    "browser",
+)
 """Marks; `setup.cfg` describes them."""
 SAMPLED_FOLDERS: Final = {
     "admin": 3,

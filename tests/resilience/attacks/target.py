@@ -1,0 +1,160 @@
+"""A gateway under attack: its process, the streams that others read meanwhile, and its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from gateway.core.formats import Format
+from tests.resilience.attacks.paced_streams import MODEL
+from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
+from tests.support.gateway import channel
+from tests.support.paths import ROOT
+from tests.support.upstream import ScriptedUpstream, scripted_upstream
+
+ATTACKER: Final = "127.0.0.2"
+"""The address that attackers connect from: what it may use up is its own share."""
+HOSTILE: Final = "hostile-{}"
+"""The model whose upstream, of one format, is under the test's control."""
+MIB: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the paced streams saw, in seconds, and the gateway's largest memory, in bytes. `stall`
+    is how long the slowest event or probe took beyond the slowest control."""
+
+    stall: float
+    added_p99: float
+    events: int
+    completed: int
+    cut: list[str]
+    peak_rss: int
+
+    def __str__(self) -> str:
+        return (
+            f"stall {self.stall * 1000:.0f} ms, p99 +{self.added_p99 * 1000:.1f} ms, "
+            f"{self.events} events, {self.completed} streams, {len(self.cut)} cut, "
+            f"peak {self.peak_rss / MIB:.0f} MiB"
+        )
+
+
+class PacedProcess:
+    """The other side of `paced_streams`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, upstream: str) -> None:
+        self._process, self.upstream = process, upstream
+
+    async def command(self, *words: object) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(orjson.dumps(words) + b"\n")
+        return await _answer(self._process)
+
+
+async def _answer(process: asyncio.subprocess.Process) -> Any:
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        return orjson.loads(await process.stdout.readline())
+
+
+@asynccontextmanager
+async def _paced_process() -> AsyncIterator[PacedProcess]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.resilience.attacks.paced_streams"),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield PacedProcess(process, (await _answer(process))["upstream"])
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class Target:
+    """`key` is the attacker's: without limits of its own. `hostile` answers those who ask for a
+    `HOSTILE` model."""
+
+    def __init__(
+        self,
+        gateway: GatewayProcess,
+        streams: PacedProcess,
+        keys: tuple[str, str],
+        hostile: ScriptedUpstream,
+    ) -> None:
+        self._gateway, self._streams = gateway, streams
+        self.key, self.small_key = keys
+        self.hostile = hostile
+        self.address = gateway.address()
+
+    async def measure(self) -> Report:
+        """What was seen since the last time."""
+        seen = await self._streams.command("measure")
+        events, controls, probes = seen["events"], seen["controls"], seen["probes"]
+        return Report(
+            stall=max(events["max"], probes["max"]) - controls["max"],
+            added_p99=events["p99"] - controls["p99"],
+            events=events["count"],
+            completed=seen["completed"],
+            cut=seen["cut"],
+            peak_rss=self._peak_rss(),
+        )
+
+    def rss(self) -> int:
+        """The gateway's memory now, in bytes."""
+        return self._memory("VmRSS")
+
+    def _peak_rss(self) -> int:
+        """Since the last time."""
+        peak = self._memory("VmHWM")
+        Path(f"/proc/{self._gateway.pid}/clear_refs").write_text("5")
+        return peak
+
+    def _memory(self, name: str) -> int:
+        status = Path(f"/proc/{self._gateway.pid}/status").read_text()
+        (line,) = (line for line in status.splitlines() if line.startswith(f"{name}:"))
+        return int(line.split()[1]) * 1024
+
+
+def _sections(paced: str, hostile: str) -> dict[str, Any]:
+    names = (MODEL, HOSTILE)
+    models = [
+        {"id": name.format(format), "family": "beta", "multiplier": 1}
+        for name in names
+        for format in Format
+    ]
+    channels = [
+        channel(
+            format,
+            address,
+            name=name.format(format),
+            models={name.format(format): "upstream-model"},
+        )
+        for name, address in zip(names, (paced, hostile), strict=True)
+        for format in Format
+    ]
+    return {"models": models, "channels": channels}
+
+
+@asynccontextmanager
+async def run_target(folder: Path, streams: int) -> AsyncIterator[Target]:
+    """A gateway through which so many paced streams are read."""
+    async with _paced_process() as paced, scripted_upstream() as hostile:
+        config = write_config(folder, sections=_sections(paced.upstream, hostile.address))
+        others, key = await create_key(folder), await create_key(folder)
+        small_key = await create_key(folder, limits={"requests_per_minute": 1, "concurrent": 1})
+        with GatewayProcess(folder, "--config", config) as gateway:
+            target = Target(gateway, paced, (key, small_key), hostile)
+            await paced.command("start", target.address, others, streams)
+            await asyncio.sleep(2)
+            await target.measure()
+            yield target
