@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from io import BytesIO
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -88,7 +89,7 @@ async def post(
     async def one(http: ClientSession) -> int:
         try:
             async with http.post(
-                target.address + PATHS[format], data=body, headers=fields | headers
+                target.address + PATHS[format], data=BytesIO(body), headers=fields | headers
             ) as reply:
                 await reply.read()
                 return reply.status
