@@ -17,6 +17,7 @@ MAX_SAME_ACCOUNT_WAIT: Final = 3.0
 """Seconds; a longer wait is not worth a retry on the same account."""
 
 CONTENT_POLICY: Final = "content policy"
+MODEL_NOT_FOUND: Final = "model not found"
 
 _MAX_SEARCHED_CHARS: Final = 2000
 """Of a message or an error body."""
@@ -261,6 +262,32 @@ _IS_CONTENT_POLICY = _matches_text(
     r"|flagged as potentially violating|rejected (?:by|as a result of) our safety system"
     r"|violat\w+ (?:of )?(?:our |the )?(?:safety|usage) polic",
 )
+_IS_MODEL_CODE = _matches_text(
+    *("model_not_found", "invalid_model", "model_decommissioned", "DeploymentNotFound")
+)
+_IS_MODEL_TEXT: Final = re.compile(
+    r"""\A(?:model: \S{1,200}\s*\Z|[^'"`\n]{0,60}(?:"""
+    r"""\bmodels?\b[ :/]*['"`]?[^\s'"`]{1,200}['"`]?,? (?:does not exist|(?:is |was )?not"""
+    r""" (?:found|exist|available|supported)\b)"""
+    r"""|\b(?:invalid|unknown|unsupported|no such) model\b(?! (?:field|option|param|setting))"""
+    r"""|\bthe ['"`][^\s'"`]{1,200}['"`] model is not (?:available|supported)\b"""
+    r"""|no endpoints found for |model not exist|model identifier is invalid)"""
+    r"""|['"`]?[^\s'"`]{1,200}['"`]? is not a valid model\b)""",
+    re.IGNORECASE,
+)
+_MODEL_STATUSES: Final = frozenset({400, 403, 404, 410, 422})
+
+
+def _is_unknown_model(failure: Failure) -> object:
+    """Whether the upstream has no such model. One that another field names is the client's."""
+    if failure.param not in (None, "model"):
+        return False
+    if _IS_MODEL_CODE(failure):
+        return True
+    text = failure.message[:_MAX_SEARCHED_CHARS]
+    return failure.status in _MODEL_STATUSES and _IS_MODEL_TEXT.search(text)
+
+
 _IS_OVERLOADED = _matches_text("overloaded_error", "server_is_overloaded", "slow_down")
 
 _RETRY_SOON = SameAccountRetry(1.0, jitter=0.5)
@@ -300,6 +327,7 @@ TABLE: Final[tuple[_Row, ...]] = (
     _Row("context overflow",  context_overflow,          _CLIENT,    _NEVER, _NONE),
     _Row(CONTENT_POLICY,      _IS_CONTENT_POLICY,        _CLIENT,    _NEVER, _NONE),
     _Row("key refused",       _IS_INVALID_KEY,           _ACCOUNT,   _YES,   _AUTH, alert=True),
+    _Row(MODEL_NOT_FOUND,     _is_unknown_model,         _UPSTREAM,  _YES,   _FAILURE),
     _Row("overloaded",        _IS_OVERLOADED,            _CAPACITY,  _YES,   _FAILURE, _RETRY_SOON),
     # The status alone.
     _Row("redirected",        _has_status(*range(300, 400)), _UPSTREAM, _NEVER, _NONE, alert=True),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gateway.core.value import FastStrEnum
-from gateway.routing.failure_policy import AccountPenalty, Blame, Failover, Verdict
+from gateway.routing.failure_policy import MODEL_NOT_FOUND, AccountPenalty, Blame, Failover, Verdict
 from gateway.routing.health import AccountRef
 from gateway.routing.ordering import RankedCandidate, RankReason
 from gateway.routing.retry_budget import RetryBudget
@@ -84,9 +84,10 @@ def order_after_failure(
     left: Sequence[RankedCandidate], verdict: Verdict, channel: str
 ) -> list[RankedCandidate]:
     """The candidates that are left, in the order in which they are tried after a failure of
-    `channel`: accounts of one channel share its network path, so after a network error those of
-    other channels come first."""
-    if verdict.blame is not Blame.TRANSPORT or verdict.penalty is AccountPenalty.NONE:
+    `channel`: accounts of one channel share its network path and its models, so after a network
+    error and where it lacks the model those of other channels come first."""
+    is_shared = verdict.blame is Blame.TRANSPORT and verdict.penalty is not AccountPenalty.NONE
+    if not is_shared and verdict.reason != MODEL_NOT_FOUND:
         return list(left)
     return sorted(left, key=lambda ranked: ranked.candidate.channel == channel)
 

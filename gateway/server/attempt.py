@@ -19,7 +19,7 @@ from gateway.core.value import replace, value
 from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot
-from gateway.server.client_errors import client_error, may_forward
+from gateway.server.client_errors import client_error, client_text, may_forward
 from gateway.server.exchange_record import format_dropped
 from gateway.server.headers import DROPPED_HEADER, response_headers_to_forward, version_header
 from gateway.server.request_body import write_object
@@ -189,9 +189,17 @@ class Attempt(ABC):
 
     def client_error(self, failure: Failure) -> GatewayError:
         """What the client receives instead of a reply."""
-        snapshot = self._request.snapshot
-        redact, policy = snapshot.redactor.redact_all, snapshot.failure_policy
-        return client_error(failure, redact, self._client_fields, policy=policy)
+        return client_error(
+            failure,
+            self._redact,
+            self._client_fields,
+            model=self._prompt.model,
+            policy=self._request.snapshot.failure_policy,
+        )
+
+    def _redact(self, text: str) -> str:
+        redactor = self._request.snapshot.redactor
+        return client_text(redactor, self._candidate.target.model, self._prompt.model, text)
 
     def _parse_reply(self, body: bytes) -> Reply:
         return self._codec.parse_reply(parse_json_object(body))
@@ -230,8 +238,7 @@ class NativeAttempt(Attempt):
 
     def translator(self) -> NativeTranslator:
         rewriter = self._codec.rewriter(self._request.prompt)
-        redact = self._request.snapshot.redactor.redact_all
-        return NativeTranslator(self._codec.decoder(), rewriter, redact, may_forward)
+        return NativeTranslator(self._codec.decoder(), rewriter, self._redact, may_forward)
 
     def parse_body(self, body: bytes) -> CompleteReply:
         """The upstream's bytes, unchanged but for the model's name."""

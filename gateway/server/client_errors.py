@@ -16,6 +16,7 @@ from gateway.errors import (
     ContextLengthExceeded,
     EmptyUpstreamReply,
     GatewayError,
+    ModelNotFound,
     NoAvailableAccounts,
     ServiceUnavailable,
     UpstreamEventTooLarge,
@@ -25,7 +26,14 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamTlsFailed,
 )
-from gateway.routing.failure_policy import CONTENT_POLICY, Blame, FailurePolicy, context_overflow
+from gateway.routing.failure_policy import (
+    CONTENT_POLICY,
+    MODEL_NOT_FOUND,
+    Blame,
+    FailurePolicy,
+    context_overflow,
+)
+from gateway.upstream.redaction import Redactor
 
 _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.CONNECT: ServiceUnavailable,
@@ -53,19 +61,36 @@ _MAX_WORD: Final = 200
 """Characters of an upstream's text that a client receives."""
 
 
+def client_text(redactor: Redactor, upstream_model: str, client_model: str, text: str) -> str:
+    """An upstream's text as a client may read it: redacted, and with the client's name of the
+    model. A name that is an ordinary word, such as `default`, is replaced only in quotes."""
+    text = redactor.redact_all(text)
+    if upstream_model == client_model:
+        return text
+    name = re.escape(upstream_model)
+    if upstream_model.isalpha():
+        pattern = rf"""(?<=['"`]){name}(?=['"`])"""
+    else:
+        pattern = rf"(?<![\w-])(?<!\w\.){name}(?![\w-]|[.:]\w)"
+    return re.sub(pattern, lambda _: client_model, text, flags=re.IGNORECASE)
+
+
 def client_error(
     failure: Failure,
     redact: Callable[[str], str],
     client_fields: Collection[str] | None = None,
     *,
+    model: str,
     policy: FailurePolicy = _DEFAULT_POLICY,
 ) -> GatewayError:
-    """`redact` takes addresses, account names and keys out of an upstream's text. `client_fields`
-    are the fields of the client's own body where it was translated: no others may be named.
-    `policy` has the operator's rules."""
+    """`redact` gives an upstream's text as a client may read it. `client_fields` are the fields of
+    the client's own body where it was translated: no others may be named. `model` is the client's
+    name of it, `policy` has the operator's rules."""
     if failure.kind is not FailureKind.RESPONSE:
         return _NETWORK_ERRORS[failure.kind](detail=failure.message)
     verdict = policy.classify(failure)
+    if verdict.reason == MODEL_NOT_FOUND:
+        return ModelNotFound(model, detail=failure.message)
     if verdict.blame is Blame.CLIENT:
         return _request_error(failure, verdict.reason, redact, client_fields)
     if verdict.blame is Blame.ACCOUNT and verdict.alert:

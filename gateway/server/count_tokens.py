@@ -6,6 +6,7 @@ Nothing is billed, and an upstream that cannot count is no error.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 import orjson
@@ -18,7 +19,7 @@ from gateway.errors import ServiceUnavailable, UnsupportedField
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.auth import authorize
-from gateway.server.client_errors import client_error
+from gateway.server.client_errors import client_error, client_text
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
@@ -51,10 +52,10 @@ async def count_tokens(request: web.Request) -> web.Response:
     count: Payload | None = None
     if candidate.lane is Lane.NATIVE:
         upstream_body = CODEC.patch_prompt(body, prompt, candidate.target)
-        count = await _request_count(request, candidate, upstream_body, headers)
+        count = await _request_count(request, candidate, prompt.model, upstream_body, headers)
     elif (translated := _translate(prompt, candidate)) is not None:
         headers = version_header(CODECS[candidate.format], server)
-        count = await _request_count(request, candidate, translated, headers)
+        count = await _request_count(request, candidate, prompt.model, translated, headers)
     exchange.complete()
     if count is not None:
         return _response(count)
@@ -83,9 +84,10 @@ def _translate(prompt: Prompt, candidate: Candidate) -> Payload | None:
 
 
 async def _request_count(
-    request: web.Request, candidate: Candidate, body: Payload, headers: dict[str, str]
+    request: web.Request, candidate: Candidate, model: str, body: Payload, headers: dict[str, str]
 ) -> Payload | None:
-    """The client's response from the upstream's count; None where it gave none.
+    """The client's response from the upstream's count; None where it gave none. `model` is the
+    client's name of it.
 
     Raises `GatewayError` where the upstream rejects the client's own body, or the gateway aborts.
     """
@@ -103,7 +105,8 @@ async def _request_count(
         if is_native and failure.kind is FailureKind.RESPONSE and failure.status == 400:
             exchange.set_failure(failure)
             policy = snapshot.failure_policy
-            raise client_error(failure, snapshot.redactor.redact_all, policy=policy) from failed
+            redact = partial(client_text, snapshot.redactor, candidate.target.model, model)
+            raise client_error(failure, redact, model=model, policy=policy) from failed
         exchange.upstream_note = f"estimated, for the upstream did not count: {failure.message}"
         return None
     tokens = response.get("input_tokens")

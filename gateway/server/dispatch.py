@@ -17,6 +17,7 @@ from gateway.core.formats import Lane
 from gateway.errors import (
     GatewayError,
     InvalidApiKey,
+    ModelNotFound,
     NoAvailableAccounts,
     PreviousResponseNotFound,
     ThreadUnsupported,
@@ -123,7 +124,7 @@ class Dispatch:
                 continue
             if (response := await self._try_candidate(ranked)) is not None:
                 return response
-        raise self._last_error or self._none_available()
+        raise self._final_error()
 
     def _ordered_candidates(self) -> list[RankedCandidate]:
         runtime, route = self._runtime, self._route
@@ -216,14 +217,16 @@ class Dispatch:
             outcome.record_stream_only(failure)
             return True
         verdict = outcome.fail(failure)
-        self._last_error = attempt.client_error(failure)
+        error = attempt.client_error(failure)
+        if self._last_error is None or not isinstance(error, ModelNotFound):
+            self._last_error = error
         exchange.set_failure(failure)
         step = GIVE_UP
         if not runtime.draining:
             step = next_step(self._retries, verdict, self._remaining, self._loop.time())
         exchange.set_next_step(step.action.value)
         if step.action is Action.GIVE_UP:
-            raise self._last_error
+            raise self._final_error()
         if step.action is Action.FAILOVER:
             self._remaining = order_after_failure(self._remaining, verdict, candidate.channel)
         exchange.upstream_time += step.wait
@@ -249,6 +252,15 @@ class Dispatch:
             self._runtime.affinity_index.record(
                 affinity, exchange.token.id, exchange.reply_id, candidate.account_ref
             )
+
+    def _final_error(self) -> GatewayError:
+        """A model is unknown only where every channel says so: the others may have it later."""
+        error = self._last_error
+        if isinstance(error, ModelNotFound):
+            tried = {channel for channel, _ in self._retries.accounts}
+            if any(channel not in tried for channel, _ in self._route.account_refs):
+                return self._none_available()
+        return error or self._none_available()
 
     def _none_available(self) -> GatewayError:
         """Every account is unavailable or has as many requests as it may have."""

@@ -344,3 +344,39 @@ def rule(blame: Blame, *, seconds: float | None = None, **conditions: Any) -> Fa
 
 def matches(failure: Failure, **conditions: Any) -> bool:
     return FailurePolicy((rule(CLIENT, **conditions),)).classify(failure).reason == "rule 1"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "fields"),
+    [
+        (404, "The model `x-1` does not exist or you do not have access to it.", {}),
+        (404, "model: x-1", {"type": "not_found_error"}),
+        (404, "model 'x-1:8b' not found", {}),
+        (404, "models/x-1 is not found for API version v1beta", {}),
+        (404, "No endpoints found for org/x-1.", {}),
+        (400, "org/x-1 is not a valid model ID", {}),
+        (400, "Model Not Exist", {}),
+        (400, "The provided model identifier is invalid.", {}),
+        (400, "The 'x-1' model is not supported when using this account.", {}),
+        (403, "Project does not have access to it", {"code": "model_not_found", "param": "model"}),
+        (503, "No available channel for model x-1", {"code": "model_not_found"}),
+    ],
+)
+def test_an_upstream_without_the_model(status: int, message: str, fields: dict[str, str]) -> None:
+    check(classify(response(status, message, **fields)), UPSTREAM, YES, FAILURE, None)
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        ("File not found: file_1", {}),
+        ("This model does not support images", {}),
+        ("Unknown model parameter: top_k", {}),
+        ("messages.0: the model `x-1` does not exist", {"param": "messages.0"}),
+        ("The model `image-9` does not exist", {"code": "model_not_found", "param": "tools"}),
+        ("temperature is not supported with this model", {}),
+        ("Say 'the model x does not exist'", {}),
+    ],
+)
+def test_what_is_not_about_the_requested_model(message: str, fields: dict[str, str]) -> None:
+    check(classify(response(400, message, **fields)), CLIENT, NEVER, NONE, None)

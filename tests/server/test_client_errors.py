@@ -10,6 +10,7 @@ from gateway.errors import (
     ContextLengthExceeded,
     EmptyUpstreamReply,
     GatewayError,
+    ModelNotFound,
     NoAvailableAccounts,
     ServiceUnavailable,
     UpstreamEventTooLarge,
@@ -19,7 +20,8 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamTlsFailed,
 )
-from gateway.server.client_errors import client_error, may_forward
+from gateway.server.client_errors import client_error, client_text, may_forward
+from gateway.upstream.redaction import Redactor
 
 NETWORK_ERRORS = {
     FailureKind.CONNECT: ServiceUnavailable,
@@ -48,7 +50,9 @@ def failure(**fields: object) -> Failure:
 
 
 def error_for(**fields: object) -> GatewayError:
-    return client_error(failure(**fields), lambda text: text.replace("host", "[address]"))
+    return client_error(
+        failure(**fields), lambda text: text.replace("host", "[address]"), model="ours"
+    )
 
 
 def test_every_failure_kind_has_an_error() -> None:
@@ -117,8 +121,8 @@ def test_of_a_translated_body_only_the_clients_own_fields_are_named(
 ) -> None:
     fields = {"messages", "temperature", "tools", "max_tokens"}
     refused = failure(status=422, param=param)
-    assert client_error(refused, str, fields).param == expected
-    assert client_error(refused, str).param == param
+    assert client_error(refused, str, fields, model="ours").param == expected
+    assert client_error(refused, str, model="ours").param == param
 
 
 LONG = "This model's maximum context length is 100 tokens, but you sent 130 tokens to host"
@@ -157,7 +161,7 @@ def test_texts_that_messages_clients_recognise_stay(message: str) -> None:
 def test_a_translated_prompt_that_is_too_long_is_the_clients_conversation(
     field: str, param: str
 ) -> None:
-    error = client_error(failure(status=400, message=LONG), str, {"model", field})
+    error = client_error(failure(status=400, message=LONG), str, {"model", field}, model="ours")
     assert error.param == param
 
 
@@ -181,3 +185,33 @@ def test_the_errors_that_a_stream_forwards(status: int | None) -> None:
 @pytest.mark.parametrize("kind", NETWORK_ERRORS)
 def test_network_errors_have_no_text_to_forward(kind: FailureKind) -> None:
     assert not may_forward(failure(kind=kind))
+
+
+def test_a_model_that_the_upstream_does_not_have_is_named_as_the_client_named_it() -> None:
+    error = error_for(status=404, message="The model `theirs-1` does not exist")
+    assert type(error) is ModelNotFound
+    assert error.message == "model_not_found: no channel for model ours in this group"
+
+
+NO_SECRETS = Redactor(keys=(), hosts=(), accounts=())
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "expected"),
+    [
+        ("up-1.5", "Use `up-1.5`, not up-1.5.", "Use `ours`, not ours."),
+        ("up-1.5", "org/UP-1.5:", "org/ours:"),
+        ("up-1", "up-1.5 and up-1-mini and not-up-1 and up-1:8b", None),
+        ("up(1", "Try up(1", "Try ours"),
+        (
+            "default",
+            "The default model 'default' is default",
+            "The default model 'ours' is default",
+        ),
+        ("ours", "ours", None),
+    ],
+)
+def test_texts_for_clients_have_the_clients_name_of_the_model(
+    model: str, text: str, expected: str | None
+) -> None:
+    assert client_text(NO_SECRETS, model, "ours", text) == (expected or text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from time import perf_counter
@@ -23,9 +24,11 @@ from tests.support.gateway import (
     PATHS,
     UPSTREAM_MODEL,
     RunningGateway,
+    channel,
     request_body,
     run_gateway,
 )
+from tests.support.upstream import ScriptedUpstream, fixture_stream, json_response
 from tests.wire.stream_cases import decode
 
 PINGS = {
@@ -248,3 +251,64 @@ async def test_responses_have_headers_of_the_exchange(tmp_path: Path) -> None:
     )
     assert (second.channel, second.status, second.verdict) == ("c1", 200, "ok")
     assert row.affinity_kept is not None
+
+
+@each_format
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_channel_without_the_model_is_passed_over(
+    tmp_path: Path, format: Format, streamed: bool
+) -> None:
+    """All its accounts come after those of other channels."""
+    async with fault_upstream() as upstream:
+        before = accounts(upstream, format, "refuse:404", "ok")
+        before[0]["accounts"] += [{"name": name, "key": f"key-{name}"} for name in "bcd"]
+        async with gateway_before(tmp_path, before) as gateway:
+            status, _ = await post_request(gateway, format, stream=streamed)
+            row = await gateway.row()
+    assert (status, row.attempts, row.channel) == (200, 2, "c1")
+
+
+@pytest.mark.parametrize(
+    ("plans", "code"),
+    [
+        (["refuse:404", "refuse:404"], "model_not_found"),
+        (["refuse:404", "refuse:500"], "server_is_overloaded"),
+        (["refuse:500", "refuse:404"], "server_is_overloaded"),
+        (["refuse:404"] * 4, "no_available_accounts"),
+    ],
+)
+async def test_a_model_is_unknown_only_where_every_channel_says_so(
+    tmp_path: Path, plans: list[str], code: str
+) -> None:
+    """Of four channels only three are asked."""
+    async with (
+        fault_upstream() as upstream,
+        gateway_before(tmp_path, accounts(upstream, Format.CHAT, *plans)) as gateway,
+    ):
+        answer = await gateway.post(Format.CHAT, model="beta-5.4")
+        error = (await answer.json())["error"]
+    assert (answer.status, error["code"]) == (503, code)
+    assert UPSTREAM_MODEL not in error["message"]
+
+
+@pytest.mark.parametrize("client_format", list(Format))
+@each_format
+async def test_errors_name_the_model_as_the_client_does(
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, client_format: Format
+) -> None:
+    """In either lane, and in streams that have begun."""
+    text = f"{UPSTREAM_MODEL} does not take a temperature"
+    broken = fixture_stream(format, "error_mid_stream")
+    (piece,) = broken.chunks
+    named = piece.replace(b'"message":"', f'"message":"{text}'.encode())
+    named = re.sub(rb'"(rate_limit_\w+|requests)"', b'"server_error"', named)
+    upstream.respond_with(
+        json_response({"error": {"message": text}}, 400), broken.with_changes(chunks=(named,))
+    )
+    async with run_gateway(tmp_path, [channel(format, upstream.address)]) as gateway:
+        for _ in range(2):
+            answer = await gateway.post(client_format, model=ALPHA, stream=True)
+            body = await answer.text()
+            assert UPSTREAM_MODEL not in body
+            if answer.status == 400 or client_format is format:
+                assert text.replace(UPSTREAM_MODEL, ALPHA) in body

@@ -56,7 +56,7 @@ async def assert_error(
         error: dict[str, Any] = {"type": expected.native, "message": message}
         assert body == {"type": "error", "error": error, "request_id": request_id}
     else:
-        assert body["error"].pop("param", None) in (None, "messages", "input")
+        assert body["error"].pop("param", None) in (None, "messages", "input", "model")
         assert body == {"error": {"message": message, "type": expected.type, "code": expected.code}}
 
 

@@ -87,6 +87,9 @@ ERROR_TEXTS = {
     "not_found": ErrorText(
         "No such model", "invalid_request_error", "model_not_found", "not_found_error"
     ),
+    "no_file": ErrorText(
+        "File not found: file_1", "invalid_request_error", "not_found", "not_found_error"
+    ),
     "too_large": ErrorText(
         "The request is too large",
         "invalid_request_error",

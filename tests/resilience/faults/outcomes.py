@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Self
 
+from tests.support.gateway import BETA
+
 
 class RequestMode(Enum):
     """The kind of request in which the fault happens."""
@@ -67,6 +69,13 @@ class ClientError:
 OVERLOADED = "overloaded_error"
 INVALID = "invalid_request_error"
 
+NO_MODEL = ClientError(
+    status=503,
+    code="model_not_found",
+    message=f"model_not_found: no channel for model {BETA} in this group",
+    type=INVALID,
+    final=True,
+)
 UNSTABLE = ClientError(
     status=503,
     code="server_is_overloaded",

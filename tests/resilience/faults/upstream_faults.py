@@ -19,6 +19,7 @@ from tests.resilience.faults.outcomes import (
     EVENT_TOO_LARGE,
     FORBIDDEN,
     NO_ACCOUNTS,
+    NO_MODEL,
     NO_TLS,
     REPLY_TOO_LARGE,
     TOO_LATE,
@@ -197,16 +198,25 @@ _STATUSES: Final = [
     *(
         _clients(
             f"answers {status}",
-            f"refuse:{status}",
+            f"refuse:{status}:{error_name}",
             refused(status, code, ERROR_TEXTS[error_name].message, native=native),
             "refused",
         )
         for status, error_name, code, native in (
             (400, "invalid", "invalid_value", "invalid_request_error"),
-            (404, "not_found", "model_not_found", "not_found_error"),
+            (404, "no_file", "not_found", "not_found_error"),
             (413, "too_large", "request_too_large", "request_too_large"),
             (422, "invalid", "invalid_value", "invalid_request_error"),
         )
+    ),
+    *(
+        Fault(
+            what=f"reports in a {status} that it does not have the model",
+            plan=f"refuse:{status}:not_found",
+            tries=("model not found",),
+            error=NO_MODEL,
+        )
+        for status in (400, 404)
     ),
     *(
         _clients(
