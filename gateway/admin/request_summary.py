@@ -64,7 +64,7 @@ def sections(row: RowFields, attempts: Sequence[RowFields], money: Money) -> Ite
     if row["state"] == ExchangeState.RUNNING:
         yield "Still running.", tuple(_expected_cost(row, money))
         return
-    yield _response(row), ()
+    yield _response(row), (f"{row['error_message']}.",) if row["error_message"] else ()
     yield _cost(row, money), tuple(_billing_details(row))
 
 

@@ -116,7 +116,11 @@ class Permit:
         key's own list."""
         route = router.route(model_name, client_format, self.group_access)
         if route.model not in self.access.model_ids:
-            raise PermissionDenied(f"The model {model_name} is not allowed for this key")
+            patterns = ", ".join(self.token.models or ())
+            raise PermissionDenied(
+                f"The model {model_name} is not allowed for this key",
+                detail=f"the key's models are {patterns}",
+            )
         return route
 
     def expected_output(self, input_tokens: int, output_tokens: int) -> int:

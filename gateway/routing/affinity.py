@@ -123,6 +123,13 @@ class AffinityIndex:
         return AffinitySource.PREVIOUS_MESSAGE, _previous_message_id(prompt)
 
 
+def continues_conversation(prompt: Prompt) -> bool:
+    """Whether the prompt has or names an earlier reply."""
+    if prompt.previous_response_id or _previous_message_id(prompt):
+        return True
+    return any(turn.role is Role.ASSISTANT for turn in prompt.turns)
+
+
 def can_be_continued(prompt: Prompt) -> bool:
     """Whether a later prompt can refer to the reply by its id alone."""
     if prompt.format is Format.RESPONSES:

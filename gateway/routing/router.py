@@ -107,9 +107,10 @@ class Router:
         if model is None:
             raise ModelNotFound(model_name, detail="no such model in the catalog")
         if model.id not in access.model_ids:
-            raise ModelNotFound(
-                model_name, detail="not in the group's models, or without a channel"
-            )
+            reason = "not among the models of the key's group"
+            if model.id not in self._served:
+                reason = "no channel has this model"
+            raise ModelNotFound(model_name, detail=reason)
         route = self._routes.get((model.id, client_format))
         if route is None:
             raise FormatNotServed(detail=f"{client_format} is closed to {model.family} models")

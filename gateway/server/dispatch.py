@@ -24,7 +24,7 @@ from gateway.errors import (
     TooManyRequests,
     UnsupportedField,
 )
-from gateway.routing.affinity import Affinity, can_be_continued
+from gateway.routing.affinity import Affinity, can_be_continued, continues_conversation
 from gateway.routing.failure_policy import requires_streaming
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.retry import GIVE_UP, Action, RetryState, next_step, order_after_failure
@@ -143,8 +143,10 @@ class Dispatch:
         if self._affinity is not None:
             reason = ranked[0].reason
             self._exchange.affinity_source = self._affinity.source.value
-            kept = reason in _SAME_ACCOUNT
-            self._exchange.affinity_outcome = "yes" if kept else f"no: {reason.value}"
+            if reason not in _SAME_ACCOUNT:
+                self._exchange.affinity_outcome = f"no: {reason.value}"
+            elif continues_conversation(self._client_request.prompt):
+                self._exchange.affinity_outcome = "yes"
         return ranked
 
     async def _try_candidate(self, ranked: RankedCandidate) -> web.StreamResponse | None:

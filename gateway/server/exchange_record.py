@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.store.records import ExchangeState, RequestRow
 
 if TYPE_CHECKING:
+    from gateway.errors import GatewayError
     from gateway.server.billing import Bill
     from gateway.server.exchange import Exchange
 
@@ -23,6 +24,9 @@ _CATALOG_MODEL: Final = RequestRow._fields.index("catalog_model")
 _NO_OUTCOME: Final = tuple(
     RequestRow._field_defaults[name] for name in RequestRow._fields[_STATE + 1 : _CATALOG_MODEL]
 )
+
+_MAX_MESSAGE: Final = 2048
+"""Characters of an error message that are kept."""
 
 _MAX_NAME: Final = 64
 _MAX_NAMES: Final = 32
@@ -59,6 +63,7 @@ def build_intent(exchange: Exchange) -> RequestRow:
             "; ".join(warnings) if warnings else None,
             0,
             0,
+            None,
         )
     )
 
@@ -67,7 +72,7 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
     usage, error, failure = bill.usage, exchange.error, exchange.failure
     candidate, committed_at = exchange.candidate, exchange.committed_at
     started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
-    has_note = failure is not None or error is not None or exchange.upstream_note is not None
+    has_note = failure is not None or exchange.upstream_note is not None
     return RequestRow._make(
         (
             *intent[:_CHANNEL],
@@ -102,6 +107,7 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
             *intent[_CATALOG_MODEL : _CATALOG_MODEL + 5],
             usage.cache_write_1h_tokens,
             bill.cost_micro,
+            _error_message(exchange, error) if error else None,
         )
     )
 
@@ -125,11 +131,12 @@ def _end_reason(exchange: Exchange) -> str:
 
 
 def _upstream_error(exchange: Exchange) -> str | None:
-    failure, error = exchange.failure, exchange.error
-    if failure is not None:
-        text: str | None = failure.body or failure.message
-    elif error is not None and error.detail:
-        text = error.detail
-    else:
-        text = exchange.upstream_note
+    failure = exchange.failure
+    text = exchange.upstream_note if failure is None else failure.body or failure.message
     return None if text is None else exchange.snapshot.redactor.redact_secrets(text)
+
+
+def _error_message(exchange: Exchange, error: GatewayError) -> str:
+    """The detail of an upstream's failure is in the upstream's error."""
+    detail = f" ({error.detail})" if error.detail and exchange.failure is None else ""
+    return exchange.snapshot.redactor.redact_secrets(error.message + detail)[:_MAX_MESSAGE]

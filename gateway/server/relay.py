@@ -14,6 +14,8 @@ from typing import Final
 
 from aiohttp import ClientConnectionResetError, web
 
+from gateway.core.events import Failure, FailureKind
+from gateway.core.value import replace
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
 from gateway.scheduler import next_stage
 from gateway.server.attempt import Attempt, CompleteReply, malformed_reply
@@ -89,7 +91,7 @@ class StreamRelay:
                 self._translator.failure = self._translator.failure or failed.failure
             except ServiceUnavailable as unavailable:
                 error = unavailable
-            self._finish(error)
+            self._finish(error, response.status)
             await self._client.drained()
             exchange.complete()
             if has_ended and not (response.is_read or self._attempt.is_finished):
@@ -252,11 +254,14 @@ class StreamRelay:
             total = min(total, self._limits.first_event)
         return min((self._started + total, total), (self._last_activity + idle, idle))
 
-    def _finish(self, error: GatewayError | None) -> None:
+    def _finish(self, error: GatewayError | None, status: int) -> None:
         """Ends the client's body, with an error where there is one or the reply has failed. Raises
-        that while nothing of the reply was sent."""
+        that while nothing of the reply was sent. `status` is the upstream's."""
         exchange, translator = self._exchange, self._translator
         failure = translator.failure if translator.end is None else None
+        if failure is not None:
+            frames = None if translator.started else translator.frames
+            failure = broken_off(failure, status, frames)
         if error is None and failure is not None:
             if not exchange.committed:
                 raise AttemptFailed(failure)
@@ -361,10 +366,13 @@ async def read_reply(
     if on_accepted is not None:
         on_accepted()
     content_type = check_content_type(response, (JSON, EVENT_STREAM))
-    async with response:
-        if content_type == JSON:
-            return response, attempt.parse_body(await response.read_body(limit))
-        return response, await _collect_stream(response, attempt, limit)
+    try:
+        async with response:
+            if content_type == JSON:
+                return response, attempt.parse_body(await response.read_body(limit))
+            return response, await _collect_stream(response, attempt, limit)
+    except AttemptFailed as failed:
+        raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
 
 
 async def _collect_stream(
@@ -382,6 +390,18 @@ async def _collect_stream(
             break
     translator.close()
     return attempt.collected_reply(collector, translator)
+
+
+def broken_off(failure: Failure, status: int, frames: int | None = None) -> Failure:
+    """The failure with what came before it: the upstream's status, and the number of frames of a
+    stream that broke off before its reply began. An error that the upstream sent tells it itself.
+    """
+    if failure.kind in (FailureKind.RESPONSE, FailureKind.MALFORMED):
+        return failure
+    message = failure.message
+    if frames is not None:
+        message += f" (after status {status} and {frames} event{'' if frames == 1 else 's'})"
+    return replace(failure, status=status, message=message)
 
 
 def check_content_type(response: UpstreamResponse, expected: tuple[str, ...]) -> str:

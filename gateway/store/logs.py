@@ -49,8 +49,8 @@ class LogFilter:
 
     They started at `since` or later and before `until` (Unix µs). `id` is a prefix of their ids.
     `model` is the catalog's or as the client sent it. `status` is a range of statuses;
-    `error_code` selects among failures. `text` occurs in the upstream's error, the code or the
-    client's own request id, in either case.
+    `error_code` selects among failures. `text` occurs in the upstream's error, the message or
+    code of the client's, or the client's own request id, in either case.
     """
 
     since: int | None = None
@@ -296,5 +296,5 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
     if log_filter.status is not None:
         yield row.status.between(log_filter.status.start, log_filter.status.stop - 1)
     if log_filter.text:
-        places = (row.upstream_error, row.error_code, row.client_request_id)
+        places = (row.upstream_error, row.error_message, row.error_code, row.client_request_id)
         yield or_(*(place.icontains(log_filter.text, autoescape=True) for place in places))

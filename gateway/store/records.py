@@ -126,11 +126,12 @@ class RequestRow(NamedTuple):
     formats. Where `usage_source` is `none` the counts are zero. `boot_id` is set by the recorder.
 
     `affinity` is the source by which the conversation was recognised; `affinity_kept` is `yes`, or
-    `no: ` and why its account was not used. `config_hash` identifies the configuration. `attempts`
-    is their number; `gateway.store.logs.attempts` reads them. `expected_input_tokens` and
-    `expected_micro` are the estimated tokens and cost of the prompt alone: an interrupted exchange
-    is billed that. `tariff` has the multipliers, `notes` the warnings. `cost_micro` is the cost of
-    the exchange in micro-units, rounded once.
+    `no: ` and why its account was not used; None for a first turn. `config_hash` identifies the
+    configuration. `attempts` is their number; `gateway.store.logs.attempts` reads them.
+    `expected_input_tokens` and `expected_micro` are the estimated tokens and cost of the prompt
+    alone: an interrupted exchange is billed that. `tariff` has the multipliers, `notes` the
+    warnings. `cost_micro` is the cost of the exchange in micro-units, rounded once.
+    `error_message` is what the client was told, and what only operators may read of the reason.
     """
 
     id: str
@@ -179,6 +180,7 @@ class RequestRow(NamedTuple):
     notes: str | None = None
     cache_write_1h_tokens: int = 0
     cost_micro: int = 0
+    error_message: str | None = None
 
 
 INTENT_FIELDS: Final = (

@@ -55,13 +55,14 @@ class Translator(ABC):
     event, once it has come. `failure`: why the reply is incomplete. `decode_error`: the decoder's
     first error. `dropped` names what the client's format cannot express. `reply_id` is the
     upstream's. `usage` is the upstream's latest count, complete only where `usage_is_final`;
-    `chars` is the number of characters of the reply, exact or nearly.
+    `chars` is the number of characters of the reply, exact or nearly. `frames` is the number of
+    frames that were decoded: all of them until the reply has started.
     """
 
     __slots__ = (
         *("_decoder", "_finished", "_framer", "_held", "_held_size", "_template"),
-        *("chars", "decode_error", "dropped", "end", "failure", "reply_id", "started", "usage"),
-        "usage_is_final",
+        *("chars", "decode_error", "dropped", "end", "failure", "frames", "reply_id", "started"),
+        *("usage", "usage_is_final"),
     )
 
     def __init__(self, decoder: Decoder, dropped: Set[str] = frozenset()) -> None:
@@ -78,7 +79,7 @@ class Translator(ABC):
         self.dropped = dropped
         self.usage: Usage | None = None
         self.usage_is_final = False
-        self.chars = 0
+        self.chars = self.frames = 0
         self.reply_id = ""
 
     def receive(self, chunk: bytes) -> bytes:
@@ -155,6 +156,7 @@ class Translator(ABC):
                 continue
             in_runs = in_runs and match is None
             end = self._framer.end_of(frames, start)
+            self.frames += 1
             self._handle_frame(frames[start:end], out)
             start = end
         return out

@@ -178,7 +178,8 @@ async def test_user_agents(upstream: ScriptedUpstream, tmp_path: Path, whose: st
     assert (row.state, row.status) == (ExchangeState.REJECTED, 400)
     assert row.error_code == "user_agent_not_allowed"
     owner = {"gateway": "the gateway", "group": "group default", "key": "the key"}[whose]
-    assert row.upstream_error == f"user agent not on the list of {owner}"
+    assert row.error_message == (f"user agent not allowed (user agent not on the list of {owner})")
+    assert row.upstream_error is None
 
 
 @pytest.mark.parametrize("format", Format)

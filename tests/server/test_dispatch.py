@@ -250,7 +250,7 @@ async def test_responses_have_headers_of_the_exchange(tmp_path: Path) -> None:
         "other account",
     )
     assert (second.channel, second.status, second.verdict) == ("c1", 200, "ok")
-    assert row.affinity_kept is not None
+    assert (row.affinity, row.affinity_kept) == ("prompt prefix", None)  # its first turn
 
 
 @each_format

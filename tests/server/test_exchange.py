@@ -111,7 +111,9 @@ async def test_rejected_by_the_router(gateway: RunningGateway) -> None:
         error_code="model_not_found",
         model="nobody",
         channel=None,
-        upstream_error="no such model in the catalog",
+        upstream_error=None,
+        error_message="model_not_found: no channel for model nobody in this group"
+        " (no such model in the catalog)",
     )
 
 

@@ -239,7 +239,7 @@ async def test_a_model_that_the_group_does_not_reach(
 ) -> None:
     key = await gateway.key_for_models("beta-5.4")
     await assert_error(await gateway.post(format, key=key, model=ALPHA), format, not_found(ALPHA))
-    assert "group" in ((await gateway.row()).upstream_error or "")
+    assert "group" in ((await gateway.row()).error_message or "")
 
 
 @pytest.mark.parametrize(("format", "model"), [(Format.CHAT, ALPHA), (Format.MESSAGES, BETA)])
@@ -351,7 +351,7 @@ async def test_an_internal_error_shows_no_details(
     await assert_error(answer, Format.MESSAGES, row)
     assert answer.headers["request-id"] in caplog.text
     kept = await gateway.row()
-    assert kept.upstream_error == "RuntimeError: secret detail"
+    assert kept.error_message == "Internal server error (RuntimeError: secret detail)"
 
 
 async def test_every_response_has_the_request_id(

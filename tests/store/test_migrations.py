@@ -130,6 +130,7 @@ async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
         "notes": None,
         "cache_write_1h_tokens": 0,
         "cost_micro": 0,
+        "error_message": None,
     }
     assert rows == {
         name: row

@@ -54,7 +54,11 @@ def _upstream_errors(row: RequestRow, attempts: Sequence[AttemptRow]) -> Iterato
         if attempt.error:
             source = _source(attempt.channel, attempt.account, attempt.status)
             yield f"{number}. {source}", attempt.error
-    if row.upstream_error and row.upstream_error not in {attempt.error for attempt in attempts}:
+    if (
+        row.upstream_error
+        and row.channel
+        and row.upstream_error not in {attempt.error for attempt in attempts}
+    ):
         yield _source(row.channel, row.account, row.upstream_status), row.upstream_error
 
 

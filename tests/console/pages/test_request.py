@@ -7,7 +7,15 @@ from gateway.store.records import RequestRow
 from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT, is_harmless, preformatted_texts
 from tests.console.visitor import Visitor
 from tests.support.gateway import ALPHA, RunningGateway
-from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
+from tests.support.upstream import (
+    Ending,
+    ScriptedUpstream,
+    by_frame,
+    event_stream,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
 
 
 async def test_summary_timing_and_every_field(
@@ -84,4 +92,69 @@ async def test_a_rejected_request(gateway: RunningGateway, visitor: Visitor) -> 
     row = await gateway.row()
     page = await visitor.get(f"/console/logs/{row.id}")
     assert "No upstream was called." in page.text
+    assert "no such model in the catalog" in page.text
+    assert "Upstream error" not in page.text
     assert ALPHA not in page.text
+
+
+async def test_a_refused_request_tells_which_limit_whose_and_until_when(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    """As the client reads it: in the row, on the page, in the list and by the search."""
+    await gateway.operations.update_key(gateway.token.id, limits={"budget_day": 1})
+    answer = await gateway.post(Format.CHAT)
+    message = (await answer.json())["error"]["message"]
+    assert "key tests: daily budget of 0.000001 units" in message
+    row = await gateway.row()
+    assert (row.error_message, row.upstream_error) == (message, None)
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert f"rejected. {message}" in " ".join(page.text.split())
+    assert "Upstream error" not in page.text
+    assert message[:100] in (await visitor.get("/console/logs?text=daily+budget")).text
+
+
+async def test_a_permission_that_is_missing_is_named(
+    gateway: RunningGateway, visitor: Visitor
+) -> None:
+    await gateway.operations.update_key(gateway.token.id, models=("beta-*",))
+    answer = await gateway.post(Format.MESSAGES, model=ALPHA)
+    assert "beta-*" not in await answer.text()
+    row = await gateway.row()
+    assert row.error_message == (
+        f"The model {ALPHA} is not allowed for this key (the key's models are beta-*)"
+    )
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert row.error_message in page.text
+
+
+async def test_a_stream_that_breaks_off_tells_what_came(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    frames = by_frame(fixture_stream(Format.MESSAGES)).chunks[:2]
+    broken = event_stream(b"".join(frames), ending=Ending.TRUNCATED)
+    upstream.respond_with(broken)
+    await gateway.post(Format.MESSAGES, stream=True)
+    row = await gateway.row()
+    assert row.upstream_status == 200
+    assert (row.upstream_error or "").endswith("(after status 200 and 2 events)")
+    first, *_ = await gateway.operations.list_attempts(row.id)
+    assert first.status == 200
+    assert (first.error or "").endswith("(after status 200 and 2 events)")
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert "messages-main/account-of-the-house: status 200" in page.text
+    assert "No response" not in page.text
+
+
+async def test_a_first_turn_was_kept_by_no_account(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    turns = [{"role": "user", "content": "Hello"}]
+    await gateway.post(Format.CHAT, messages=turns)
+    row = await gateway.row()
+    assert (row.affinity, row.affinity_kept) == ("prompt prefix", None)
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert "Session affinity by prompt prefix." in page.text
+    turns += [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "How?"}]
+    await gateway.post(Format.CHAT, messages=turns)
+    assert (await gateway.rows(2))[1].affinity_kept == "yes"
