@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from gateway.admission.access import Permit
+from gateway.admission.body_pool import BodyPool
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.queue import AdmissionQueue
 from gateway.config.schema import Config
@@ -63,6 +64,8 @@ class Snapshot:
             concurrent=limits.concurrent,
         )
         self.gateway_holder = Holder(HolderKind.GATEWAY, "", "the gateway", shared or UNLIMITED)
+        self.max_bodies = max(config.server.max_bodies, 2 * config.server.max_body)
+        """Bytes of the bodies of running requests."""
         self.active_requests = 0
 
 
@@ -89,8 +92,8 @@ class Runtime:
     aborting: bool = False
     """Running requests are aborted."""
     active_requests: int = 0
-    bytes_in_flight: int = 0
-    """Sum of the sizes of their bodies."""
+    bodies: BodyPool = field(default_factory=BodyPool)
+    """The memory of their bodies."""
     scheduler: DeadlineScheduler = field(default_factory=DeadlineScheduler)
     """Deadlines, and what a shutdown aborts."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)

@@ -35,9 +35,25 @@ class AdmissionQueue:
         self.quota = quota
         self._waiters: dict[_Waiter, None] = {}
 
-    def acquire(self, request: ResourceRequest) -> Lease:
-        """Raises as `Quota.acquire`, and `TooManyRequests` if others wait for the same limits."""
-        return self._acquire(request, self._waiters)
+    def acquire(self, request: ResourceRequest, instead_of: Lease | None = None) -> Lease:
+        """Raises as `Quota.acquire`, and `TooManyRequests` if others wait for the same limits.
+
+        `instead_of` is the request's own provisional lease, which ends in any case."""
+        if instead_of is None:
+            return self._acquire(request, self._waiters)
+        instead_of.settle(0, 0)
+        try:
+            return self._acquire(request, self._waiters)
+        except GatewayError:
+            self._wake(set(_ids(request.holders)))
+            raise
+
+    def acquire_provisionally(self, request: ResourceRequest) -> Lease:
+        """For a request whose body is still unread, and with that its tokens and cost. Raises as
+        `acquire`."""
+        lease = self._acquire(request, self._waiters)
+        lease.is_provisional = True
+        return lease
 
     async def acquire_queued(
         self, request: ResourceRequest, limits: SharedLimits, error: TooManyRequests

@@ -72,6 +72,12 @@ class Server(ConfigModel):
     """The port to listen on; 0: any free one."""
     max_body: Bytes = 64 * 2**20
     """Maximum size of a request body in bytes; "64MiB" is accepted too."""
+    max_bodies: Bytes = 256 * 2**20
+    """Maximum size of all request bodies in memory together, in bytes; one key, and one address,
+    can have half of it. Twice max_body if that is more; "256MiB" is accepted too."""
+    min_upload_rate: Bytes = 32 * 2**10
+    """Minimum rate at which a request body has to arrive, in bytes per second; "32KiB" is accepted
+    too. Slower ones are rejected after 15 seconds."""
     max_response: Bytes = 32 * 2**20
     """Maximum size of an upstream reply that is not streamed, in bytes; "32MiB" is accepted too."""
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()

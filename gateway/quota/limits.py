@@ -73,11 +73,15 @@ class LimitStatuses(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """What a running request has acquired of all its holders. Only the first `settle` counts."""
+    """What a running request has acquired of all its holders. Only the first `settle` counts.
+
+    `is_provisional`: its end takes the request back, as if it had never been."""
 
     request: ResourceRequest
+    acquired_at: float
     _usages: Sequence[_HolderUsage]
     _reservations: Sequence[_Reservation]
+    is_provisional: bool = False
 
     def settle(self, tokens: int, micro: int) -> None:
         """The request has ended with so many input and output tokens, at this cost."""
@@ -86,6 +90,8 @@ class Lease:
         for window, entry in reservations:
             window.adjust(entry, tokens)
         for usage in usages:
+            if self.is_provisional and usage.requests is not None:
+                usage.requests.remove(self.acquired_at)
             usage.running -= 1
             usage.budget.settle(self.request.micro, micro, self.request.started_at)
 
@@ -125,7 +131,7 @@ class Quota:
             usage.budget.reserved += request.micro
             if limits is not UNLIMITED and (entry := usage.record(limits, now, request.tokens)):
                 reservations.append(entry)
-        return Lease(request, usages, reservations)
+        return Lease(request, now, usages, reservations)
 
     def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
         """The limits per minute with the least remaining; of equal ones the smaller limit."""

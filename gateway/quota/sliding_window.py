@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -122,6 +123,11 @@ class SlidingCounter:
     def add(self, now: float) -> None:
         self.used(now)
         self._expiries.append(self._latest + self._seconds)
+
+    def remove(self, at: float) -> None:
+        """Takes back an event of that time, if there is one."""
+        with suppress(ValueError):
+            self._expiries.remove(at + self._seconds)
 
     def seconds_until_fits(self, now: float, limit: int) -> float | None:
         """Until one more fits: 0.0 is now, None never."""

@@ -48,6 +48,10 @@ class UsageMeter:
         self.model: str | None = None
         self.start_attempt()
 
+    def entry_demand(self, permit: Permit) -> ResourceRequest:
+        """What the exchange takes of the limits before its body is read."""
+        return ResourceRequest(permit.holders, self._started, 0, 0)
+
     def free_demand(self, permit: Permit, model: str) -> ResourceRequest:
         """What the exchange takes of the limits where it costs nothing."""
         self.model = model

@@ -48,7 +48,8 @@ async def count_tokens(request: web.Request) -> web.Response:
     candidate = _first_available(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable
-    exchange.meter.lease = runtime.queue.acquire(exchange.meter.free_demand(permit, route.model))
+    meter = exchange.meter
+    meter.lease = runtime.queue.acquire(meter.free_demand(permit, route.model), meter.lease)
     count: Payload | None = None
     if candidate.lane is Lane.NATIVE:
         upstream_body = CODEC.patch_prompt(body, prompt, candidate.target)

@@ -92,8 +92,9 @@ class Dispatch:
         Raises `TooManyRequests` or what else rejects it."""
         runtime, meter = self._runtime, self._exchange.meter
         demand = meter.demand(self._permit, self._route.model, self._expected_usage())
+        entry, meter.lease = meter.lease, None
         try:
-            meter.lease = runtime.queue.acquire(demand)
+            meter.lease = runtime.queue.acquire(demand, entry)
         except TooManyRequests as error:
             started, limits = self._loop.time(), self._client_request.snapshot.config.limits
             if limits.max_wait is None:

@@ -46,13 +46,22 @@ class Exchange:
     `headers_sent`: the status has left with them, so that errors follow in the stream.
     `started` is in unix microseconds; `started_clock`, `committed_at` and `ended_at` are times of
     `perf_counter`; `queue_time` and `upstream_time` are seconds. `upstream_note` is what could not
-    be read of a reply; `warnings` are what was unusual and allowed.
+    be read of a reply; `warnings` are what was unusual and allowed. `booked` is the body's
+    part of the pool, in bytes.
     """
 
     __slots__ = (
         *("_attempt_started", "_drain", "_intent_future", "affinity_outcome", "affinity_source"),
-        *("attempts", "attempts_made", "bytes_in", "bytes_out", "candidate", "client_address"),
-        *("client_request_id", "committed", "committed_at", "dropped", "ended_at", "endpoint"),
+        *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out", "candidate"),
+        *(
+            "client_address",
+            "client_request_id",
+            "committed",
+            "committed_at",
+            "dropped",
+            "ended_at",
+            "endpoint",
+        ),
         *("error", "failure", "format", "headers_sent", "id", "intent", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
         *("status", "stop_reason", "token", "upstream_note", "upstream_time", "user_agent"),
@@ -77,7 +86,7 @@ class Exchange:
         self.meter = UsageMeter(snapshot, self.started)
         self.state = ExchangeState.ERROR
         self.committed = self.headers_sent = False
-        self.status = self.bytes_in = self.bytes_out = self.attempts_made = 0
+        self.status = self.bytes_in = self.bytes_out = self.attempts_made = self.booked = 0
         self.queue_time = self.upstream_time = 0.0
         self.reply_id = ""
         self.warnings: list[str] = []
@@ -99,10 +108,16 @@ class Exchange:
         self.ended_at: float | None = None
         self._drain: asyncio.Future[None] | None = None
 
-    def set_body_size(self, size: int) -> None:
-        """In bytes, as far as it is known."""
-        self.runtime.bytes_in_flight += size - self.bytes_in
-        self.bytes_in = size
+    def check_body(self, size: int) -> None:
+        """Raises as `BodyPool.check` where there is no memory for `size` bytes of a body."""
+        key = self.token.id if self.token else ""
+        self.runtime.bodies.check(key, self.client_address, size, self.snapshot.max_bodies)
+
+    def book_body(self, size: int) -> None:
+        """Memory for `size` more bytes of the body, until the request ends. Raises the same."""
+        self.check_body(size)
+        self.booked += size
+        self.runtime.bodies.add(self.token.id if self.token else "", self.client_address, size)
 
     def start_attempt(self, candidate: Candidate) -> None:
         """Call it before the upstream is contacted: the first attempt writes the intent row."""
@@ -217,10 +232,12 @@ class Exchange:
         """Writes the row's end; a request without a valid key has no row."""
         if self._drain is not None:
             return
-        self.runtime.bytes_in_flight -= self.bytes_in
         self.runtime.release(self.snapshot)
         if self.token is None:
             return
+        if self.booked:
+            self.runtime.bodies.add(self.token.id, self.client_address, -self.booked)
+            self.booked = 0
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
         self.runtime.queue.settle(self.meter.lease, bill.tokens, bill.cost_micro)
         row = build_settlement(self, self.intent or build_intent(self), bill)

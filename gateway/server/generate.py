@@ -65,7 +65,8 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             and codec.has_prewarm
             and not CODECS[candidate.format].has_prewarm
         ):
-            meter.lease = runtime.queue.acquire(meter.free_demand(permit, route.model))
+            demand = meter.free_demand(permit, route.model)
+            meter.lease = runtime.queue.acquire(demand, meter.lease)
             return await answer_prewarm(request, client_request, candidate)
         affinity = runtime.affinity_index.for_prompt(
             prompt, request.headers, permit.token.id, route.model

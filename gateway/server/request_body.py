@@ -15,59 +15,80 @@ from gateway.errors import (
     RequestTimeout,
     RequestTooLarge,
     ServiceUnavailable,
+    TooManyRequests,
     UnsupportedMediaType,
 )
-from gateway.server.exchange import EXCHANGE
+from gateway.server.deadlines import AbortableTimeout
+from gateway.server.exchange import EXCHANGE, Exchange
 
-READ_TIMEOUT: Final = 30.0
-"""Seconds to read a small body; every 64 KiB add one more, up to two minutes."""
+UPLOAD_WINDOW: Final = 15.0
+"""Seconds in which as much of a body has to arrive as `server.min_upload_rate` says, or its end."""
 
 MAX_BRACKETS: Final = 2_000_000
 """Braces and brackets of a body: more would stall the parser."""
-
-MAX_IN_FLIGHT: Final = 256 * 1024 * 1024
-"""Bytes of all bodies of running requests: each takes about four times its size in memory."""
 
 _LARGE_BODY: Final = 1024 * 1024
 _JSON: Final = "application/json"
 
 
 async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
-    """The body and the JSON object in it.
+    """The body and the JSON object in it. Call it after the authorization.
 
-    Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType`, `InvalidJson`, or
-    `ServiceUnavailable` where running requests already have `MAX_IN_FLIGHT`.
+    A body that has not arrived yet is read only within the limits of the request's key: their lease
+    is provisional, as the tokens and the cost are unknown (see `AdmissionQueue.acquire`).
+
+    Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType`, `InvalidJson`, what
+    `AdmissionQueue.acquire` raises, or as `BodyPool.check`.
     """
     exchange = request[EXCHANGE]
     content, max_body = request.content, exchange.snapshot.config.server.max_body
     size = request.content_length or 0
     _check_head(request.headers, size, max_body)
-    if exchange.runtime.bytes_in_flight + size > MAX_IN_FLIGHT:
-        raise ServiceUnavailable(detail="the bodies in flight are too large together")
     if content.is_eof() and content.exception() is None:  # a small body arrived with its head
         raw = content.read_nowait(-1)
         if len(raw) > max_body:
             raise RequestTooLarge
+        exchange.bytes_in = len(raw)
+        exchange.book_body(len(raw))
     else:
-        exchange.set_body_size(size)
-        try:
-            async with asyncio.timeout(min(120.0, READ_TIMEOUT + size / 65536)):
-                raw = await _read_all(content, max_body)
-        except TimeoutError:
-            raise RequestTimeout from None
-    exchange.set_body_size(len(raw))
+        exchange.check_body(size)
+        _acquire_provisionally(exchange)
+        raw = await _read_all(content, exchange, max_body)
     return raw, parse_object(raw)
 
 
-async def _read_all(content: StreamReader, max_body: int) -> bytes:
+def _acquire_provisionally(exchange: Exchange) -> None:
+    """Where requests may wait in the queue, it is the body in memory that waits there: streams get
+    pings meanwhile."""
+    meter, permit = exchange.meter, exchange.meter.permit
+    if permit is None:
+        raise RuntimeError("a body is read after the authorization")
+    try:
+        meter.lease = exchange.runtime.queue.acquire_provisionally(meter.entry_demand(permit))
+    except TooManyRequests:
+        if exchange.snapshot.config.limits.max_wait is None:
+            raise
+
+
+async def _read_all(content: StreamReader, exchange: Exchange, max_body: int) -> bytes:
     """Not with the request's own `read`, which keeps the body as long as the request exists."""
-    chunks, size = [], 0
-    async for chunk in content.iter_any():
-        size += len(chunk)
-        if size > max_body:
-            raise RequestTooLarge
-        chunks.append(chunk)
-    return b"".join(chunks)
+    runtime, loop = exchange.runtime, asyncio.get_running_loop()
+    per_window = exchange.snapshot.config.server.min_upload_rate * UPLOAD_WINDOW
+    body, due = bytearray(), per_window
+    try:
+        with AbortableTimeout(runtime, loop.time() + UPLOAD_WINDOW) as deadline:
+            while chunk := await content.readany():
+                exchange.bytes_in += len(chunk)
+                if exchange.bytes_in > max_body:
+                    raise RequestTooLarge
+                exchange.book_body(len(chunk))
+                body += chunk
+                if len(body) >= due:
+                    due = len(body) + per_window
+                    deadline.when = loop.time() + UPLOAD_WINDOW
+    except TimeoutError:
+        raise (ServiceUnavailable if runtime.aborting else RequestTimeout) from None
+    return bytes(body)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 from pathlib import Path
 from typing import Any
@@ -185,21 +184,6 @@ async def test_more_than_the_framework_would_take_by_default(
 def test_a_body_that_only_serves_to_stall_the_parser() -> None:
     with pytest.raises(InvalidJson, match="too many elements"):
         parse_object(b'{"a":[' + b"[]," * (MAX_BRACKETS + 1) + b"[]]}")
-
-
-async def test_bodies_in_flight_have_a_common_limit(
-    gateway: RunningGateway, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.server.request_body.MAX_IN_FLIGHT", 1000)
-    upstream.respond_with(fixture_reply("chat").with_changes(delay=0.3), fixture_reply("chat"))
-    body = request_body(Format.CHAT) | {"user": "x" * 600}
-    first = asyncio.ensure_future(gateway.post(Format.CHAT, body))
-    await upstream.wait_for_request(1)
-    refused = await gateway.post(Format.CHAT, body)
-    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-    assert (await first).status == 200
-    assert (await gateway.post(Format.CHAT, body)).status == 200
-    assert gateway.daemon.runtime.bytes_in_flight == 0
 
 
 async def test_commas_inside_a_string_are_no_structure() -> None:

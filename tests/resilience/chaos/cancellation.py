@@ -220,7 +220,7 @@ class Stage:
             [line.in_flight((f"{Format.CHAT}-main", name)) for name in _ACCOUNTS],
             len(turns._waiters),
             len(runtime.scheduler),
-            (runtime.active_requests, runtime.bytes_in_flight, runtime.current.active_requests),
+            (runtime.active_requests, runtime.bodies.total, runtime.current.active_requests),
         )
 
 

@@ -162,7 +162,7 @@ async def test_slow_body(place: Place, misdeed: Misdeed, format: Format, streame
     before = await last_row(place)
     requested = request_with_fault(place, misdeed, format, streamed)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gateway.server.request_body.READ_TIMEOUT", 0.2)
+        patched.setattr("gateway.server.request_body.UPLOAD_WINDOW", 0.2)
         async with raw_client(place.gateway.address) as client:
             await client.send(requested[:-20])
             await client.drip(requested[-20:-1], every=0.05)
