@@ -102,8 +102,8 @@ def preview_route(
         others=tuple(_excluded_channels(config, model, patterns, client_format)),
     )
     try:
-        if client_format is Format.RESPONSES and Family.BETA not in access.families:
-            raise InvalidUrl("POST", "/v1/responses")
+        if client_format is Format.RESPONSES:
+            access.check_family(Family.BETA, "POST", "/v1/responses")
         route = router.route(requested, client_format, access)
     except GatewayError as error:
         return _rejected(preview, error, _why_rejected(config, model, requested, error))
@@ -129,7 +129,7 @@ def _rejected(preview: RoutePreview, error: GatewayError, why: str) -> RoutePrev
 
 def _why_rejected(config: Config, model: Model | None, requested: str, error: GatewayError) -> str:
     if isinstance(error, InvalidUrl):
-        return "the responses endpoint needs a group with a beta model"
+        return "this endpoint needs a group that may use beta-* models"
     if model is None:
         matching = (each for each in config.models if requested in (each.id, *each.aliases))
         is_retired = any(each.lifecycle is Lifecycle.RETIRED for each in matching)

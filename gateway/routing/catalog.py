@@ -41,6 +41,21 @@ class Catalog:
             if any(matches(pattern, model) for pattern in patterns)
         )
 
+    def admitted_families(self, patterns: Iterable[str]) -> frozenset[Family]:
+        """The families of which the patterns admit models, whether or not the catalog has them."""
+        return frozenset(
+            family for pattern in patterns for family in Family if self._admits(pattern, family)
+        )
+
+    def _admits(self, pattern: str, family: Family) -> bool:
+        prefix = f"{family}-"  # of the ids of its models (Specification, "Naming convention")
+        return (
+            pattern.startswith(prefix)
+            or pattern == f"{_FAMILY_PREFIX}{family}"
+            or fnmatchcase(prefix, pattern)
+            or any(model.family is family and matches(pattern, model) for model in self._models)
+        )
+
 
 def matches(pattern: str, model: Model) -> bool:
     """A pattern is a glob of ids (`beta-*`) or a family (`family:beta`)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,7 +11,7 @@ from gateway.config.schema import Families, Model
 from gateway.core.formats import Family, Format, Lane
 from gateway.core.target import Target
 from gateway.core.value import value
-from gateway.errors import FormatNotServed, ModelNotFound
+from gateway.errors import FormatNotServed, InvalidUrl, ModelNotFound
 from gateway.routing.catalog import Catalog, build_target
 from gateway.routing.health import AccountRef
 
@@ -61,11 +61,17 @@ class Route:
 @dataclass(frozen=True, slots=True)
 class ModelAccess:
     """The models that a key or a group can use and that have a channel; `models` are their ids in
-    the order of the catalog."""
+    the order of the catalog. `families` are those that it may use, with a channel or without."""
 
     models: tuple[str, ...]
     model_ids: frozenset[str]
     families: frozenset[Family]
+
+    def check_family(self, family: Family | None, method: str, path: str) -> None:
+        """Raises `InvalidUrl` where the endpoint is only for keys that may use this family."""
+        if family is not None and family not in self.families:
+            hint = f"this endpoint needs a key whose group may use {family}-* models"
+            raise InvalidUrl(method, path, hint=hint)
 
 
 class Router:
@@ -84,17 +90,20 @@ class Router:
 
     def access_for(self, patterns: Iterable[str]) -> ModelAccess:
         """The available models of a group with these patterns."""
-        return self._access(self._catalog.matching_ids(patterns) & self._served)
+        patterns = tuple(patterns)
+        model_ids = self._catalog.matching_ids(patterns) & self._served
+        return self._access(model_ids, self._catalog.admitted_families(patterns))
 
     def restrict(self, access: ModelAccess, patterns: Iterable[str]) -> ModelAccess:
         """The models of `access` that match the patterns too."""
-        return self._access(self._catalog.matching_ids(patterns) & access.model_ids)
+        patterns = tuple(patterns)
+        model_ids = self._catalog.matching_ids(patterns) & access.model_ids
+        families = self._catalog.admitted_families(patterns) & access.families
+        return self._access(model_ids, families)
 
-    def _access(self, model_ids: Set[str]) -> ModelAccess:
-        family_by_id = {model.id: model.family for model in self._catalog if model.id in model_ids}
-        return ModelAccess(
-            tuple(family_by_id), frozenset(model_ids), frozenset(family_by_id.values())
-        )
+    def _access(self, model_ids: frozenset[str], families: frozenset[Family]) -> ModelAccess:
+        models = tuple(model.id for model in self._catalog if model.id in model_ids)
+        return ModelAccess(models, model_ids, families)
 
     def route(self, model_name: str, client_format: Format, access: ModelAccess) -> Route:
         """Channels of the client's format first, then the same translated, then other formats by

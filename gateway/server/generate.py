@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway.core.events import StopReason, Usage
 from gateway.core.reply import Reply
-from gateway.errors import InvalidUrl, ServiceUnavailable
+from gateway.errors import ServiceUnavailable
 from gateway.routing.router import Candidate
 from gateway.scheduler import next_stage
 from gateway.server.attempt import ClientRequest
@@ -37,8 +37,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         runtime, snapshot, meter = exchange.runtime, exchange.snapshot, exchange.meter
         permit = authorize(request, codec.format.value)
         permit.check_can_generate()
-        if codec.family is not None and codec.family not in permit.access.families:
-            raise InvalidUrl(request.method, request.path)
+        permit.access.check_family(codec.family, request.method, request.path)
         headers = request_headers_to_forward(request, codec, snapshot.config.server)
         raw_body, body = await read_json(request)
         await next_stage()

@@ -65,7 +65,8 @@ def test_access_for_patterns(router: Router) -> None:
     assert everything.model_ids == set(everything.models)
     assert everything.families == set(Family)
     assert router.access_for(["family:alpha"]).families == {Family.ALPHA}
-    assert router.access_for(["beta-idle"]).models == ()
+    unserved = router.access_for(["beta-idle"])
+    assert (unserved.models, unserved.families) == ((), {Family.BETA})
     assert router.access_for([]).families == frozenset()
 
 

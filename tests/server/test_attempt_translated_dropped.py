@@ -137,4 +137,28 @@ async def test_responses_needs_a_model_of_its_family(
         key = await gateway.key_for_models("alpha-*")
         answer = await gateway.post(Format.RESPONSES, key=key, model=ALPHA)
         assert answer.status == 404
-        assert (await answer.json())["error"]["message"] == "Invalid URL (POST /v1/responses)"
+        assert (await answer.json())["error"]["message"] == (
+            "Invalid URL (POST /v1/responses): this endpoint needs a key whose group may use "
+            "beta-* models"
+        )
+
+
+async def test_responses_is_open_to_groups_with_models_of_its_family_that_have_no_channel(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """What a key may use does not depend on the channels, or on the catalog."""
+    upstream.respond_with(fixture_reply("messages"))
+    lines = [channel(Format.MESSAGES, upstream.address, models={ALPHA: "upstream-model"})]
+    models = [{"id": ALPHA, "family": "alpha"}]
+    async with run_gateway(tmp_path, lines, models=models) as gateway:
+        for pattern in ("*", "beta-*", "family:beta", BETA):
+            key = await gateway.key_for_models("alpha-*", pattern)
+            answer = await gateway.post(Format.RESPONSES, key=key, model=ALPHA)
+            assert answer.status == 200
+            answer = await gateway.post(Format.RESPONSES, key=key, model=BETA)
+            assert (answer.status, (await answer.json())["error"]["code"]) == (
+                503,
+                "model_not_found",
+            )
+        key = await gateway.key_for_models("family:alpha", "*sonnet*")
+        assert (await gateway.post(Format.RESPONSES, key=key, model=ALPHA)).status == 404

@@ -261,7 +261,8 @@ async def test_responses_for_a_group_without_beta(gateway: RunningGateway) -> No
     key = await gateway.key_for_models("alpha-*")
     row = Row(
         status=404,
-        message="Invalid URL (POST /v1/responses)",
+        message="Invalid URL (POST /v1/responses): "
+        "this endpoint needs a key whose group may use beta-* models",
         type=INVALID,
         code=None,
         native="not_found_error",
