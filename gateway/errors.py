@@ -325,6 +325,13 @@ class ServiceUnavailable(GatewayError):
     retry_after = 5
 
 
+class AccountingUnavailable(ServiceUnavailable):
+    """The request log cannot be written, and too much of it waits for that."""
+
+    code = "accounting_unavailable"
+    text = "Service unavailable: requests cannot be recorded at present"
+
+
 class UpstreamTimeout(ServiceUnavailable):
     code = "upstream_timeout"
 

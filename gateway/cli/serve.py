@@ -25,7 +25,7 @@ from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.listener import BindError
-from gateway.store.errors import StateLocked, StoreError
+from gateway.store.errors import RowsLost, StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
 
 _DEMO_HELP: Final = """\
@@ -99,7 +99,7 @@ def serve(
             with report_config_errors():
                 loaded = source.read()
             _run(_serve(loaded, source))
-    except StateLocked as error:
+    except (StateLocked, RowsLost) as error:
         _exit(str(error), 1)
     except (StoreError, AdminSocketError) as error:
         _exit(str(error), 1 if demo else EX_CONFIG)  # a demo has no configuration

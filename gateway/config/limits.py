@@ -92,8 +92,13 @@ class Money(ConfigModel):
     """Whether usage that no upstream reported is estimated and billed; such rows are marked."""
 
 
-class Retention(ConfigModel):
-    """How long the request log is kept."""
+class RequestLog(ConfigModel):
+    """How long the request log is kept, and how much of it may wait while it cannot be written."""
 
     keep: Seconds | None = None
     """How long rows of requests are kept, such as 90d; absent: forever. Hourly totals stay."""
+    max_unwritten: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000
+    """Entries of the log (two per request) that may wait to be written; beyond it new requests are
+    refused, and the gateway is not ready."""
+    max_write_delay: Seconds = 30
+    """How long entries may wait while none can be written; the same applies beyond it."""

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, With
 from pydantic_core import PydanticCustomError, to_json
 
 from gateway.config.channel import Channel, FailureRule, Traits
-from gateway.config.limits import Money, Multiplier, Rates, Retention, SharedLimits, UserAgents
+from gateway.config.limits import Money, Multiplier, Rates, RequestLog, SharedLimits, UserAgents
 from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
 
@@ -186,8 +186,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """Which clients may call, by user agent."""
     money: Money = Money()
     """How usage is billed and shown."""
-    logs: Retention = Retention()
-    """How long the request log is kept."""
+    logs: RequestLog = RequestLog()
+    """How long the request log is kept, and how much of it may wait while it cannot be written."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from gateway.admission.access import Permit
-from gateway.errors import InvalidApiKey, MissingApiKey
+from gateway.errors import AccountingUnavailable, InvalidApiKey, MissingApiKey
 from gateway.runtime import Runtime
 from gateway.server.exchange import EXCHANGE
 from gateway.store.keys import digest
@@ -26,11 +26,14 @@ def authorize(request: web.Request, client_format: str) -> Permit:
     """The permissions of the request's key. From a valid key on, the exchange has a row, also where
     the request is rejected for another reason.
 
-    Raises `MissingApiKey`, `InvalidApiKey`, `PermissionDenied` or `UserAgentNotAllowed`.
+    Raises `MissingApiKey`, `InvalidApiKey`, `PermissionDenied` or `UserAgentNotAllowed`, and
+    `AccountingUnavailable`, without a row, where no more rows can wait.
     """
     exchange = request[EXCHANGE]
     runtime, exchange.format = exchange.runtime, client_format
     token, is_old_key = authenticate(request, runtime)
+    if not runtime.can_record:
+        raise AccountingUnavailable
     exchange.token = token
     permit = exchange.meter.permit = runtime.permit(token)
     if is_old_key:

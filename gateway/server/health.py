@@ -18,15 +18,22 @@ async def healthz(request: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     """200 when requests can be served: the request log is written, some channel exists, and no
-    shutdown has begun; else 503. Both report the current configuration, and the error of its file
-    if it has become invalid since."""
+    shutdown has begun; else 503 and the reason. Both report the current configuration, and the
+    error of its file if it has become invalid since."""
     runtime = request.app[RUNTIME]
     config = _config_status(runtime)
-    if runtime.recorder.alive and runtime.config.channels and not runtime.draining:
+    if (reason := _why_not_ready(runtime)) is None:
         return web.json_response({"status": "ready", "config": config})
-    return web.json_response(
-        {"status": "not ready", "config": config}, status=503, headers={"retry-after": "5"}
-    )
+    body = {"status": "not ready", "reason": reason, "config": config}
+    return web.json_response(body, status=503, headers={"retry-after": "5"})
+
+
+def _why_not_ready(runtime: Runtime) -> str | None:
+    if runtime.draining:
+        return "the gateway is stopping"
+    if not (runtime.recorder.alive and runtime.can_record):
+        return "the request log cannot be written"
+    return None if runtime.config.channels else "there are no channels"
 
 
 def _config_status(runtime: Runtime) -> dict[str, Any]:

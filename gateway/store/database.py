@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
 import sqlite3
 import time
 from abc import ABC, abstractmethod
@@ -33,6 +34,7 @@ T = TypeVar("T")
 _WRITER_TIMEOUT = 1.0  # seconds for another program's lock; the recorder tries again by itself
 _READER_TIMEOUT = 5.0
 _READERS = 4
+_PART = ".part"  # of a copy that is not complete
 
 _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
@@ -168,11 +170,13 @@ class SqliteDatabase(Database):
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         try:
+            if path.is_file() and not path.stat().st_size:
+                raise DamagedDatabase(f"{path} is empty (0 bytes): {self._restore_hint()}")
             create_file(path)
         except OSError as error:
             raise StoreError(f"the database {path} cannot be created: {error.strerror}") from error
-        self.path = path
         self.reader = create_async_engine(
             _file_url("sqlite+aiosqlite", path, "ro"),
             pool_size=_READERS,
@@ -262,19 +266,30 @@ class SqliteDatabase(Database):
             raise DamagedDatabase(f"{self.path} is damaged ({finding}): {self._restore_hint()}")
 
     def _restore_hint(self) -> str:
-        copies = self.path.parent.glob(f"{self.path.name}.*.copy")
-        latest = max(copies, key=lambda copy: copy.stat().st_mtime, default=None)
-        hint = (
-            f"the newest copy next to it is {latest}" if latest else "there is no copy next to it"
-        )
+        """What to do, as commands where there is a backup next to the file."""
+        folder, name = self.path.parent, self.path.name
+        files = [each for end in ("", "-wal", "-shm") if (each := folder / f"{name}{end}").exists()]
+        away = folder / f"{name}.damaged"
+        move = f"mkdir -p {_quoted(away)} && mv {_quoted(*files)} {_quoted(away)}"
+        backups = [
+            each
+            for each in folder.glob(f"{name}.*")
+            if each.is_file() and each.suffix != _PART and each.stat().st_size
+        ]
+        if not backups:
+            return (
+                f"there is no backup next to it. Move it away ({move}) and put a backup in its "
+                "place; without a file there, the next start creates an empty database"
+            )
+        newest = max(backups, key=lambda each: each.stat().st_mtime)
         return (
-            "move it away, with its -wal and -shm files, and put a backup in its place"
-            f" ({hint}); without a file there, the next start creates an empty one"
+            f"the newest backup next to it is {newest.name}. To restore that, stop the gateway and "
+            f"run: {move} && cp -p {_quoted(newest, self.path)}"
         )
 
     def _copy(self, name: str) -> None:
         # Under another name first, so that a copy with the right name is always complete.
-        draft = self.path.with_name(f"{name}.part")
+        draft = self.path.with_name(f"{name}{_PART}")
         draft.unlink(missing_ok=True)
         create_file(draft)
         self._run("VACUUM INTO ?", str(draft))
@@ -289,6 +304,10 @@ class SqliteDatabase(Database):
             _log.warning("%s keeps its write-ahead log until the next start: %s", self.path, error)
         finally:
             self._engine.dispose()
+
+
+def _quoted(*paths: Path) -> str:
+    return shlex.join(map(str, paths))
 
 
 def create_file(path: Path) -> None:

@@ -15,6 +15,10 @@ class DamagedDatabase(StoreError):
     """The file is no database or failed its quick check. It was not changed."""
 
 
+class RowsLost(StoreError):
+    """The database could not be written until the recorder had to end."""
+
+
 class MigrationFailed(StoreError):
     """A migration was rolled back: the database is unchanged."""
 

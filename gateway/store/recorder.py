@@ -23,6 +23,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 
 from gateway.store.batch import build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
+from gateway.store.errors import RowsLost
 from gateway.store.records import AttemptRow, Entry, RequestRow
 from gateway.store.recovery import mark_interrupted
 from gateway.store.statements import MAX_LOOKUP, Statements
@@ -64,6 +65,8 @@ class Recorder:
         self._limit = MAX_LOOKUP  # entries of one transaction
         self._failures = 0
         self._warned_at = float("-inf")
+        self._waiting_since = self._loop.time()
+        self._last_error = "not in time"
         self._uncommitted = 0
         self._uncommitted_warned_at = float("-inf")
 
@@ -71,6 +74,10 @@ class Recorder:
     def backlog(self) -> int:
         """Entries that wait for a commit."""
         return len(self._queue)
+
+    def delay(self) -> float:
+        """Seconds for which entries have been waiting while none was written."""
+        return self._loop.time() - self._waiting_since if self._queue else 0.0
 
     @property
     def alive(self) -> bool:
@@ -114,7 +121,8 @@ class Recorder:
             self._uncommitted, self._uncommitted_warned_at = 0, now
 
     async def close(self, deadline: float = 10.0) -> None:
-        """Commit everything queued and stop; after `deadline` seconds what is left is lost."""
+        """Commit everything queued and stop. Raises RowsLost where something is left after
+        `deadline` seconds."""
         if self._task is None:
             return
         self._closing = True
@@ -127,9 +135,15 @@ class Recorder:
             self._task.cancel()
             await asyncio.wait({self._task})
         if self._queue:
-            _log.error("the ledger closed with %d entries that it could not write", self.backlog)
+            lost = len({entry.row.id for entry in self._queue})
+            raise RowsLost(
+                f"the database could not be written ({self._last_error}): the request log lacks "
+                f"{lost} request{'' if lost == 1 else 's'} or their ends"
+            )
 
     def _push(self, entry: Entry) -> None:
+        if not self._queue:
+            self._waiting_since = self._loop.time()
         self._queue.append(entry)
         if self._task is None or not self._task.done():
             return
@@ -181,6 +195,7 @@ class Recorder:
             await self._handle_failure(entries, error)
         else:
             self._failures = 0
+            self._waiting_since = self._loop.time()
             self._limit = min(self._limit * 2, MAX_LOOKUP)
             self._pause_after(self._acknowledge(entries))
             if self.on_commit is not None:
@@ -262,10 +277,12 @@ class Recorder:
                 await self._stopping.wait()
 
     def _warn(self, error: Exception) -> None:
-        now = self._loop.time()
+        now, self._last_error = self._loop.time(), _reason(error)
         if now - self._warned_at >= _WARNING_INTERVAL:
             self._warned_at = now
-            _log.warning("the ledger cannot be written, %d wait: %s", self.backlog, _reason(error))
+            _log.warning(
+                "the ledger cannot be written, %d wait: %s", self.backlog, self._last_error
+            )
 
 
 def _is_row_error(error: Exception) -> bool:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
-from tests.support.gateway import RunningGateway, run_gateway
+import pytest
+
+from gateway.core.formats import Format
+from gateway.store.lock import DATABASE_NAME
+from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.timing import SLACK
+from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 
 async def test_healthz_and_readyz(gateway: RunningGateway) -> None:
@@ -46,3 +55,41 @@ async def test_not_ready_while_draining(gateway: RunningGateway) -> None:
     gateway.daemon.runtime.draining = True
     assert (await gateway.get("/readyz")).status == 503
     assert (await gateway.get("/healthz")).status == 200
+
+
+LIMITS = {"delay": {"max_write_delay": 0.2}, "backlog": {"max_unwritten": 100}}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_requests_are_refused_while_too_many_rows_wait(
+    upstream: ScriptedUpstream, tmp_path: Path, limit: str
+) -> None:
+    """Nothing more is spent that nobody could account for, and refusals add nothing to what
+    waits."""
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    async with run_gateway(tmp_path, channels(upstream.address), logs=LIMITS[limit]) as gateway:
+        recorder = gateway.daemon.runtime.recorder
+        with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            asked = await asyncio.gather(*(gateway.post(Format.CHAT) for _ in range(60)))
+            assert {answer.status for answer in asked} <= {200, 503}
+            while recorder.delay() < 0.3:
+                await asyncio.sleep(0.01)
+            waiting, seen = recorder.backlog, len(upstream.requests)
+            for format in Format:
+                refused = await gateway.post(format)
+                assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+                assert "requests cannot be recorded" in await refused.text()
+            assert (await gateway.get("/v1/models")).status == 503
+            assert (await gateway.get("/v1/models", key="sk-unknown")).status == 401
+            ready = await gateway.get("/readyz")
+            assert (ready.status, (await ready.json())["reason"]) == (
+                503,
+                "the request log cannot be written",
+            )
+            assert (recorder.backlog, len(upstream.requests)) == (waiting, seen)
+        async with asyncio.timeout(SLACK):
+            while (await gateway.get("/readyz")).status == 503:
+                await asyncio.sleep(0.05)
+        assert (await gateway.post(Format.CHAT)).status == 200
+        assert len(await gateway.rows(seen + 1)) == seen + 1

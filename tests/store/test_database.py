@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ async def test_closing_leaves_a_single_file(path: Path) -> None:
 
 async def test_other_files_are_refused_and_unchanged(path: Path) -> None:
     path.write_bytes(b"x" * 5000)
-    with pytest.raises(DamagedDatabase, match="there is no copy next to it"):
+    with pytest.raises(DamagedDatabase, match="there is no backup next to it"):
         await Database.open(path)
     assert path.read_bytes() == b"x" * 5000
 
@@ -102,6 +103,26 @@ async def test_a_damaged_page_is_refused_and_the_backup_named(path: Path) -> Non
     path.write_bytes(damaged)
     with pytest.raises(DamagedDatabase, match=r"ledger\.db\.schema-1\.copy"):
         await Database.open(path)
+
+
+async def test_an_empty_file_is_refused_and_restored_by_the_command_named(path: Path) -> None:
+    database = await Database.open(path)
+    await tokens.add_token(database, token(0))
+    await database.close()
+    backup = path.with_name("ledger.db.my backup")
+    backup.write_bytes(path.read_bytes())
+    path.write_bytes(b"")
+    path.with_name("ledger.db-wal").write_bytes(b"")
+    with pytest.raises(
+        DamagedDatabase, match=r"is empty \(0 bytes\).*ledger\.db\.my backup"
+    ) as hint:
+        await Database.open(path)
+    assert path.read_bytes() == b""
+    command = str(hint.value).partition(" and run: ")[2]
+    subprocess.run(["bash", "-c", command], check=True, timeout=10)
+    database = await Database.open(path)
+    assert [found.id for found in await tokens.all_tokens(database)] == ["tok_0"]
+    await database.close()
 
 
 @pytest.mark.parametrize("place", ["nothing://host/name", "sqlite:///ledger.db", "/proc/ledger.db"])

@@ -103,9 +103,27 @@ async def test_queued_rows_are_written_before_the_end(tmp_path: Path) -> None:
             told_at = loop.time()
             assert await gateway.ended(30) == 0
             took = loop.time() - told_at
-        assert "that it could not write" not in gateway.stderr
+        assert "could not be written" not in gateway.stderr
     ledger = rows(tmp_path)
     assert Counter(row["state"] for row in ledger) == {"ok": REPLIES, "rejected": REFUSED}
     assert sum(row["cost_micro"] for row in ledger) == REPLIES * COST
     assert is_consistent(tmp_path)
     assert took <= SOON
+
+
+@pytest.mark.timeout(60)
+async def test_a_stop_that_loses_rows_says_how_many(tmp_path: Path) -> None:
+    async with upstream(answer) as model:
+        config = write_config(tmp_path, model.address)
+        key = await create_key(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            async with ClientSession(gateway.address()) as http:
+                with locked(tmp_path):
+                    for number in range(3):
+                        await be_answered(http, key, f"lost-{number}")
+                    gateway.signal(signal.SIGTERM)
+                    assert await gateway.ended(30) == 1
+    assert gateway.stderr.splitlines()[-1] == (
+        "gateway: the database could not be written (database is locked): the request log lacks "
+        "3 requests or their ends"
+    )
