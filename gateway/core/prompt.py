@@ -57,7 +57,7 @@ class WebSearch:
 class Tool:
     """`schema` is a JSON Schema; `grammar` the text format of a custom tool; `search` is set for
     web search; `extra` has other fields of a function or custom tool; `definition` is the whole
-    tool as sent in its own format."""
+    tool as sent in its own format, `namespace_definition` its namespace with all tools."""
 
     kind: ToolKind
     name: str
@@ -70,6 +70,7 @@ class Tool:
     cache: CacheBreakpoint | None = None
     extra: ProviderData | None = None
     definition: ProviderData | None = None
+    namespace_definition: ProviderData | None = None
 
 
 class ChoiceMode(FastStrEnum):

@@ -10,6 +10,7 @@ from gateway.core.parts import ProviderData, UnknownPart
 from gateway.core.prompt import Prompt
 from gateway.errors import UnsupportedField
 from gateway.wire.json_fields import Payload
+from gateway.wire.json_schema import SchemaBudget
 
 _GATEWAY_FIELDS: Final = ("stream_options",)
 """Fields for the gateway, not for the model."""
@@ -21,13 +22,14 @@ _STATEFUL_PARTS: Final = ("item_reference",)
 
 class Dropped:
     """Names of what one prompt loses in `format`: a field (`top_k`), or the kind of a part
-    (`audio`)."""
+    (`audio`); and what its schemas may cost."""
 
-    __slots__ = ("_format", "names")
+    __slots__ = ("_format", "names", "schema_budget")
 
     def __init__(self, format: Format) -> None:
         self._format = format
         self.names: set[str] = set()
+        self.schema_budget = SchemaBudget()
 
     def drop(self, name: str) -> None:
         self.names.add(name)

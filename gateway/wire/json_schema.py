@@ -7,7 +7,7 @@ Sources: JSON Schema 2020-12, and the vendors' pages on structured outputs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -25,8 +25,12 @@ _IGNORED: Final = ("$schema", "$id", "$anchor", "$comment", *_DEFINITIONS, "disc
 """Keywords that neither restrict nor describe a value."""
 
 _MAX_DEPTH: Final = 64
-_MAX_VISITS: Final = 20_000
-"""Schemas visited for one: references within references multiply."""
+_BASE_BUDGET: Final = 1_000_000
+_MAX_BUDGET: Final = 64_000_000
+_BUDGET_PER_BYTE: Final = 50
+_VISIT_COST: Final = 100
+"""A visited schema costs this and its size; a schema without references is visited twice, with
+all that it is in."""
 
 _TYPE_KEYWORDS: Final = ("type", "anyOf", "enum", "const", "$ref")
 _STRICT_KEYWORDS: Final = frozenset(
@@ -45,6 +49,7 @@ _FORMATS: Final = (
 )
 _COMPLEX_PATTERN: Final = re.compile(r"\(\?|\\[bB1-9]|\{")
 """What a pattern may not contain that is enforced while the reply is generated."""
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _ENFORCED: Final = {
     "format": _FORMATS.__contains__,
     "pattern": lambda text: isinstance(text, str) and not _COMPLEX_PATTERN.search(text),
@@ -57,7 +62,28 @@ class UnsupportedSchema(Exception):
     """The format has no equivalent of this schema."""
 
 
-def parameters_schema(schema: Mapping[str, Any] | None) -> Payload:
+class SchemaBudget:
+    """What the schemas of one prompt may cost, in bytes: references repeat what they refer to, so
+    a small schema can become a huge one. It grows with each schema by a multiple of its size."""
+
+    __slots__ = ("_limit", "_spent")
+
+    def __init__(self) -> None:
+        self._limit, self._spent = _BASE_BUDGET, 0
+
+    def add(self, root: Payload) -> None:
+        self._limit = min(self._limit + _BUDGET_PER_BYTE * _json_size(root), _MAX_BUDGET)
+
+    def spend(self, schema: Payload) -> None:
+        """Raises `UnsupportedSchema` where nothing is left."""
+        self._spent += _VISIT_COST + _json_size(schema)
+        if self._spent > self._limit:
+            raise UnsupportedSchema
+
+
+def parameters_schema(
+    schema: Mapping[str, Any] | None, budget: SchemaBudget | None = None
+) -> Payload:
     """A tool's parameters as every upstream accepts them: an object with properties and nothing
     composed at its top.
 
@@ -67,7 +93,8 @@ def parameters_schema(schema: Mapping[str, Any] | None) -> Payload:
     result = _without(schema or {}, "$schema")
     if any(word in result for word in _COMPOSING):
         try:
-            result = _single_object(RefResolver(result), result, 0) | _only(result, _DEFINITIONS)
+            resolver = RefResolver(result, budget)
+            result = _single_object(resolver, result, 0) | _only(result, _DEFINITIONS)
         except UnsupportedSchema:
             result = _without(result, *_COMPOSING)
     if not isinstance(result.get("required", []), list):
@@ -92,7 +119,7 @@ def is_strict(schema: object) -> bool:
     return True
 
 
-def messages_schema(schema: object) -> Payload | None:
+def messages_schema(schema: object, budget: SchemaBudget | None = None) -> Payload | None:
     """The schema for structured outputs of the messages format; None where it has no equivalent:
     recursion, foreign references, objects of any shape, values of any type.
 
@@ -101,7 +128,7 @@ def messages_schema(schema: object) -> Payload | None:
     those.
     """
     try:
-        return _MessagesSchema(schema).convert() if isinstance(schema, dict) else None
+        return _MessagesSchema(schema, budget).convert() if isinstance(schema, dict) else None
     except UnsupportedSchema:
         return None
 
@@ -110,11 +137,13 @@ class RefResolver:
     """Resolves the references and `allOf` of a schema, within limits of depth and work. Every
     method raises `UnsupportedSchema` beyond them."""
 
-    def __init__(self, root: Payload) -> None:
+    def __init__(self, root: Payload, budget: SchemaBudget | None = None) -> None:
         if _is_too_deep(root):
             raise UnsupportedSchema
         self.root = root
-        self._visits_left = _MAX_VISITS
+        self._targets: dict[str, Any] = {}
+        self._budget = budget or SchemaBudget()
+        self._budget.add(root)
 
     def resolve(self, schema: object, depth: int) -> Payload:
         """The schema with its reference and `allOf` merged in, as far as one schema can express
@@ -124,56 +153,101 @@ class RefResolver:
         if "$ref" in node:
             parts = [self.look_up(node["$ref"]), *parts]
         merged = _without(node, "$ref", "allOf", *_IGNORED)
+        if not parts:
+            return merged
+        merge = _Merge(merged)
         for part in parts:
-            merged = _merge(merged, self.resolve(part, depth + 1))
-        return merged
+            merge.add(self.resolve(part, depth + 1))
+        return merge.result()
 
     def visit(self, schema: object, depth: int) -> Payload:
         """The schema, where it is one and within the limits."""
-        self._visits_left -= 1
-        if depth > _MAX_DEPTH or self._visits_left < 0 or not isinstance(schema, dict):
+        if depth > _MAX_DEPTH or not isinstance(schema, dict):
             raise UnsupportedSchema
+        self._budget.spend(schema)
         return schema
 
-    def look_up(self, reference: object) -> object:
+    def look_up(self, reference: object) -> Any:
         """The target of a reference within the root."""
-        if not isinstance(reference, str) or not f"{reference}/".startswith("#/"):
+        if not isinstance(reference, str):
+            raise UnsupportedSchema
+        if reference not in self._targets:
+            self._targets[reference] = self._find(reference)
+        return self._targets[reference]
+
+    def _find(self, reference: str) -> Any:
+        if not f"{reference}/".startswith("#/"):
             raise UnsupportedSchema
         target: Any = self.root
         for step in reference.split("/")[1:]:
             name = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list):
-                target = {str(index): item for index, item in enumerate(target)}
-            if not isinstance(target, dict) or name not in target:
+            if isinstance(target, dict) and name in target:
+                target = target[name]
+            elif isinstance(target, list) and _INDEX.fullmatch(name) and int(name) < len(target):
+                target = target[int(name)]
+            else:
                 raise UnsupportedSchema
-            target = target[name]
         return target
 
 
-def _merge(first: Payload, second: Payload) -> Payload:
-    """Both schemas as one; keywords that cannot be merged stay in `allOf`."""
-    merged = dict(first)
-    remaining: Payload = {}
-    for word, value in second.items():
-        existing = merged.setdefault(word, value)
-        if existing == value or word in _ANNOTATIONS:
-            continue
-        if word == "properties" and isinstance(existing, dict) and isinstance(value, dict):
-            merged[word] = existing | {
-                name: {"allOf": [existing[name], new]} if existing.get(name, new) != new else new
-                for name, new in value.items()
-            }
-        elif word == "required":
-            merged[word] = [*(_required(first) | _required(second))]
-        elif word == "allOf" and isinstance(existing, list) and isinstance(value, list):
-            merged[word] = [*existing, *value]
-        elif word == "additionalProperties":
-            merged[word] = existing is not False and value is not False
-        else:
-            remaining[word] = value
-    if remaining:
-        merged["allOf"] = [*_list(merged, "allOf"), remaining]
-    return merged
+class _Merge:
+    """Several schemas as one; keywords that cannot be merged stay in `allOf`."""
+
+    __slots__ = ("_all_of", "_conflicts", "_merged", "_properties", "_required")
+
+    def __init__(self, first: Payload) -> None:
+        self._merged = first
+        self._properties: Payload | None = None
+        self._conflicts: dict[str, list[Any]] = {}
+        self._required: dict[str, None] | None = None
+        self._all_of: list[Any] = []
+
+    def add(self, part: Payload) -> None:
+        remaining: Payload = {}
+        for word, value in part.items():
+            existing = self._merged.setdefault(word, value)
+            if existing == value or word in _ANNOTATIONS:
+                continue
+            if word == "allOf" and isinstance(value, list):
+                self._all_of += value
+            elif word == "properties" and isinstance(existing, dict) and isinstance(value, dict):
+                self._add_properties(existing, value)
+            elif word == "required":
+                if self._required is None:
+                    self._required = _required(self._merged)
+                self._required |= _required(part)
+            elif word == "additionalProperties":
+                self._merged[word] = existing is not False and value is not False
+            else:
+                remaining[word] = value
+        if remaining:
+            self._all_of.append(remaining)
+
+    def _add_properties(self, existing: Payload, added: Payload) -> None:
+        if self._properties is None:
+            self._properties = self._merged["properties"] = dict(existing)
+        properties = self._properties
+        for name, schema in added.items():
+            if name in self._conflicts:
+                self._conflicts[name].append(schema)
+            elif properties.setdefault(name, schema) != schema:
+                self._conflicts[name] = [properties[name], schema]
+                properties[name] = {"allOf": self._conflicts[name]}
+
+    def result(self) -> Payload:
+        merged = self._merged
+        if self._required is not None:
+            merged["required"] = [*self._required]
+        if self._all_of:
+            merged["allOf"] = [*_list(merged, "allOf"), *self._all_of]
+        return merged
+
+
+def _json_size(schema: object) -> int:
+    try:
+        return len(orjson.dumps(schema))
+    except orjson.JSONEncodeError:  # nested too deeply
+        raise UnsupportedSchema from None
 
 
 def _is_too_deep(node: object, levels: int = 2 * _MAX_DEPTH) -> bool:
@@ -196,23 +270,24 @@ def _single_object(resolver: RefResolver, schema: object, depth: int) -> Payload
 
 def _union_object(base: Payload, objects: Sequence[Payload]) -> Payload:
     """`base` with the properties of all the objects, any one of which it may be."""
-    schemas: dict[str, list[Any]] = {}
+    schemas: dict[str, dict[bytes, Any]] = {}
     for one in (base, *objects):
         for name, schema in _mapping(one, "properties").items():
-            variants = schemas.setdefault(name, [])
-            if schema not in variants:
-                variants.append(schema)
+            text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
+            schemas.setdefault(name, {}).setdefault(text, schema)
+    positions = {name: position for position, name in enumerate(schemas)}
     required = [_required(one).keys() & schemas.keys() for one in objects]
     always = _required(base).keys() | set.intersection(*required)
     union = base | {
         "properties": {
-            name: variants[0] if len(variants) == 1 else {"anyOf": variants}
+            name: schema if len(variants) == 1 else {"anyOf": [*variants.values()]}
             for name, variants in schemas.items()
+            for schema in [next(iter(variants.values()))]
         },
-        "required": [name for name in schemas if name in always],
+        "required": sorted(always, key=positions.__getitem__),
     }
     if any(names != required[0] for names in required):
-        sets = [", ".join(name for name in schemas if name in names) for names in required]
+        sets = [", ".join(sorted(names, key=positions.__getitem__)) for names in required]
         note = f"Required together: {'; or '.join(names or 'nothing' for names in sets)}."
         union["description"] = _add_note(union.get("description"), note)
     return union
@@ -230,8 +305,8 @@ def _is_strict_node(node: Any) -> bool:
 
 
 class _MessagesSchema(RefResolver):
-    def __init__(self, root: Payload) -> None:
-        super().__init__(root)
+    def __init__(self, root: Payload, budget: SchemaBudget | None) -> None:
+        super().__init__(root, budget)
         self._definitions: dict[str, Payload | None] = {}
 
     def convert(self) -> Payload:
@@ -246,7 +321,8 @@ class _MessagesSchema(RefResolver):
             return notes | {"anyOf": [reference]} if notes else reference
         flat = self.resolve(node, depth)
         notes = _only(flat, _ANNOTATIONS)
-        if branches := _branches(flat):
+        if word := _choice(flat):
+            branches = _branches(flat, word)
             return notes | {"anyOf": [self._convert(branch, depth + 1) for branch in branches]}
         enforced = self._enforced(flat, depth)
         if others := _without(flat, *enforced, *_ANNOTATIONS):
@@ -296,13 +372,12 @@ class _MessagesSchema(RefResolver):
         }
 
 
-def _branches(flat: Payload) -> list[Any]:
+def _branches(flat: Payload, word: str) -> Iterator[Any]:
     """The branches of a choice, each with the keywords next to it."""
-    word = _choice(flat)
-    branches = _list(flat, word)
     common = _without(flat, word, *_ANNOTATIONS)
     inherited = _list(common, "allOf")
-    return [common | {"allOf": [*inherited, branch]} for branch in branches] if common else branches
+    for branch in flat[word]:
+        yield common | {"allOf": [*inherited, branch]} if common else branch
 
 
 def _choice(schema: Payload) -> str:

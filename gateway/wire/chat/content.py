@@ -6,7 +6,8 @@ It is a string wherever it can be one: many servers accept lists of parts in use
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeGuard
+from itertools import groupby
+from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import (
@@ -199,16 +200,17 @@ class ContentRenderer:
 def merge_texts(parts: Iterable[Part]) -> list[Part]:
     """The parts, with adjacent plain texts as one."""
     merged: list[Part] = []
-    for part in parts:
-        last = merged[-1] if merged else None
-        if _is_plain_text(part) and _is_plain_text(last):
-            merged[-1] = Text(last.text + part.text, last.citations + part.citations)
-        else:
-            merged.append(part)
+    for is_plain, group in groupby(parts, key=_is_plain_text):
+        run = [*group]
+        if is_plain and len(run) > 1:
+            texts = [part for part in run if isinstance(part, Text)]
+            citations = tuple([each for part in texts for each in part.citations])
+            run = [Text("".join([part.text for part in texts]), citations)]
+        merged += run
     return merged
 
 
-def _is_plain_text(part: Part | None) -> TypeGuard[Text]:
+def _is_plain_text(part: Part) -> bool:
     return isinstance(part, Text) and part.cache is None and part.extra is None
 
 

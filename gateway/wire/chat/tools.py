@@ -202,7 +202,7 @@ def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Pay
         fields["description"] = tool.description
     if tool.kind is ToolKind.CUSTOM:
         return _render_custom(fields, tool.grammar, target)
-    fields["parameters"] = parameters_schema(tool.schema)
+    fields["parameters"] = parameters_schema(tool.schema, dropped.schema_budget)
     if tool.strict and is_strict(fields["parameters"]):
         fields["strict"] = True
     elif tool.strict:

@@ -246,14 +246,18 @@ def _place_system(turns: Sequence[Turn], *, system_turns: bool) -> list[Turn]:
     """Keeps system turns where upstreams accept them: between a user's turn and the assistant's.
     Elsewhere, and for models without system turns, they become reminders in the user's message."""
     placed: list[Turn] = []
-    for index, turn in enumerate(turns):
+    following: list[Role | None] = []
+    next_role: Role | None = None
+    for turn in reversed(turns):
+        next_role = next_role if turn.role in _SYSTEM_ROLES else turn.role
+        following.append(next_role)
+    for turn, next_role in zip(turns, reversed(following), strict=True):
         if turn.role in _SYSTEM_ROLES:
-            following = (other.role for other in turns[index:] if other.role not in _SYSTEM_ROLES)
             accepted = (
                 system_turns
                 and placed
                 and placed[-1].role is not Role.ASSISTANT
-                and next(following, None) is not Role.USER
+                and next_role is not Role.USER
                 and all(isinstance(part, Text) for part in turn.parts)
             )
             turn = replace(turn, role=Role.SYSTEM) if accepted else _as_reminder(turn)

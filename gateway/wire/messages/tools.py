@@ -181,9 +181,11 @@ def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Pay
     function: Payload = {"name": name}
     if tool.description:
         function["description"] = tool.description
-    function["input_schema"] = parameters_schema(tool.schema)
+    function["input_schema"] = parameters_schema(tool.schema, dropped.schema_budget)
     if tool.strict:
-        enforced = messages_schema(function["input_schema"]) if target.structured else None
+        enforced: Payload | None = None
+        if target.structured:
+            enforced = messages_schema(function["input_schema"], dropped.schema_budget)
         if enforced is None:
             dropped.drop("tools.strict")
         else:

@@ -45,6 +45,8 @@ _MODES: Final = {
 }
 _KNOWN_FIELDS: Final = {"type", "name", "description", "parameters", "strict", "format"}
 _SEARCH: Final = "web_search"
+_MAX_REPEATED: Final = 1000
+"""Characters of a description that every tool of a namespace gets."""
 
 
 def parse_tools(tools: Any, path: str) -> Iterator[Tool]:
@@ -57,17 +59,21 @@ def parse_tools(tools: Any, path: str) -> Iterator[Tool]:
 
 
 def _parse_namespace(namespace: Payload, path: str) -> Iterator[Tool]:
-    """Each tool gets the namespace's description: other formats have no namespaces."""
+    """Each tool gets the namespace's description, a long one the first tool alone: other formats
+    have no namespaces."""
     name = required_str(namespace, "name", path)
     about = optional_str(namespace, "description", path)
+    definition = ProviderData(Format.RESPONSES, namespace)
     for inner, at in as_objects(required(namespace, "tools", path), f"{path}.tools"):
         tool = _parse_tool(inner, at)
         yield replace(
             tool,
             namespace=name,
             description="\n\n".join(filter(None, (about, tool.description))) or None,
-            definition=ProviderData(Format.RESPONSES, namespace | {"tools": [inner]}),
+            namespace_definition=definition,
         )
+        if about and len(about) > _MAX_REPEATED:
+            about = None
 
 
 def _parse_tool(tool: Payload, path: str) -> Tool:
@@ -183,14 +189,14 @@ def echo_tools(tools: Iterable[Tool]) -> list[Payload]:
         if tool.definition is None:
             continue
         definition: Payload = tool.definition.data
-        if tool.namespace is None:
+        if tool.namespace is None or tool.namespace_definition is None:
             definitions.append(definition)
-        elif tool.namespace in namespaces:
-            namespaces[tool.namespace]["tools"] += definition["tools"]
-        else:
-            definition = definition | {"tools": list(definition["tools"])}
-            namespaces[tool.namespace] = definition
-            definitions.append(definition)
+            continue
+        if tool.namespace not in namespaces:
+            namespace = tool.namespace_definition.data | {"tools": []}
+            namespaces[tool.namespace] = namespace
+            definitions.append(namespace)
+        namespaces[tool.namespace]["tools"].append(definition)
     return definitions
 
 
@@ -265,7 +271,8 @@ def _render_function(name: str, tool: Tool, dropped: Dropped) -> Payload:
     strict = tool.strict is True and is_strict(tool.schema)
     if tool.strict and not strict:
         dropped.drop("tools.strict")
-    return function | {"parameters": parameters_schema(tool.schema), "strict": strict}
+    parameters = parameters_schema(tool.schema, dropped.schema_budget)
+    return function | {"parameters": parameters, "strict": strict}
 
 
 def _custom_as_function(

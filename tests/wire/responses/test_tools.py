@@ -77,8 +77,15 @@ def test_namespace() -> None:
     find, query = parsed(space | {"tools": [first, second]})
     assert (find.namespace, find.description) == ("crm", "Customers.\n\nFinds one.")
     assert (query.kind, query.description) == (ToolKind.CUSTOM, "Customers.")
-    assert find.definition == native(space | {"tools": [first]})
-    assert query.definition == native(space | {"tools": [second]})
+    assert (find.definition, query.definition) == (native(first), native(second))
+    whole = native(space | {"tools": [first, second]})
+    assert find.namespace_definition == query.namespace_definition == whole
+
+
+def test_the_first_tool_alone_gets_a_long_description_of_its_namespace() -> None:
+    tools = [{"type": "function", "name": name} for name in ("find", "query")]
+    space = {"type": "namespace", "name": "crm", "description": "x" * 1001, "tools": tools}
+    assert [tool.description for tool in parsed(space)] == ["x" * 1001, None]
 
 
 @pytest.mark.parametrize("type_", ["local_shell", "shell", "apply_patch"])
