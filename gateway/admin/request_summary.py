@@ -53,6 +53,8 @@ def headline(row: RowFields, key: str, at: str) -> str:
 
 def sections(row: RowFields, attempts: Sequence[RowFields], money: Money) -> Iterator[Section]:
     """In the order of the events."""
+    if row["requests"] > 1:
+        yield f"The last of {format_count(row['requests'])} requests that were refused alike.", ()
     if row["notes"]:
         yield f"Warnings: {row['notes']}.", ()
     if row["affinity"]:

@@ -260,7 +260,7 @@ def _columns(names: dict[str, str]) -> dict[str, Column]:
         "Model": lambda row: shorten(row["model"]),
         "Channel": "channel",
         "Attempts": lambda row: row["attempts"] if row["attempts"] > 1 else "",
-        "State": "state",
+        "State": _state,
         "Status": "status",
         "Input": "input_tokens",
         "Cached": "cache_read_tokens",
@@ -268,6 +268,11 @@ def _columns(names: dict[str, str]) -> dict[str, Column]:
         "Units": lambda row: right_align(units_of(row)),
         "Duration": lambda row: format_duration(row["total_us"]),
     }
+
+
+def _state(row: Record) -> str:
+    """With the number of requests, where the row stands for several."""
+    return f"{row['state']} ({row['requests']:,})" if row["requests"] > 1 else str(row["state"])
 
 
 def _print_lines(rows: Iterable[Record], names: dict[str, str], as_json: bool) -> None:

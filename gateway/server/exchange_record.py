@@ -64,6 +64,7 @@ def build_intent(exchange: Exchange) -> RequestRow:
             0,
             0,
             None,
+            1,
         )
     )
 
@@ -108,6 +109,7 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
             usage.cache_write_1h_tokens,
             bill.cost_micro,
             _error_message(exchange, error) if error else None,
+            1,
         )
     )
 

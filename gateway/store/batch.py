@@ -116,16 +116,16 @@ class _HourSums:
         self.used_at: dict[str, int] = {}
 
     def add(self, row: RequestRow) -> None:
-        *counts, first, total = _summed_fields(row)
+        number, *counts, first, total = _summed_fields(row)
         token_id, started_at = row.token_id, row.started_at
         used_at = started_at + total
         if used_at > self.used_at.get(token_id, used_at - 1):
             self.used_at[token_id] = used_at
         key = (started_at // HOUR_US, token_id, row.group_name, row.catalog_model or "")
-        failed = 0 if row.state == ExchangeState.OK else 1
+        failed = 0 if row.state == ExchangeState.OK else row.requests
         estimated = 1 if row.usage_source == "estimated" else 0
         times = (0, 0, 0) if first is None else (1, first, total)
-        self._counts.setdefault(key, []).append((1, failed, estimated, *counts, *times))
+        self._counts.setdefault(key, []).append((number, failed, estimated, *counts, *times))
 
     def hour_deltas(self) -> list[HourDelta]:
         return [

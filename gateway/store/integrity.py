@@ -190,8 +190,7 @@ def _hours_of_rows(since: int) -> Select[Any]:
     columns: dict[str, ColumnElement[Any]] = {
         **HOUR_KEY,
         **{name: sum_of(row[name]) for name in USAGE_COUNTS if name in row},
-        "requests": func.count(),
-        "errors": sum_of(case((row.state != ExchangeState.OK, 1), else_=0)),
+        "errors": sum_of(case((row.state != ExchangeState.OK, row.requests), else_=0)),
         "estimated": sum_of(case((row.usage_source == "estimated", 1), else_=0)),
         "first_events": func.count(row.first_event_us),
         "total_us": sum_of(case((row.first_event_us.is_not(None), row.total_us))),

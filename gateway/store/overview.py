@@ -130,7 +130,8 @@ def _sums(names: Sequence[str], by: ColumnElement[Any]) -> Select[Any]:
 
 def _failures(since: int, until: int) -> Select[Any]:
     row = requests.c
-    what, count, last = func.coalesce(row.error_code, row.state), func.count(), func.max(row.id)
+    what, last = func.coalesce(row.error_code, row.state), func.max(row.id)
+    count = sum_of(row.requests)
     query = (
         select(what, row.upstream_status, count, last)
         .where(FAILED, row.id >= first_id(since), row.id < first_id(until))

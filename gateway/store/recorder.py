@@ -24,8 +24,9 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 from gateway.store.batch import build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
 from gateway.store.errors import RowsLost
-from gateway.store.records import AttemptRow, Entry, RequestRow
+from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow
 from gateway.store.recovery import mark_interrupted
+from gateway.store.refusals import WINDOW, Refusals
 from gateway.store.statements import MAX_LOOKUP, Statements
 
 _log = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ class Recorder:
         self._stopping = asyncio.Event()  # the same, to wait for
         self._flush_due = False
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._refusals = Refusals()
+        self._refusals_timer: asyncio.TimerHandle | None = None
         self._pause_timer: asyncio.TimerHandle | None = None
         self._limit = MAX_LOOKUP  # entries of one transaction
         self._failures = 0
@@ -103,10 +106,27 @@ class Recorder:
 
     def record_settlement(self, row: RequestRow, attempts: Sequence[AttemptRow] = ()) -> None:
         """Queue the row of an exchange that ended; a second one for it changes nothing. Where it
-        ended before any upstream call there is no intent: the row is inserted as it is.
+        ended before any upstream call there is no intent: the row is inserted as it is, or merged
+        with others.
 
         Nothing waits for a settlement: it shares the next intent's commit if one comes soon."""
+        if row.state is ExchangeState.REJECTED and not self._closing:
+            if self._refusals_timer is None:
+                self._refusals_timer = self._loop.call_later(WINDOW, self._end_refusals)
+            if self._refusals.merge(row):
+                return
         self._push(Entry(row, attempts))
+        self._schedule_flush()
+
+    def _end_refusals(self) -> None:
+        if self._refusals_timer is not None:
+            self._refusals_timer.cancel()
+            self._refusals_timer = None
+        for row in self._refusals.end_window():
+            self._push(Entry(row))
+            self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
         if self._flush_timer is None:
             self._flush_timer = self._loop.call_later(_BATCH_DELAY, self._on_flush_timer)
 
@@ -125,6 +145,7 @@ class Recorder:
         `deadline` seconds."""
         if self._task is None:
             return
+        self._end_refusals()
         self._closing = True
         self._stopping.set()
         if self._task.done():

@@ -132,6 +132,8 @@ class RequestRow(NamedTuple):
     alone: an interrupted exchange is billed that. `tariff` has the multipliers, `notes` the
     warnings. `cost_micro` is the cost of the exchange in micro-units, rounded once.
     `error_message` is what the client was told, and what only operators may read of the reason.
+    `requests` is more than 1 where the row stands for other refused requests too
+    (`gateway.store.refusals`); its other fields are those of the last.
     """
 
     id: str
@@ -181,6 +183,7 @@ class RequestRow(NamedTuple):
     cache_write_1h_tokens: int = 0
     cost_micro: int = 0
     error_message: str | None = None
+    requests: int = 1
 
 
 INTENT_FIELDS: Final = (

@@ -87,7 +87,7 @@ Index("tokens_old_digest", tokens.c.old_digest, unique=True)
 requests = Table("requests", metadata, *_columns(RequestRow, key=["id"]), sqlite_with_rowid=False)
 Index("requests_running", requests.c.boot_id, sqlite_where=text("state = 'running'"))
 Index("requests_of_token", requests.c.token_id, requests.c.id)
-_FAILURE_FIELDS = "id state status error_code upstream_status token_id channel"
+_FAILURE_FIELDS = "id state status error_code upstream_status token_id channel requests"
 Index(
     "requests_failed",
     *(requests.c[name] for name in _FAILURE_FIELDS.split()),

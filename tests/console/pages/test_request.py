@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.core.formats import Format
 from gateway.store.records import RequestRow
+from gateway.store.refusals import OWN_ROWS
 from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT, is_harmless, preformatted_texts
 from tests.console.visitor import Visitor
 from tests.support.gateway import ALPHA, RunningGateway
@@ -158,3 +161,18 @@ async def test_a_first_turn_was_kept_by_no_account(
     turns += [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "How?"}]
     await gateway.post(Format.CHAT, messages=turns)
     assert (await gateway.rows(2))[1].affinity_kept == "yes"
+
+
+async def test_refused_requests_that_share_a_row(
+    gateway: RunningGateway, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.store.recorder.WINDOW", 1.0)
+    await gateway.operations.update_key(gateway.token.id, limits={"requests_per_minute": 0})
+    for _ in range(OWN_ROWS + 5):
+        assert (await gateway.post(Format.CHAT)).status == 429
+    row = (await gateway.rows(OWN_ROWS + 1))[-1]
+    assert row.requests == 5
+    page = await visitor.get(f"/console/logs/{row.id}")
+    assert "The last of 5 requests that were refused alike." in page.text
+    assert "5 requests" in (await visitor.get("/console/logs")).text
+    assert (await gateway.operations.get_key(gateway.token.id)).requests == OWN_ROWS + 5
