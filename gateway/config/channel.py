@@ -69,7 +69,8 @@ class Traits(ConfigModel):
     """What happens to the reasoning effort of a request with function tools on a chat channel:
     keep, drop, or none (the effort none is sent instead); null: keep."""
     structured: bool | None = None
-    """Whether the model accepts a JSON schema for its output; null: true."""
+    """Whether the model enforces JSON as its output, with a schema or without; else it gets an
+    instruction; null: true."""
     prefill: bool | None = None
     """Whether a prompt may end with an assistant message that the model continues; null: true."""
     system_turns: bool | None = None

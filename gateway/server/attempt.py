@@ -262,7 +262,7 @@ class NativeAttempt(Attempt):
             parse_error = describe_error(error)
         id = data.get("id")
         return CompleteReply(
-            body=codec.replace_model(body, data, self._request.prompt),
+            body=codec.patch_reply(body, data, self._request.prompt),
             stop=stop,
             usage=usage,
             output_chars=output_chars,

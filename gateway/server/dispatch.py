@@ -14,6 +14,7 @@ from aiohttp import web
 from gateway.admission.access import Permit
 from gateway.core.events import Failure, Usage
 from gateway.core.formats import Lane
+from gateway.core.value import replace
 from gateway.errors import (
     GatewayError,
     InvalidApiKey,
@@ -129,12 +130,15 @@ class Dispatch:
 
     def _ordered_candidates(self) -> list[RankedCandidate]:
         runtime, route = self._runtime, self._route
-        if len(route.candidates) == 1:
-            ranked = [RankedCandidate(route.candidates[0], RankReason.ONLY)]
+        candidates = route.candidates
+        if self._client_request.prompt.output is not None:
+            candidates = tuple(map(_with_structured_output, candidates))
+        if len(candidates) == 1:
+            ranked = [RankedCandidate(candidates[0], RankReason.ONLY)]
         else:
             now = self._loop.time()
             ranked = order_candidates(
-                route.candidates,
+                candidates,
                 self._client_request.prompt,
                 self._affinity,
                 lambda refs: runtime.health.available(refs, route.model, now),
@@ -281,3 +285,10 @@ class Dispatch:
         await client.drained()
         self._exchange.complete()
         return client.sent()
+
+
+def _with_structured_output(candidate: Candidate) -> Candidate:
+    """Where the upstream enforces no format of the output, translation emulates it."""
+    if candidate.target.structured or candidate.lane is Lane.TRANSLATED:
+        return candidate
+    return replace(candidate, lane=Lane.TRANSLATED)

@@ -28,7 +28,7 @@ class Rendering:
 
     `dropped` names the fields that were left out. `stop` are the stop sequences that the gateway
     applies itself; `json_tool` is the tool whose arguments become the reply's text; `fenced`: JSON
-    was requested by an instruction, so a code fence around the reply is removed.
+    was requested, so a code fence around the reply is removed.
     """
 
     body: Payload
@@ -103,6 +103,12 @@ class Rewriter(Protocol):
     """Edits the upstream's own frames for a client of the same format: the model's name, and what
     the client did not request. Everything unknown stays as it is."""
 
+    @property
+    def keeps_text(self) -> bool:
+        """Whether texts stay as they are from now on, so that frames that differ in nothing else
+        are edited alike."""
+        ...
+
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         """The frame's bytes for the client, maybe none; `data` is the parsed `frame.data`."""
         ...
@@ -122,6 +128,11 @@ class Rewriter(Protocol):
 
 def bearer_auth(key: str) -> tuple[str, str]:
     return "authorization", f"Bearer {key}"
+
+
+def replace_model(body: bytes, data: Payload, prompt: Prompt) -> bytes:
+    """The upstream's JSON bytes with the client's model name; `data` is the parsed `body`."""
+    return ModelNamePatcher(prompt.model).patch(body, data.get("model"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +187,8 @@ class Codec:
     """Stop reason and usage of a complete JSON body. Raises `ReplyFailed` like `parse_reply`."""
     render_reply: Callable[[Reply, Prompt, ReplyMetadata], tuple[Payload, Set[str]]]
     """The complete JSON body, and the names of what the format could not express."""
+    patch_reply: Callable[[bytes, Payload, Prompt], bytes] = replace_model
+    """An upstream's JSON body for a client of this format, edited in place; the second argument is
+    the parsed body."""
     render_error: Callable[[GatewayError, str], bytes] = chat_error_body
     """The body of an HTTP error, for a request id."""
-
-    def replace_model(self, body: bytes, data: Payload, prompt: Prompt) -> bytes:
-        """The upstream's JSON bytes with the client's model name; `data` is the parsed `body`."""
-        return ModelNamePatcher(prompt.model).patch(body, data.get("model"))

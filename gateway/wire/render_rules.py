@@ -11,19 +11,23 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway.core.formats import Format
-from gateway.core.parts import CacheBreakpoint, ProviderData
+from gateway.core.parts import CacheBreakpoint, ProviderData, Text
 from gateway.core.prompt import (
     DEFAULT_SAMPLING,
     ChoiceMode,
     OutputFormat,
     Prompt,
+    Role,
     ToolChoice,
+    Turn,
     WebSearch,
 )
 from gateway.core.target import SamplingStyle, Target
+from gateway.core.value import replace
 from gateway.errors import PreviousResponseNotFound, ThreadUnsupported, UnsupportedField
 from gateway.wire.dropped import Dropped
-from gateway.wire.json_fields import Payload, optional_object
+from gateway.wire.history import split_leading_system
+from gateway.wire.json_fields import Payload, as_json, optional_object
 from gateway.wire.json_schema import is_strict
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools
 
@@ -60,6 +64,7 @@ SEARCH_OPTIONS: Final[Mapping[Format, frozenset[str]]] = {
 """The options of a web search that the format has."""
 CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
 """Lifetimes of cache breakpoints in messages, and the corresponding ones of the other formats."""
+_JSON_INSTRUCTION: Final = "Answer with one JSON object only, no prose, no code fence."
 LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 
 CUSTOM_TOOL_SCHEMA: Final = {
@@ -157,6 +162,22 @@ def enforces_schema(output: OutputFormat, dropped: Dropped) -> bool:
     if output.strict and not enforced:
         dropped.drop("output.strict")
     return enforced
+
+
+def json_instruction(output: OutputFormat) -> str:
+    """For the system text, where the format of the output is not enforced."""
+    if output.schema is None:
+        return _JSON_INSTRUCTION
+    return f"{_JSON_INSTRUCTION} It must fit this JSON Schema:\n{as_json(output.schema, 'schema')}"
+
+
+def with_output_instruction(prompt: Prompt, target: Target) -> Prompt:
+    """The prompt with an instruction instead of a format that the target does not enforce."""
+    if prompt.output is None or target.structured:
+        return prompt
+    leading, rest = split_leading_system(prompt.turns)
+    instruction = Turn(Role.SYSTEM, (Text(json_instruction(prompt.output)),))
+    return replace(prompt, turns=(*leading, instruction, *rest), output=None)
 
 
 def describe_custom_tool(

@@ -94,6 +94,14 @@ class CodeFenceStripper(TextFilter):
         super().begin()
         self._position = _Position.BEFORE
 
+    @property
+    def keeps_text(self) -> bool:
+        """Whether the rest of the text stays as it is."""
+        return self._position is _Position.UNFENCED
+
+    def transforms(self, index: int) -> bool:
+        return super().transforms(index) and not self.keeps_text
+
     def add(self, piece: str) -> str:
         if self._position is _Position.UNFENCED:
             return piece
@@ -121,6 +129,12 @@ class CodeFenceStripper(TextFilter):
     def flush(self) -> str:
         is_fence = self._position is _Position.INSIDE and self._held.strip() == "```"
         return "" if is_fence else self._held
+
+
+def strip_code_fence(text: str) -> str:
+    """A complete JSON text without the code fence around it."""
+    stripper = CodeFenceStripper()
+    return stripper.add(text) + stripper.flush()
 
 
 class StopSequenceFilter(TextFilter):

@@ -260,7 +260,8 @@ class NativeTranslator(Translator):
             return
         edited = self._rewriter.rewrite(frame, data)
         if delta := single_text_delta(events):
-            self._template.learn(raw, edited, delta[1])
+            if self._rewriter.keeps_text:
+                self._template.learn(raw, edited, delta[1])
         elif events:
             self._template.reset()
         out.append(edited)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from gateway.core.formats import Format
+from gateway.core.parts import Text
+from gateway.core.reply import collect_reply
 from gateway.store.records import ExchangeState
 from gateway.wire.registry import CODECS
 from tests.server.format_pairs import (
@@ -38,6 +42,7 @@ from tests.support.upstream import (
     fixture_stream,
     json_response,
 )
+from tests.wire.stream_cases import decode
 from tests.wire.strict.checkers import check_body
 
 
@@ -190,3 +195,48 @@ async def test_a_reply_without_usage_gets_an_estimate_and_so_does_the_row(
             assert row.usage_source == "estimated"
             used = (row.input_tokens, row.output_tokens)
             assert used == (body_json.usage.input_tokens, body_json.usage.output_tokens)
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+JSON_FIELDS: dict[Format, dict[str, Any]] = {
+    Format.CHAT: {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "o", "schema": SCHEMA}}
+    },
+    Format.MESSAGES: {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    Format.RESPONSES: {"text": {"format": {"type": "json_schema", "name": "o", "schema": SCHEMA}}},
+}
+FENCE = {b"Hello": rb"```json\n{", b"world!": rb"\"a\": 1}\n```"}
+
+
+@pytest.mark.parametrize("structured", [True, False])
+@pytest.mark.parametrize(("client_format", "upstream_format"), PAIRS)
+async def test_json_is_bare_whatever_the_upstream_makes_of_the_schema(
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+    client_format: Format,
+    upstream_format: Format,
+    structured: bool,
+) -> None:
+    """Where the upstream enforces no schema, it gets an instruction, on the native lane too."""
+    is_native = client_format is upstream_format
+    if is_native and structured and client_format is not Format.CHAT:
+        pytest.skip("an upstream of such a format does not write fences")
+    traits = {"structured": structured, "thinking": "always"}  # so no tool can be forced
+    line = channel(upstream_format, upstream.address, traits=traits)
+    codec = CODECS[client_format]
+    async with run_gateway(tmp_path, [line]) as gateway:
+        for script in (fixture_reply(upstream_format), fixture_stream(upstream_format)):
+            streams = "event-stream" in script.headers["content-type"]
+            body = re.sub(rb"Hello|world!", lambda match: FENCE[match[0]], script.body)
+            upstream.respond_with(script.with_changes(chunks=(body,)))
+            answer = await gateway.post(client_format, stream=streams, **JSON_FIELDS[client_format])
+            assert answer.status == 200
+            raw = await answer.read()
+            if streams:
+                reply = collect_reply(decode(codec.decoder(), raw))
+            else:
+                reply = codec.parse_reply(orjson.loads(raw))
+            assert [part.text for part in reply.parts if isinstance(part, Text)] == ['{, "a": 1}']
+            sent = upstream.last_request.body
+            assert (b"json_schema" in sent) is structured
+            assert (b"JSON Schema" in sent) is not structured

@@ -103,8 +103,8 @@ def test_complete_and_collected_replies_are_equal(format: Format, path: Path) ->
 def test_renamed_bodies_differ_only_in_the_model(format: Format, path: Path) -> None:
     codec, raw = CODECS[format], path.with_suffix(".json").read_bytes()
     body = orjson.loads(raw)
-    assert codec.replace_model(raw, body, prompt(format, UPSTREAM_MODEL)) == raw
-    assert codec.replace_model(raw, body, prompt(format, CLIENT_MODEL)) == _renamed(raw)
+    assert codec.patch_reply(raw, body, prompt(format, UPSTREAM_MODEL)) == raw
+    assert codec.patch_reply(raw, body, prompt(format, CLIENT_MODEL)) == _renamed(raw)
 
 
 @each_format

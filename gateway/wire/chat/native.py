@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import orjson
+
 from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire.chat.reasoning import patch_reasoning
+from gateway.wire.codec import replace_model
 from gateway.wire.error_body import chat_error_body
-from gateway.wire.json_fields import Payload
+from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
 from gateway.wire.model_name import ModelNamePatcher
-from gateway.wire.sse import Frame, replace_data, write_frame
+from gateway.wire.sse import Frame, read_frame, replace_data, write_frame
+from gateway.wire.text_filters import CodeFenceStripper, strip_code_fence
 
 PING: Final = b": keepalive\n\n"
 """A comment: the format has no ping event, and client libraries fail on unknown ones."""
@@ -37,6 +41,10 @@ class ChatRewriter:
     """See `gateway.wire.codec.Rewriter`."""
 
     __slots__ = ("_include_usage", "_model_name")
+
+    @property
+    def keeps_text(self) -> bool:
+        return True
 
     def __init__(self, prompt: Prompt) -> None:
         self._model_name = ModelNamePatcher(prompt.model)
@@ -64,6 +72,60 @@ class ChatRewriter:
 
     def encode_error(self, error: GatewayError) -> bytes:
         return error_frame(error)
+
+
+class JsonChatRewriter(ChatRewriter):
+    """For a client that requested JSON: removes the code fence around it, of each choice."""
+
+    __slots__ = ("_strippers",)
+
+    def __init__(self, prompt: Prompt) -> None:
+        super().__init__(prompt)
+        self._strippers: dict[int, CodeFenceStripper] = {}
+
+    @property
+    def keeps_text(self) -> bool:
+        return all(stripper.keeps_text for stripper in self._strippers.values())
+
+    def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
+        if data is not None and (choices := data.get("choices")):
+            stripped = [self._strip(choice) for choice in lenient_objects(choices)]
+            if stripped != choices:
+                data = data | {"choices": stripped}
+                frame = read_frame(replace_data(frame, orjson.dumps(data)))
+        return super().rewrite(frame, data)
+
+    def _strip(self, choice: Payload) -> Payload:
+        index, delta = choice.get("index"), lenient_object(choice.get("delta"))
+        content = lenient_str(delta.get("content"))
+        stripper = self._strippers.setdefault(
+            index if isinstance(index, int) else 0, CodeFenceStripper()
+        )
+        text = stripper.add(content) if content else ""
+        if choice.get("finish_reason"):
+            text += stripper.flush()
+        return choice if text == content else choice | {"delta": delta | {"content": text}}
+
+
+def rewriter(prompt: Prompt) -> ChatRewriter:
+    return ChatRewriter(prompt) if prompt.output is None else JsonChatRewriter(prompt)
+
+
+def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
+    """The upstream's body with the client's model name, and without a code fence around JSON."""
+    if prompt.output is not None:
+        choices = [_strip_message(choice) for choice in lenient_objects(data.get("choices"))]
+        if choices and choices != data["choices"]:
+            data = data | {"choices": choices}
+            body = orjson.dumps(data)
+    return replace_model(body, data, prompt)
+
+
+def _strip_message(choice: Payload) -> Payload:
+    message = lenient_object(choice.get("message"))
+    content = lenient_str(message.get("content"))
+    text = strip_code_fence(content)
+    return choice if text == content else choice | {"message": message | {"content": text}}
 
 
 def error_frame(error: GatewayError) -> bytes:

@@ -96,7 +96,6 @@ def parse_prompt(body: object) -> Prompt:
     max_tokens = optional_int(body, "max_completion_tokens", minimum=0)
     old_max_tokens = optional_int(body, "max_tokens", minimum=0)
     safety_identifier, user = optional_str(body, "safety_identifier"), optional_str(body, "user")
-    output = _parse_output(body)
     parallel = optional_bool(body, "parallel_tool_calls")
     if parallel is None and body.get("functions"):  # the deprecated way allows one call
         parallel = False
@@ -112,7 +111,7 @@ def parse_prompt(body: object) -> Prompt:
         tool_choice=parse_tool_choice(body) if has_tools else None,
         parallel_tool_calls=parallel,
         reasoning=None if names.isdisjoint(_REASONING_FIELDS) else _parse_effort(body),
-        output=output,
+        output=_parse_output(body),
         sampling=DEFAULT_SAMPLING if names.isdisjoint(_SAMPLING_FIELDS) else _parse_sampling(body),
         verbosity=optional_str(body, "verbosity"),
         user=safety_identifier or user,
@@ -120,7 +119,7 @@ def parse_prompt(body: object) -> Prompt:
         service_tier=optional_str(body, "service_tier"),
         cache_key=optional_str(body, "prompt_cache_key"),
         store=optional_bool(body, "store"),
-        extra=_parse_extra(body, output),
+        extra=_parse_extra(body),
     )
 
 
@@ -188,6 +187,8 @@ def _parse_output(body: Payload) -> OutputFormat | None:
     if form is None:
         return None
     match required_str(form, "type", "response_format"):
+        case "text":
+            return None
         case "json_object":
             return OutputFormat(kind=OutputKind.JSON_OBJECT)
         case "json_schema":
@@ -196,20 +197,19 @@ def _parse_output(body: Payload) -> OutputFormat | None:
             return OutputFormat(
                 kind=OutputKind.JSON_SCHEMA,
                 name=required_str(schema, "name", path),
-                schema=optional_object(schema, "schema", path),
+                schema=required_object(schema, "schema", path),
                 description=optional_str(schema, "description", path),
                 strict=optional_bool(schema, "strict", path),
             )
         case _:
-            return None
+            reason = "must be `text`, `json_object` or `json_schema`"
+            raise invalid_field("response_format.type", reason)
 
 
-def _parse_extra(body: Payload, output: OutputFormat | None) -> ProviderData | None:
-    if body.keys() <= _KNOWN_FIELDS and "response_format" not in body and "user" not in body:
+def _parse_extra(body: Payload) -> ProviderData | None:
+    if body.keys() <= _KNOWN_FIELDS and "user" not in body:
         return None
     extra = {name: value for name, value in body.items() if name not in _KNOWN_FIELDS}
-    if output is None and (form := body.get("response_format")) and form["type"] != "text":
-        extra["response_format"] = form
     if body.get("safety_identifier") and body.get("user"):
         extra["user"] = body["user"]
     return ProviderData(Format.CHAT, extra) if extra else None

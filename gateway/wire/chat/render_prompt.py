@@ -29,7 +29,7 @@ from gateway.core.parts import (
     ToolResult,
     UnknownPart,
 )
-from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Turn
+from gateway.core.prompt import OutputKind, Prompt, Role, Turn
 from gateway.core.target import Target, ToolEffort
 from gateway.core.value import replace
 from gateway.wire.chat.content import PARAGRAPH_BREAK, ContentRenderer, merge_texts
@@ -46,20 +46,18 @@ from gateway.wire.history import (
     split_leading_system,
 )
 from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
-from gateway.wire.json_fields import Payload, as_json
+from gateway.wire.json_fields import Payload
 from gateway.wire.render_rules import (
     check_supported,
     enforces_schema,
     limit_max_tokens,
     render_sampling,
+    with_output_instruction,
 )
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 
 _MAX_STOPS: Final = 4
 _SERVICE_TIERS: Final = {"standard_only": "default"}
-_SCHEMA_INSTRUCTION: Final = (
-    "Answer with one JSON object only, no prose, no code fence. It must fit this JSON schema:\n"
-)
 _BILLING_HEADER: Final = re.compile(r"x-[a-z]+-billing-header:")
 """Start of a text of agents that changes with every request and has no meaning elsewhere."""
 _ERROR_PREFIX: Final = "Error: "
@@ -72,13 +70,14 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     check_supported(prompt, Format.CHAT)
     dropped = Dropped(Format.CHAT)
     same_format = prompt.format is Format.CHAT
-    instruction = _schema_instruction(prompt.output, target)
+    expects_json = prompt.output is not None
+    prompt = with_output_instruction(prompt, target)
     plain = plain_dialogue(prompt.turns)
     messages: list[Payload] | None = None
-    if plain and instruction is None:
+    if plain:
         messages = _render_plain_dialogue(plain, prompt, target)
     if messages is None:
-        messages = render_messages(prompt, target, dropped, instruction)
+        messages = render_messages(prompt, target, dropped)
     tools: Payload = {}
     if prompt.tools or prompt.tool_choice is not None or not plain:
         tools = render_tools(prompt, target, dropped)
@@ -90,7 +89,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         **tools,
         limit: limit_max_tokens(prompt, target, dropped, minimum=1),
         "verbosity": prompt.verbosity,
-        "response_format": None if instruction else _render_output(prompt, dropped),
+        "response_format": _render_output(prompt, dropped),
         "stop": stops[:_MAX_STOPS] or None,
         **render_sampling(prompt, Format.CHAT, target, dropped),
         "n": prompt.sampling.choices if same_format else None,
@@ -106,15 +105,8 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         body=body,
         dropped=frozenset(dropped.names),
         stop=tuple(stops[_MAX_STOPS:]),
-        fenced=instruction is not None,
+        fenced=expects_json,
     )
-
-
-def _schema_instruction(output: OutputFormat | None, target: Target) -> str | None:
-    """A schema for a target that enforces none."""
-    if output is None or output.kind is not OutputKind.JSON_SCHEMA or target.structured:
-        return None
-    return _SCHEMA_INSTRUCTION + as_json(output.schema, "schema")
 
 
 def _render_output(prompt: Prompt, dropped: Dropped) -> Payload | None:
@@ -169,15 +161,10 @@ def _identity_fields(prompt: Prompt, dropped: Dropped) -> Payload:
     return fields | {"metadata": prompt.metadata, "store": prompt.store}
 
 
-def render_messages(
-    prompt: Prompt, target: Target, dropped: Dropped, instruction: str | None = None
-) -> list[Payload]:
-    """`instruction` is added to the system texts."""
+def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> list[Payload]:
     renderer = _MessageRenderer(prompt, target, dropped)
     turns = [_without_billing(turn) for turn in pair_tool_results(prompt.turns)]
     leading, rest = split_leading_system(turns)
-    if instruction is not None:
-        leading = (*leading, Turn(Role.SYSTEM, (Text(instruction),)))
     if not target.system_turns:  # such targets accept one system message
         if len(leading) > 1:
             parts = [part for turn in leading for part in turn.parts]

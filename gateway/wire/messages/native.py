@@ -31,6 +31,8 @@ class MessagesRewriter:
 
     __slots__ = ("_model_name",)
 
+    keeps_text = True
+
     def __init__(self, prompt: Prompt) -> None:
         self._model_name = ModelNamePatcher(prompt.model, parent="message")
 

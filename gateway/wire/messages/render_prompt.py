@@ -25,7 +25,7 @@ from gateway.wire.history import (
     split_leading_system,
 )
 from gateway.wire.ids import shorten_user
-from gateway.wire.json_fields import Payload, as_json
+from gateway.wire.json_fields import Payload
 from gateway.wire.json_schema import messages_schema
 from gateway.wire.messages import cache_control
 from gateway.wire.messages.content import ContentRenderer
@@ -36,7 +36,12 @@ from gateway.wire.messages.reasoning import (
     render_reasoning,
 )
 from gateway.wire.messages.tools import is_forced, render_tool_choice, render_tools
-from gateway.wire.render_rules import check_supported, limit_max_tokens, render_sampling
+from gateway.wire.render_rules import (
+    check_supported,
+    json_instruction,
+    limit_max_tokens,
+    render_sampling,
+)
 from gateway.wire.tool_names import JSON_OUTPUT_TOOL, UpstreamTools, has_tool_calls
 
 _NUMBERS: Final = (int, float)
@@ -47,7 +52,6 @@ _SERVICE_TIERS: Final = {"auto": "auto", "default": "standard_only"}
 _SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
 _ROLES: Final = {Role.USER: "user", Role.ASSISTANT: "assistant", Role.SYSTEM: "system"}
 _THINKING_TYPES: Final = ("thinking", "redacted_thinking")
-_JSON_INSTRUCTION: Final = "Answer with one JSON object only, no prose, no code fence."
 _EMPTY_TEXT: Final = "(empty)"
 _FIRST_USER_TEXT: Final = "."
 _CONTINUE_TEXT: Final = "Continue."
@@ -128,7 +132,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         dropped=frozenset(dropped.names),
         stop=tuple([stop for stop in prompt.stop if stop and not stop.strip()]),
         json_tool=JSON_OUTPUT_TOOL if output.tool else None,
-        fenced=output.instruction is not None,
+        fenced=prompt.output is not None and output.tool is None,
     )
 
 
@@ -166,7 +170,7 @@ def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> OutputC
         return _UNCONSTRAINED
     schema = output.schema
     if schema is None:
-        return OutputConstraint(instruction=_JSON_INSTRUCTION)
+        return OutputConstraint(instruction=json_instruction(output))
     if target.structured:
         enforced = schema if prompt.format is Format.MESSAGES else messages_schema(schema)
         if enforced is not None:
@@ -176,9 +180,7 @@ def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> OutputC
         description = output.description or "The answer, and the only way to give it."
         tool = {"name": JSON_OUTPUT_TOOL, "description": description, "input_schema": schema}
         return OutputConstraint(tool=tool)
-    json_schema = as_json(schema, "schema")
-    instruction = f"{_JSON_INSTRUCTION} It must fit this JSON Schema:\n{json_schema}"
-    return OutputConstraint(instruction=instruction)
+    return OutputConstraint(instruction=json_instruction(output))
 
 
 def _identity_fields(prompt: Prompt, dropped: Dropped) -> Payload:

@@ -63,6 +63,8 @@ class ResponsesRewriter:
 
     __slots__ = ("_client_model", "_model", "_response", "_sequence", "_skipped")
 
+    keeps_text = True
+
     def __init__(self, prompt: Prompt) -> None:
         self._client_model = prompt.model
         self._model = ModelNamePatcher(prompt.model, parent="response")

@@ -27,7 +27,12 @@ from gateway.wire.history import (
 )
 from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
 from gateway.wire.json_fields import Payload, as_json
-from gateway.wire.render_rules import check_supported, limit_max_tokens, render_sampling
+from gateway.wire.render_rules import (
+    check_supported,
+    limit_max_tokens,
+    render_sampling,
+    with_output_instruction,
+)
 from gateway.wire.responses.input_items import InputItemRenderer, empty_user_message
 from gateway.wire.responses.settings import echo_settings, render_text_field
 from gateway.wire.responses.tools import render_tools
@@ -54,6 +59,8 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     """Raises `UnsupportedField` for what would change the meaning of the reply."""
     dropped = Dropped(Format.RESPONSES)
     check_supported(prompt, Format.RESPONSES)
+    expects_json = prompt.output is not None
+    prompt = with_output_instruction(prompt, target)
     body: Payload = {
         "model": target.model,
         **render_turns(prompt, target, dropped),
@@ -71,7 +78,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     if prompt.sampling.top_logprobs is not None or _INCLUDE_LOGPROBS in prompt.include:
         dropped.drop("logprobs")  # the decoder does not pass them on
     stop = tuple([sequence for sequence in prompt.stop if sequence])
-    return Rendering(body=body, dropped=frozenset(dropped.names), stop=stop)
+    return Rendering(body=body, dropped=frozenset(dropped.names), stop=stop, fenced=expects_json)
 
 
 def _render_settings(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.core.formats import Format
-from gateway.wire.chat.native import ChatRewriter
+from gateway.core.prompt import OutputFormat, OutputKind, Prompt
+from gateway.core.value import replace
+from gateway.wire.chat.decode import ChatDecoder
+from gateway.wire.chat.native import ChatRewriter, patch_reply, rewriter
 from gateway.wire.sse import Frame
+from gateway.wire.translator import NativeTranslator
 from tests.support.cases import in_one_test
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import UPSTREAM_MODEL, frames_of, param_id, prompt, stream_files
@@ -89,3 +97,73 @@ def test_both_edits_keep_line_endings() -> None:
         rewriter.rewrite(frame, orjson.loads(payload))
         == b': hm\r\ndata: {"model":"shown","choices":[1]}\r\n\r\n'
     )
+
+
+JSON = OutputFormat(kind=OutputKind.JSON_OBJECT)
+JSON_PROMPT = replace(prompt(Format.CHAT, "shown"), output=JSON)
+FENCED = '```json\n{"a": [1, "```"]}\n```\n'
+BARE = '{"a": [1, "```"]}'
+
+
+def chunk(index: int, content: str | None, finish_reason: str | None = None) -> dict[str, Any]:
+    delta = {} if content is None else {"content": content}
+    choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "x": 1}
+    return {"id": "c", "model": UPSTREAM_MODEL, "choices": [choice]}
+
+
+def native_stream(chunks: list[dict[str, Any]], prompt: Prompt) -> bytes:
+    """What the client gets of the chunks, one at a time."""
+    translator = NativeTranslator(ChatDecoder(), rewriter(prompt), str)
+    frames = [*map(orjson.dumps, chunks), b"[DONE]"]
+    return b"".join(translator.receive(b"data: %b\n\n" % frame) for frame in frames)
+
+
+def texts(out: bytes) -> dict[int, str]:
+    """By choice."""
+    received: dict[int, str] = defaultdict(str)
+    for frame in frames_of([out]):
+        if frame.data and frame.data != b"[DONE]":
+            (choice,) = orjson.loads(frame.data)["choices"]
+            assert choice["x"] == 1, "unknown fields stay"
+            received[choice["index"]] += choice["delta"].get("content") or ""
+    return received
+
+
+@given(st.data())
+def test_code_fences_around_json_are_removed_in_streams(data: st.DataObject) -> None:
+    """Of each choice, wherever the pieces are cut."""
+    chunks: list[dict[str, Any]] = []
+    answers = {0: FENCED, 1: BARE, 2: FENCED}
+    rest = dict(answers)
+    while rest:
+        index = data.draw(st.sampled_from(sorted(rest)))
+        size = data.draw(st.integers(1, 12))
+        chunks.append(chunk(index, rest[index][:size]))
+        rest[index] = rest[index][size:]
+        if not rest[index]:
+            del rest[index]
+            chunks.append(chunk(index, None, "stop"))
+    out = native_stream(chunks, JSON_PROMPT)
+    assert texts(out) == dict.fromkeys(answers, BARE)
+    assert out.endswith(b"data: [DONE]\n\n")
+
+
+def test_bare_json_is_streamed_as_it_comes() -> None:
+    chunks = [chunk(0, piece) for piece in ("{", '"a": ', "1", "2" * 3, "}")]
+    chunks.append(chunk(0, None, "stop"))
+    assert native_stream(chunks, JSON_PROMPT) == native_stream(chunks, prompt(Format.CHAT, "shown"))
+
+
+def test_without_a_response_format_fences_stay() -> None:
+    out = native_stream([chunk(0, FENCED), chunk(0, None, "stop")], prompt(Format.CHAT, "shown"))
+    assert texts(out) == {0: FENCED}
+
+
+def test_code_fences_around_json_are_removed_of_complete_replies() -> None:
+    message = {"role": "assistant", "content": FENCED, "x": 1}
+    body = {"model": UPSTREAM_MODEL, "choices": [{"index": 0, "message": message}], "y": 2}
+    patched = orjson.loads(patch_reply(orjson.dumps(body), body, JSON_PROMPT))
+    choice = {"index": 0, "message": message | {"content": BARE}}
+    assert patched == {"model": "shown", "choices": [choice], "y": 2}
+    raw = b'{"model": "shown", "choices": [{"message": {"content": null}}]}'
+    assert patch_reply(raw, orjson.loads(raw), JSON_PROMPT) is raw

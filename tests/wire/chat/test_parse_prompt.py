@@ -467,12 +467,25 @@ def test_extra_tool_fields() -> None:
     assert tool.cache == CacheBreakpoint("1h")
 
 
-def test_unknown_response_format_is_kept() -> None:
-    form = {"type": "grammar", "grammar": "root ::= x"}
-    prompt = parsed(response_format=form)
-    assert prompt.output is None
-    assert prompt.extra == opaque({"response_format": form})
-    assert parsed(response_format={"type": "text"}).extra is None
+def test_a_text_response_format_is_the_default() -> None:
+    prompt = parsed(response_format={"type": "text"})
+    assert (prompt.output, prompt.extra) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("form", "param"),
+    [
+        ({"type": "grammar", "grammar": "root ::= x"}, "type"),
+        ({"type": "json_schema"}, "json_schema"),
+        ({"type": "json_schema", "json_schema": {"name": "a"}}, "json_schema.schema"),
+        ({"type": "json_schema", "json_schema": {"schema": {}}}, "json_schema.name"),
+        ({"json_schema": {}}, "type"),
+    ],
+)
+def test_other_response_formats_are_invalid(form: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parsed(response_format=form)
+    assert refused.value.param == f"response_format.{param}"
 
 
 def test_large_strings_are_not_copied() -> None:

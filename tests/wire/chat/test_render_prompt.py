@@ -207,7 +207,7 @@ def test_compatible_reasoning_fields_are_kept() -> None:
 def test_structured_output(output: OutputFormat, form: dict[str, Any]) -> None:
     rendering = rendered(output=output)
     assert extra_fields(rendering) == {"response_format": form}
-    assert not rendering.fenced
+    assert rendering.fenced
 
 
 def test_schema_as_instruction_where_unsupported() -> None:
@@ -216,12 +216,23 @@ def test_schema_as_instruction_where_unsupported() -> None:
     assert extra_fields(rendering) == {}
     assert rendering.fenced
     words = (
-        "Answer with one JSON object only, no prose, no code fence. It must fit this JSON schema:\n"
+        "Answer with one JSON object only, no prose, no code fence. It must fit this JSON Schema:\n"
     )
     assert rendering.body["messages"] == [
         {"role": "system", "content": words + orjson.dumps(STRICT).decode()},
         {"role": "user", "content": "Hello"},
     ]
+
+
+def test_json_object_as_instruction_where_unsupported() -> None:
+    output = OutputFormat(kind=OutputKind.JSON_OBJECT)
+    rendering = rendered(output=output, traits={"structured": False})
+    assert extra_fields(rendering) == {}
+    assert rendering.fenced
+    assert rendering.body["messages"][0] == {
+        "role": "system",
+        "content": "Answer with one JSON object only, no prose, no code fence.",
+    }
 
 
 def test_identity_fields() -> None:
