@@ -123,12 +123,13 @@ class ClientRequest:
 class Attempt(ABC):
     """`payload`, `forwarded_headers` and `query` go to the upstream; they request a stream where
     `streamed`: the client wants one, or the upstream supports nothing else. `dropped` names what
-    does not go."""
+    does not go. `succeeded`: the upstream's reply is complete."""
 
     payload: bytes
     forwarded_headers: Mapping[str, str]
     query: str
     dropped: Set[str] = frozenset()
+    succeeded = False
 
     _client_fields: Collection[str] | None = None
     """The fields of the client's body, where the upstream gets others."""

@@ -177,7 +177,10 @@ class Dispatch:
             except AttemptFailed as failed:
                 failure = failed.failure
             except BaseException:
-                outcome.abandon()
+                if attempt.succeeded:  # the client has disconnected after that
+                    self._succeed(candidate, outcome)
+                else:
+                    outcome.abandon()
                 raise
             else:
                 self._reply_ended(candidate, outcome)
@@ -242,11 +245,15 @@ class Dispatch:
 
     def _reply_ended(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
         """The reply has ended, well or not: one that has begun is committed."""
-        exchange, affinity = self._exchange, self._affinity
+        exchange = self._exchange
         if exchange.failure is not None:
             outcome.fail(exchange.failure)
             exchange.set_next_step(Action.GIVE_UP.value)
-            return
+        else:
+            self._succeed(candidate, outcome)
+
+    def _succeed(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
+        exchange, affinity = self._exchange, self._affinity
         outcome.succeed()
         # A prompt may name nothing but the reply that it continues, which only its account knows.
         if (

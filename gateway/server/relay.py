@@ -31,7 +31,7 @@ EVENT_STREAM: Final = "text/event-stream"
 
 EOF_GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
-reused; the client does not wait for it."""
+reused; nothing waits for it."""
 
 _CHECK_INTERVAL: Final = 15.0
 """Seconds between two checks of a stream's deadlines, at most."""
@@ -78,7 +78,7 @@ class StreamRelay:
         if check_content_type(response, (EVENT_STREAM, JSON)) == JSON:
             return await relay_body_as_stream(request, self._client, self._attempt, response)
         try:
-            error, has_ended = None, False
+            error = None
             try:
                 # Before the first read, not the first write: what the upstream sends meanwhile is
                 # buffered by the connection.
@@ -86,7 +86,6 @@ class StreamRelay:
                 self._headers = self._attempt.response_headers(response, frozenset())
                 self._last_activity = self._loop.time()
                 await self._relay(response)
-                has_ended = True
             except AttemptFailed as failed:
                 self._translator.failure = self._translator.failure or failed.failure
             except ServiceUnavailable as unavailable:
@@ -94,8 +93,6 @@ class StreamRelay:
             self._finish(error, response.status)
             await self._client.drained()
             exchange.complete()
-            if has_ended and not (response.is_read or self._attempt.is_finished):
-                await _read_to_end(response)
         except (asyncio.CancelledError, ClientConnectionResetError):
             drains = self._attempt.channel.on_disconnect == "drain" and not self._runtime.aborting
             if drains and self._translator.end is None and self._translator.failure is None:
@@ -104,7 +101,10 @@ class StreamRelay:
             raise
         finally:
             if response is not None:
-                response.close()
+                if self._translator.end is not None and not self._attempt.is_finished:
+                    response.discard_rest(EOF_GRACE)
+                else:
+                    response.close()
                 self._record_result()
         return self._client.sent()
 
@@ -198,7 +198,10 @@ class StreamRelay:
             self._exchange.commit()
             self._client.ping = translator.ping
         self._is_finished = translator.end is not None
-        return self._client.write(out, self._headers, last=self._is_finished)
+        can_write = self._client.write(out, self._headers, last=self._is_finished)
+        if self._is_finished and can_write:  # whatever the client does from now on
+            self._exchange.complete()
+        return can_write
 
     def _wait_for_client(self, response: UpstreamResponse) -> None:
         """Pauses the upstream until the client has read what was written."""
@@ -279,6 +282,7 @@ class StreamRelay:
 
     def _record_result(self) -> None:
         exchange, translator = self._exchange, self._translator
+        self._attempt.succeeded = translator.end is not None
         exchange.upstream_note = translator.decode_error
         exchange.dropped |= translator.dropped
         exchange.reply_id = translator.reply_id
@@ -286,13 +290,6 @@ class StreamRelay:
         exchange.meter.record_usage(
             translator.usage, translator.chars, is_final=translator.usage_is_final
         )
-
-
-async def _read_to_end(response: UpstreamResponse) -> None:
-    with suppress(AttemptFailed, TimeoutError):
-        async with asyncio.timeout(EOF_GRACE):
-            while await response.read_chunk():
-                pass
 
 
 async def relay_body(
@@ -303,6 +300,7 @@ async def relay_body(
     limit, whole = exchange.snapshot.config.server.max_response, attempt.channel.timeouts.whole
     reading = read_reply(sending, attempt, limit, exchange.meter.mark_accepted)
     response, reply = await run_with_timeout(exchange.runtime, whole, reading)
+    attempt.succeeded = True
     return await send_reply(request, reply, attempt.response_headers(response, reply.dropped))
 
 
@@ -316,6 +314,7 @@ async def relay_body_as_stream(
         whole = attempt.channel.timeouts.whole
         body = await run_with_timeout(exchange.runtime, whole, reading)
     reply = attempt.body_as_stream(body)
+    attempt.succeeded = True
     headers = attempt.response_headers(response, reply.dropped)
     return await send_reply(request, reply, headers, client)
 

@@ -164,6 +164,16 @@ class UpstreamResponse:
             self._wake()
         self._finish()
 
+    def discard_rest(self, seconds: float) -> None:
+        """The rest is not needed. The connection can be reused where the body ends within
+        `seconds`, and is closed where it does not."""
+        if self._connection is not None:
+            self._subscriber = self._chunks.clear
+            self._chunks.clear()
+            if self._paused:
+                self.resume()
+            self._connection.loop.call_later(seconds, self.close)
+
     async def __aenter__(self) -> UpstreamResponse:
         return self
 
