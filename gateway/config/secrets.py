@@ -96,7 +96,11 @@ def resolve_header(reference: SecretStr, info: ValidationInfo) -> SecretStr:
 
 def is_literal_secret(header: str, text: str) -> bool:
     """Whether a header with the name of a secret has its value in the file itself."""
-    return _SECRET_NAME.search(header) is not None and not _is_reference(text)
+    return is_secret_name(header) and not _is_reference(text)
+
+
+def is_secret_name(header: str) -> bool:
+    return _SECRET_NAME.search(header) is not None
 
 
 def _is_reference(text: str) -> bool:

@@ -82,11 +82,12 @@ async def probe_account(runtime: Runtime, candidate: Candidate) -> ProbeResult:
     finally:
         runtime.release(snapshot)
     usage = reply.usage
+    words = "".join(part.text for part in reply.parts if isinstance(part, Text))
     return ProbeResult(
         ok=True,
         status=_SUCCESS,
         total_us=elapsed_us(),
-        words="".join(part.text for part in reply.parts if isinstance(part, Text))[:_MAX_CHARS],
+        words=snapshot.redactor.redact_secrets(words)[:_MAX_CHARS],
         stop_reason=reply.stop.value,
         input_tokens=usage.input_tokens if usage else None,
         output_tokens=usage.output_tokens if usage else None,

@@ -27,6 +27,8 @@ _NO_OUTCOME: Final = tuple(
 
 _MAX_MESSAGE: Final = 2048
 """Characters of an error message that are kept."""
+_MAX_ERROR: Final = 8192
+"""The same of an upstream's error."""
 
 _MAX_NAME: Final = 64
 _MAX_NAMES: Final = 32
@@ -135,7 +137,7 @@ def _end_reason(exchange: Exchange) -> str:
 def _upstream_error(exchange: Exchange) -> str | None:
     failure = exchange.failure
     text = exchange.upstream_note if failure is None else failure.body or failure.message
-    return None if text is None else exchange.snapshot.redactor.redact_secrets(text)
+    return None if text is None else exchange.snapshot.redactor.redact_secrets(text)[:_MAX_ERROR]
 
 
 def _error_message(exchange: Exchange, error: GatewayError) -> str:

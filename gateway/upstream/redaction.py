@@ -6,11 +6,12 @@ Operators read the text without secrets; clients must not see an address, an acc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.config.schema import Config
+from gateway.config.secrets import is_secret_name
 
 _KEY_PATTERN = r"\bsk-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+[A-Za-z0-9._~+/\-]{8,}=*"
 _NAMED_KEY_PATTERN = r"(?i:(?<=api[_-]key[=:])|(?<=x-api-key: )|(?<=[?&]key=))[^\s&\"',;\\]+"
@@ -23,6 +24,14 @@ _MIN_SECRET: Final = 8
 """Characters of a header's value; shorter ones, such as `true` or `eu-west`, are no secrets."""
 _MAX_WORD: Final = 11
 """Letters that an ordinary word may have."""
+_MIN_FRAGMENT: Final = 12
+"""Characters of a key that are redacted wherever they are."""
+_STRIDE: Final = 6
+_MIN_END: Final = 4
+"""Characters of the beginning of a key that are redacted at the end of a text: it may be cut."""
+_MAX_TEXT: Final = 64 * 1024
+"""Characters of a text; no error has more."""
+_REDACTED: Final = "[redacted]"
 
 
 class Redactor:
@@ -31,11 +40,29 @@ class Redactor:
     A host or an account may be called `model` or `main`. Such an ordinary word (up to 11 letters,
     or no letter at all) reveals nothing and occurs in many errors that must stay readable, so it is
     removed only where it must be a host: after `http://` or before a port.
+
+    Texts may come cut, and upstreams shorten keys: fragments of keys are removed too. A text of any
+    content takes time in proportion to its length, whatever the number of keys.
     """
 
-    def __init__(self, keys: Iterable[str], hosts: Iterable[str], accounts: Iterable[str]) -> None:
-        secrets = [*map(re.escape, _by_length(keys)), _KEY_PATTERN, _NAMED_KEY_PATTERN]
-        self._secrets = re.compile("|".join(secrets))
+    def __init__(
+        self,
+        keys: Iterable[str],
+        hosts: Iterable[str],
+        accounts: Iterable[str],
+        values: Iterable[str] = (),
+    ) -> None:
+        """`values` are those of headers that are no keys by their names: they are redacted as a
+        whole."""
+        keys = _by_length(keys)
+        short = [re.escape(key) for key in keys if len(key) < _MIN_FRAGMENT]
+        self._keys = re.compile("|".join([*short, _KEY_PATTERN, _NAMED_KEY_PATTERN]))
+        self._values = re.compile("|".join(map(re.escape, _by_length(values))) or "(?!)")
+        self._fragments = _substrings(keys, _MIN_FRAGMENT)
+        self._anchors = _substrings(keys, _MIN_FRAGMENT - _STRIDE + 1)
+        self._beginnings = {
+            key[:size] for key in keys for size in range(_MIN_END, min(len(key), _MIN_FRAGMENT))
+        }
         host_patterns = map(_host_pattern, _by_length(hosts))
         addresses = "|".join([*host_patterns, rf"(?:https?://)?(?:{_ADDRESS_PATTERN})"])
         self._addresses = re.compile(rf"(?i:{addresses})[^\s\"',;)\\]*")
@@ -45,11 +72,16 @@ class Redactor:
     @classmethod
     def from_config(cls, config: Config) -> Redactor:
         accounts = [account for channel in config.channels for account in channel.accounts]
-        headers = [value for channel in config.channels for value in channel.headers.values()]
-        secrets = [account.key for account in accounts]
-        secrets += [value for value in headers if len(value) >= _MIN_SECRET]
+        headers = [
+            (is_secret_name(name), value.get_secret_value())
+            for channel in config.channels
+            for name, value in channel.headers.items()
+            if len(value) >= _MIN_SECRET
+        ]
+        keys = [account.key.get_secret_value() for account in accounts]
         return cls(
-            keys=(secret.get_secret_value() for secret in secrets),
+            keys=[*keys, *(value for is_key, value in headers if is_key)],
+            values=[value for is_key, value in headers if not is_key],
             hosts=(
                 urlsplit(address).hostname or ""
                 for channel in config.channels
@@ -60,12 +92,47 @@ class Redactor:
 
     def redact_secrets(self, text: str) -> str:
         """`text` for operators."""
-        return self._secrets.sub("[redacted]", text)
+        text = self._values.sub(_REDACTED, text[:_MAX_TEXT])
+        return self._keys.sub(_REDACTED, self._redact_fragments(text))
 
     def redact_all(self, text: str) -> str:
         """`text` for clients."""
         text = self._addresses.sub("[address]", self.redact_secrets(text))
         return self._accounts.sub("[account]", text)
+
+    def _redact_fragments(self, text: str) -> str:
+        """Without any `_MIN_FRAGMENT` successive characters of a key, and without its beginning at
+        the end of the text."""
+        spans: list[tuple[int, int]] = []
+        for at in self._fragment_starts(text):
+            if spans and at <= spans[-1][1]:
+                spans[-1] = spans[-1][0], at + _MIN_FRAGMENT
+            else:
+                spans.append((at, at + _MIN_FRAGMENT))
+        kept: list[str] = []
+        end = 0
+        for start, stop in spans:
+            kept += text[end:start], _REDACTED
+            end = stop
+        rest = text[end:]
+        for size in range(min(_MIN_FRAGMENT - 1, len(rest)), _MIN_END - 1, -1):
+            if rest[-size:] in self._beginnings:
+                rest = rest[:-size] + _REDACTED
+                break
+        return "".join(kept) + rest
+
+    def _fragment_starts(self, text: str) -> Iterator[int]:
+        """In ascending order. Every fragment has a shorter one at a multiple of the stride, so
+        that few places have to be looked at."""
+        last, done = len(text) - _MIN_FRAGMENT, -1
+        size = _MIN_FRAGMENT - _STRIDE + 1
+        for anchor in range(0, len(text) - size + 1, _STRIDE):
+            if text[anchor : anchor + size] not in self._anchors:
+                continue
+            for at in range(max(done + 1, anchor - _STRIDE + 1, 0), min(anchor, last) + 1):
+                if text[at : at + _MIN_FRAGMENT] in self._fragments:
+                    yield at
+            done = anchor
 
 
 def _host_pattern(host: str) -> str:
@@ -82,6 +149,15 @@ def _is_specific(name: str) -> bool:
     """Whether a name is neither an ordinary word nor a number."""
     has_letters = any(map(str.isalpha, name))
     return has_letters and (len(name) > _MAX_WORD or not name.isalpha())
+
+
+def _substrings(keys: Iterable[str], size: int) -> frozenset[str]:
+    return frozenset(
+        key[at : at + size]
+        for key in keys
+        if len(key) >= _MIN_FRAGMENT
+        for at in range(len(key) - size + 1)
+    )
 
 
 def _by_length(names: Iterable[str]) -> list[str]:

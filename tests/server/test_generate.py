@@ -10,6 +10,7 @@ import pytest
 
 from gateway import __version__
 from gateway.core.formats import Format
+from gateway.wire.upstream_errors import MAX_BODY
 from tests.support.gateway import (
     ACCOUNT,
     BETA,
@@ -289,6 +290,25 @@ async def test_upstream_errors_are_redacted(
     assert upstream.address in row.upstream_error
     assert UPSTREAM_KEY not in row.upstream_error
     assert "sk-live" not in row.upstream_error
+
+
+@pytest.mark.parametrize("kept", [4, 12, len(UPSTREAM_KEY) - 1])
+async def test_keys_that_are_cut_are_redacted(
+    gateway: RunningGateway, upstream: ScriptedUpstream, kept: int
+) -> None:
+    """By the length of the stored text, or by the upstream itself."""
+    head = '{"error":{"type":"invalid_request_error","message":"'
+    padding = "-" * (MAX_BODY - len(head) - kept)
+    upstream.respond_with(json_response(f'{head}{padding}{UPSTREAM_KEY}"}}}}'.encode(), 400))
+    await gateway.post(Format.CHAT)
+    row = await gateway.row()
+    assert len(row.upstream_error or "") <= MAX_BODY
+    assert (row.upstream_error or "").endswith(("-[redacted]", "-[red"))
+    assert UPSTREAM_KEY[:4] not in (row.upstream_error or "")
+    upstream.respond_with(json_response({"error": {"message": f"key {UPSTREAM_KEY[3:15]}?"}}, 400))
+    answer = await gateway.post(Format.CHAT)
+    assert (await answer.json())["error"]["message"] == "key [redacted]?"
+    assert "key [redacted]?" in ((await gateway.rows(2))[1].upstream_error or "")
 
 
 @pytest.mark.parametrize("format", Format)

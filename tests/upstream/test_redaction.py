@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.config.load import parse_config
 from gateway.config.schema import Config
@@ -114,3 +117,68 @@ def test_an_ipv6_upstream() -> None:
 def test_a_proxy() -> None:
     redactor = configured(base_url="http://[::1]:8080/v1", proxy="http://Squid.test:3128")
     assert redactor.redact_all("squid.test:3128 says no") == "[address] says no"
+
+
+KEY = "key-0123456789-abcdefghijklmnop-XYZ-7654321"
+
+
+@pytest.mark.parametrize("size", range(len(KEY)))
+def test_a_key_that_is_cut_by_the_end_of_the_text(size: int) -> None:
+    """An upstream's text may end anywhere, and so may what is kept of it."""
+    text = Redactor([KEY], (), ()).redact_secrets(f"your key is {KEY[:size]}")
+    assert text == f"your key is {KEY[:size] if size < 4 else '[redacted]'}"
+
+
+@given(st.data())
+def test_fragments_of_keys(data: st.DataObject) -> None:
+    """From twelve characters on, wherever they are and whatever is around them."""
+    keys = [KEY, "another-of-the-keys-" * 3]
+    redactor = Redactor(keys, (), ())
+    pieces = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        key = data.draw(st.sampled_from(keys))
+        start = data.draw(st.integers(0, len(key) - 12))
+        pieces.append(data.draw(st.text("aké <>-", max_size=9)))
+        pieces.append(key[start : data.draw(st.integers(start + 12, len(key)))])
+    text = "".join(pieces) + " end"
+    redacted = redactor.redact_secrets(text)
+    assert "[redacted]" in redacted
+    assert redacted.endswith(" end")
+    for key in keys:
+        for start in range(len(key) - 11):
+            assert key[start : start + 12] not in redacted
+    # What is no fragment stays: between two of them, say.
+    assert redactor.redact_secrets(f"a {KEY[:20]} b {KEY[5:18]} c") == (
+        "a [redacted] b [redacted] c"
+    )
+
+
+@pytest.mark.parametrize("text", ["key-0123456", "0123456789-", "abcdefghijk", "XYZ-7654321"])
+def test_shorter_fragments_stay(text: str) -> None:
+    assert Redactor([KEY], (), ()).redact_secrets(f"{text} is not it") == f"{text} is not it"
+
+
+def test_many_keys_and_long_texts_take_linear_time() -> None:
+    """Among them texts that look like keys all the way."""
+    keys = [f"{number:04}-{'a' * 60}" for number in range(2000)]
+    redactor = Redactor(keys, (), ())
+
+    def seconds(length: int) -> float:
+        texts = ("a" * length, "x" * length, "0001-aaa" * (length // 8), "sk-" * (length // 3))
+        started = time.process_time()
+        for text in texts:
+            redactor.redact_all(text)
+        return time.process_time() - started
+
+    seconds(60_000)
+    assert seconds(60_000) < 12 * max(seconds(10_000), 0.002)
+    assert len(redactor.redact_all("x" * 10_000_000)) == 64 * 1024
+    assert redactor.redact_all("a" * 60_000) == "[redacted]"
+
+
+def test_fragments_of_header_values_only_where_they_are_keys() -> None:
+    headers = {"x-api-token": "token-of-the-house-1234567", "x-media": "application/json"}
+    redactor = configured(base_url="https://upstream.test/v1", headers=headers)
+    assert redactor.redact_secrets("token-of-the-hou, application/json, application/xml") == (
+        "[redacted], [redacted], application/xml"
+    )
