@@ -6,11 +6,13 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from aiohttp import web
 
 from gateway.config.schema import Server
+from gateway.config.secrets import is_secret_name
 from gateway.core.formats import Format
 from gateway.errors import InvalidRequest, UnsupportedField
 from gateway.quota.limits import LimitStatuses
@@ -32,6 +34,13 @@ CORS_HEADERS: Final[web.AppKey[Callable[[web.Request], Headers]]] = web.AppKey("
 """The headers for browsers of other origins, where `server.cors` is set."""
 
 _TRUE: Final = frozenset({"1", "true"})
+_PAYER_HEADERS: Final = frozenset(
+    {
+        *("openai-organization", "openai-project"),
+        *("anthropic-organization-id", "anthropic-workspace-id"),
+    }
+)
+"""They say whose account pays, which the operator decides with a channel's `headers`."""
 _RESPONSE_HEADERS: Final = (
     b"openai-processing-ms",
     b"openai-version",
@@ -62,7 +71,12 @@ def request_headers_to_forward(
     """The client's headers for an upstream of its own format, under the names that upstreams read.
     Raises `InvalidRequest` where messages comes without a version."""
     headers = request.headers
-    forwarded = {name: headers[name] for name in codec.forwarded_headers if name in headers}
+    forwarded: dict[str, str] = {}
+    for name, value in headers.items():
+        if (known := _forwarded_name(codec.format, name)) is not None:
+            forwarded[known] = f"{forwarded[known]}, {value}" if known in forwarded else value
+    for name in (*server.version_headers, *server.beta_headers):
+        forwarded.pop(name, None)
     if codec.version is None:
         return forwarded
     version = next((headers[name] for name in server.version_headers if name in headers), None)
@@ -75,6 +89,16 @@ def request_headers_to_forward(
     if betas:
         forwarded[server.beta_headers[0]] = ",".join(betas)
     return forwarded
+
+
+@lru_cache(maxsize=1024)
+def _forwarded_name(client_format: Format, name: str) -> str | None:
+    """In lower case; None where it stays here."""
+    name = name.lower()
+    is_forwarded = name.startswith(CODECS[client_format].forwarded_headers)
+    if not is_forwarded or name in _PAYER_HEADERS or is_secret_name(name):
+        return None
+    return name
 
 
 def version_header(codec: Codec, server: Server) -> dict[str, str]:

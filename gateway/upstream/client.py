@@ -67,7 +67,9 @@ class _Endpoint:
         head = self.cached_heads.get(key)
         if head is None:
             head = self._render_head(url, forwarded, query)
-            if len(self.cached_heads) < _MAX_CACHED_HEADS and len(head) < _MAX_CACHED_HEAD:
+            if len(head) < _MAX_CACHED_HEAD:
+                if len(self.cached_heads) == _MAX_CACHED_HEADS:
+                    self.cached_heads.clear()  # most have ids of ended requests or conversations
                 self.cached_heads[key] = head
         return b"%bcontent-length: %d\r\n\r\n" % (head, length)
 
@@ -214,7 +216,10 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
     extra = {name.lower(): value.get_secret_value() for name, value in channel.headers.items()}
     headers.update(extra)
     version = channel.version_header
-    overrides = {server.version_headers[0]: version} if version is not None else {}
+    clients = {server.version_headers[0], server.beta_headers[0]}
+    overrides = {name: value for name, value in extra.items() if name not in clients}
+    if version is not None:
+        overrides[server.version_headers[0]] = version
     headers.update(overrides)
     base = channel.base_url.rstrip("/")
     url = URL(base + codec.upstream_path)

@@ -161,7 +161,8 @@ class Codec:
     version: str | None = None
     """The API version that translated prompts are written in, where the format has versions."""
     forwarded_headers: tuple[str, ...] = ()
-    """Request headers that go to an upstream of the same format, besides version and betas."""
+    """How the names of request headers begin that go to an upstream of the same format, in lower
+    case: those of its vendor and its client libraries (wire.md 1.4)."""
     forwarded_query: str = ""
     """The query that goes to an upstream of the same format, if the client's has it."""
     count_path: str | None = None

@@ -119,6 +119,8 @@ async def test_the_exact_headers_of_an_upstream(
         expected |= {"anthropic-version": "2026-10-21", "anthropic-beta": "b-1"}
     if client_format is upstream_format is Format.RESPONSES:
         expected |= {"x-codex-turn-state": "turn-1"}
+    if client_format is upstream_format and client_format is not Format.MESSAGES:
+        expected |= {"openai-beta": "x"}
     assert sent == expected
     own_switch = client_format is upstream_format is Format.MESSAGES
     assert upstream.last_request.url.query == ("beta=true" if own_switch else "")

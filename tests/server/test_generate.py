@@ -61,15 +61,25 @@ ALWAYS = {
     "accept-encoding",
     "user-agent",
 }
+LIBRARY = {"x-stainless-lang": "python", "x-stainless-retry-count": "1"}
 CROSSING = {
-    Format.CHAT: {"authorization": f"Bearer {UPSTREAM_KEY}"},
-    Format.MESSAGES: {
+    Format.CHAT: LIBRARY
+    | {"authorization": f"Bearer {UPSTREAM_KEY}", "openai-beta": "assistants=v2"},
+    Format.MESSAGES: LIBRARY
+    | {
         "x-api-key": UPSTREAM_KEY,
         "anthropic-version": "2023-06-01",
         "anthropic-beta": "b-1,b-2",
+        "anthropic-dangerous-direct-browser-access": "true",
+        "x-app": "cli",
     },
-    Format.RESPONSES: {
+    Format.RESPONSES: LIBRARY
+    | {
         "authorization": f"Bearer {UPSTREAM_KEY}",
+        "openai-beta": "assistants=v2",
+        "originator": "codex_exec",
+        "session-id": "s-1",
+        "x-codex-turn-metadata": "{}",
         "x-codex-turn-state": "turn-1",
     },
 }

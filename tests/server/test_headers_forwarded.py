@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
 
 from gateway.config.schema import Server
 from gateway.core.formats import Format
@@ -27,6 +28,40 @@ def test_every_format_has_its_own_headers() -> None:
     }
     bare = make_mocked_request("POST", "/")
     assert request_headers_to_forward(bare, CODECS[Format.RESPONSES], SERVER_OPTIONS) == {}
+
+
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [
+        (Format.CHAT, "OpenAI-Beta"),
+        (Format.CHAT, "X-Stainless-Lang"),
+        (Format.MESSAGES, "anthropic-made-up-in-2027"),
+        (Format.MESSAGES, "x-claude-code-session-id"),
+        (Format.RESPONSES, "openai-made-up-in-2027"),
+        (Format.RESPONSES, "x-codex-window-id"),
+    ],
+)
+def test_headers_of_vendors_are_an_open_list(format: Format, name: str) -> None:
+    headers = [(name, "one"), (name, "two"), (VERSION, "2024-01-01")]
+    request = make_mocked_request("POST", "/", headers=CIMultiDict(headers))
+    forwarded = request_headers_to_forward(request, CODECS[format], SERVER_OPTIONS)
+    assert forwarded.pop(VERSION, None) == ("2024-01-01" if format is Format.MESSAGES else None)
+    assert forwarded == {name.lower(): "one, two"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("openai-organization", "openai-project", "openai-api-key", "openai-cookie"),
+        *("anthropic-workspace-id", "anthropic-auth-token", "x-stainless-secret"),
+        *("authorization", "x-api-key", "cookie", "te", "connection", "host", "accept-encoding"),
+    ],
+)
+@pytest.mark.parametrize("format", Format)
+def test_credentials_and_payers_are_the_operators(format: Format, name: str) -> None:
+    request = make_mocked_request("POST", "/", headers={name: "x", VERSION: "2024-01-01"})
+    forwarded = request_headers_to_forward(request, CODECS[format], SERVER_OPTIONS)
+    assert name not in forwarded
 
 
 def test_messages_needs_a_version_unless_configured() -> None:

@@ -17,6 +17,7 @@ CODEC: Final = Codec(
     endpoint="/v1/chat/completions",
     upstream_path="/chat/completions",
     error_paths=("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings"),
+    forwarded_headers=("openai-", "x-stainless-"),
     parse_prompt=parse_prompt,
     render_prompt=render_prompt,
     patch_prompt=patch_prompt,

@@ -20,6 +20,7 @@ CODEC: Final = Codec(
     error_paths=("/v1/messages",),
     auth_header=lambda key: ("x-api-key", key),
     version="2023-06-01",
+    forwarded_headers=("anthropic-", "vendor-", "x-stainless-", "x-claude-", "x-app"),
     forwarded_query="beta=true",
     rate_limit_header="anthropic-ratelimit-{resource}-{field}",
     rate_limit_times=True,

@@ -17,7 +17,10 @@ CODEC: Final = Codec(
     endpoint="/v1/responses",
     upstream_path="/responses",
     family=Family.BETA,
-    forwarded_headers=("x-codex-turn-state",),
+    forwarded_headers=(
+        *("openai-", "x-stainless-", "x-codex-"),
+        *("originator", "session-id", "thread-id"),
+    ),
     count_path="/responses/input_tokens",
     count_fields=frozenset(
         {
