@@ -59,7 +59,8 @@ class Traits(ConfigModel):
 
     thinking: ThinkingStyle | None = None
     """How thinking is requested on a messages channel: budget (a number of tokens), adaptive (by
-    effort), always (adaptive, and it cannot be switched off) or none; null: adaptive."""
+    effort), always (adaptive, and it cannot be switched off) or none; null: a budget, but what a
+    client of the messages format sends is not changed."""
     efforts: tuple[Effort, ...] | None = None
     """The accepted efforts, of none, minimal, low, medium, high, xhigh and max; null: all."""
     sampling: SamplingStyle | None = None

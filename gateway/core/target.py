@@ -46,7 +46,7 @@ class Target:
     model: str
     origin: str = ""
     max_output: int | None = None
-    thinking: ThinkingStyle = ThinkingStyle.ADAPTIVE
+    thinking: ThinkingStyle | None = None
     efforts: tuple[str, ...] = EFFORTS
     sampling: SamplingStyle = SamplingStyle.BOTH
     tool_effort: ToolEffort = ToolEffort.KEEP

@@ -98,6 +98,7 @@ def _main_channels(address: str) -> list[dict[str, Any]]:
             address,
             name=f"{upstream}{'-again' if again else ''}",
             models={model_on(upstream, again=again): UPSTREAM_MODEL},
+            traits={"thinking": "adaptive"},
             **({"lane": "translated"} if again else {}),
         )
         for upstream in Format

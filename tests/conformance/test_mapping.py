@@ -46,7 +46,7 @@ PAGE = (ROOT / "docs" / "mapping.md").read_text()
 OF_REPLIES = "Replies"
 BILLING = "x-anthropic-billing-header"
 TRAITS: dict[str, tuple[Any, ...]] = {
-    "thinking": tuple(ThinkingStyle),
+    "thinking": (*ThinkingStyle, None),
     "efforts": (("low", "high"), ()),
     "sampling": tuple(SamplingStyle),
     "tool_effort": tuple(ToolEffort),

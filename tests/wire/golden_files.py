@@ -36,7 +36,9 @@ from tests.wire.stream_cases import decode
 
 CLIENT_MODEL = "the-model-asked-for"
 METADATA = ReplyMetadata(reply_id="stamp", created=1767225600, origin="here", input_tokens=10)
-TARGET = Target(model="upstream-model", origin="here", max_output=64000)
+TARGET = Target(
+    model="upstream-model", origin="here", max_output=64000, thinking=ThinkingStyle.ADAPTIVE
+)
 TARGETS = {
     Format.CHAT: replace(TARGET, system_turns=True),
     Format.MESSAGES: replace(TARGET, cache_marks=True),

@@ -16,7 +16,7 @@ from gateway.errors import GatewayError
 from gateway.wire.error_body import messages_error_body
 from gateway.wire.json_fields import Payload
 from gateway.wire.messages.content import restore_thinking
-from gateway.wire.messages.reasoning import remove_clear_thinking
+from gateway.wire.messages.reasoning import patch_reasoning, remove_clear_thinking
 from gateway.wire.messages.render_prompt import missing_leading_thinking
 from gateway.wire.messages.tools import is_foreign_search
 from gateway.wire.model_name import ModelNamePatcher
@@ -68,11 +68,12 @@ def _with_event_line(raw: bytes, data: Payload) -> bytes:
 def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
     """A shallow copy; messages with foreign parts are copied too."""
     patched = body | {"model": target.model}
+    patch_reasoning(patched, prompt, target)
     assistant_turns = [turn for turn in prompt.turns if turn.role is Role.ASSISTANT]
     if not any([_is_foreign(part) for turn in assistant_turns for part in turn.parts]):
         return patched
     patched["messages"] = list(_restore_messages(body["messages"], prompt.turns, target))
-    thinking = body.get("thinking")
+    thinking = patched.get("thinking")
     has_budget = thinking is not None and thinking["type"] == "enabled"
     if has_budget and missing_leading_thinking(patched["messages"]):
         patched["thinking"] = {"type": "disabled"}

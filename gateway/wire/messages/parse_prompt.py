@@ -17,7 +17,6 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.errors import InvalidRequest
-from gateway.wire.effort import MIN_BUDGET
 from gateway.wire.json_fields import (
     Payload,
     as_list,
@@ -150,8 +149,6 @@ def _check_budget(budget: int | None, max_tokens: int | None) -> None:
     path = "thinking.budget_tokens"
     if budget is None:
         raise missing_field(path)
-    if budget < MIN_BUDGET:
-        raise invalid_field(path, f"Input should be greater than or equal to {MIN_BUDGET}")
     if max_tokens is not None and budget >= max_tokens:
         raise InvalidRequest(f"max_tokens must be greater than {path}", param="max_tokens")
 

@@ -1,7 +1,8 @@
 """The reasoning settings of a messages request: `thinking`, its budget, and an effort.
 
-A model's `ThinkingStyle` decides which of them it accepts; a budget is always below `max_tokens`
-(Messages, "Extended thinking", "Effort").
+A model's `ThinkingStyle` decides which of them it accepts; one without gets the format's basic
+form, a budget (Specification, "Thinking"), or what a client of this format sends. A budget is
+always below `max_tokens` (Messages, "Extended thinking", "Effort").
 """
 
 from __future__ import annotations
@@ -56,12 +57,42 @@ def render_reasoning(
     if tool_forced and target.thinking is not ThinkingStyle.ALWAYS:
         dropped.drop("reasoning_effort")
         return ThinkingParams(dict(_DISABLED), effort, max_tokens)
-    if target.thinking is not ThinkingStyle.BUDGET:
+    if not _takes_budget(reasoning, target, same_format=same_format):
         return ThinkingParams(_adaptive(reasoning, same_format=same_format), effort, max_tokens)
     if missing_leading_thinking:
         dropped.drop("reasoning_effort")
         return ThinkingParams(dict(_DISABLED), None, max_tokens)
     return _budgeted(prompt, reasoning, target, dropped, max_tokens)
+
+
+def patch_reasoning(body: Payload, prompt: Prompt, target: Target) -> None:
+    """The native lane: a form of thinking and an effort that the model accepts, in `body`."""
+    reasoning = prompt.reasoning
+    if reasoning is None or target.thinking is None:
+        return
+    params = render_reasoning(
+        prompt,
+        target,
+        Dropped(Format.MESSAGES),
+        prompt.max_tokens or target.max_output or _MAX_BUDGET,
+        tool_forced=False,
+        missing_leading_thinking=False,
+    )
+    thinking, rendered = lenient_object(body.get("thinking")), params.thinking or {}
+    if thinking.get("type") != rendered.get("type"):
+        _replace_field(body, "thinking", rendered)
+        if not is_thinking(params.thinking, target):
+            remove_clear_thinking(body)
+    if params.effort != reasoning.effort:
+        config = lenient_object(body.get("output_config")) | {"effort": params.effort}
+        config = {name: value for name, value in config.items() if value is not None}
+        _replace_field(body, "output_config", config)
+
+
+def _replace_field(body: Payload, name: str, value: Payload) -> None:
+    body.pop(name, None)
+    if value:
+        body[name] = value
 
 
 def is_thinking(thinking: Payload | None, target: Target) -> bool:
@@ -89,15 +120,23 @@ def _configures_thinking(reasoning: Reasoning, *, same_format: bool) -> bool:
     return not same_format and effort_of(reasoning) is not None
 
 
+def _takes_budget(reasoning: Reasoning, target: Target, *, same_format: bool) -> bool:
+    if target.thinking is None:
+        return not (same_format and reasoning.mode)
+    return target.thinking is ThinkingStyle.BUDGET
+
+
 def _render_effort(
     reasoning: Reasoning, target: Target, dropped: Dropped, *, same_format: bool
 ) -> str | None:
     """The effort to send: the client's own, else the one for its budget."""
+    effort = reasoning.effort
+    if target.thinking is None:
+        return effort if same_format else None
     if target.thinking in (ThinkingStyle.BUDGET, ThinkingStyle.NONE):
-        if same_format and reasoning.effort is not None:
+        if same_format and effort is not None:
             dropped.drop("reasoning_effort")
         return None
-    effort = reasoning.effort
     if effort is None and reasoning.budget is not None and reasoning.enabled is not False:
         effort = effort_of(reasoning)
     if effort is None or effort == "none":

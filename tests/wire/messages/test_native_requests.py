@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
-from gateway.core.target import Target
+from gateway.core.target import Target, ThinkingStyle
 from gateway.wire.messages import CODEC
 from gateway.wire.signatures import wrap
 
@@ -30,11 +30,11 @@ def assistant(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def patched(*messages: Any, **fields: Any) -> dict[str, Any]:
+def patched(*messages: Any, target: Target = TARGET, **fields: Any) -> dict[str, Any]:
     """Checked on the way: the client's own body is left as it was."""
     body = {"model": "m", "max_tokens": 9000, "messages": list(messages)} | fields
     before = orjson.dumps(body)
-    result = CODEC.patch_prompt(body, CODEC.parse_prompt(body), TARGET)
+    result = CODEC.patch_prompt(body, CODEC.parse_prompt(body), target)
     assert orjson.dumps(body) == before
     return result
 
@@ -107,3 +107,60 @@ def test_system_prompt_does_not_shift_the_messages() -> None:
     for system in (None, "Be brief.", [], [TEXT]):
         body = patched(USER, assistant(carried(FOREIGN), TEXT), system=system)
         assert body["messages"] == [USER, assistant(TEXT)]
+
+
+ON = {"type": "enabled", "budget_tokens": 2000}
+ADAPTIVE = {"type": "adaptive"}
+OFF = {"type": "disabled"}
+
+
+@pytest.mark.parametrize(
+    ("style", "sent", "effort", "thinking", "new_effort"),
+    [
+        ("adaptive", ON, None, ADAPTIVE, "medium"),
+        ("adaptive", ON | {"display": "omitted"}, "low", ADAPTIVE | {"display": "omitted"}, "low"),
+        ("adaptive", OFF, None, OFF, None),
+        (
+            "adaptive",
+            {"type": "between_tools", "x": 1},
+            "high",
+            {"type": "between_tools", "x": 1},
+            "high",
+        ),
+        ("adaptive", None, "xhigh", None, "high"),
+        ("always", ON, None, ADAPTIVE, "medium"),
+        ("always", OFF, None, None, None),
+        ("budget", ADAPTIVE, "low", {"type": "enabled", "budget_tokens": 1024}, None),
+        ("budget", ON | {"x": 1}, None, ON | {"x": 1}, None),
+        ("budget", None, "low", None, None),
+        ("none", ON, "low", None, None),
+        (None, ON, "low", ON, "low"),
+        (None, ADAPTIVE, "xhigh", ADAPTIVE, "xhigh"),
+        (
+            None,
+            {"type": "enabled", "budget_tokens": 500},
+            None,
+            {"type": "enabled", "budget_tokens": 500},
+            None,
+        ),
+    ],
+)
+def test_thinking_in_a_form_that_the_model_accepts(
+    style: str | None, sent: Any, effort: str | None, thinking: Any, new_effort: str | None
+) -> None:
+    """A form that it accepts stays; a model of unknown style gets what is sent."""
+    target = Target(
+        model="m", thinking=style and ThinkingStyle(style), efforts=("low", "medium", "high")
+    )
+    config = {"output_config": {"effort": effort, "y": 2}} if effort else {}
+    body = patched(USER, target=target, **({"thinking": sent} if sent else {}), **config)
+    assert body.get("thinking") == thinking
+    new_config = {"effort": new_effort} if new_effort else {}
+    assert body.get("output_config", {}) == ({"y": 2} if effort else {}) | new_config
+
+
+def test_what_clears_thinking_goes_with_it() -> None:
+    target = Target(model="m", thinking=ThinkingStyle.NONE)
+    clearing = {"edits": [{"type": "clear_thinking_20251015"}]}
+    body = patched(USER, target=target, thinking=ON, context_management=clearing)
+    assert body.keys() == {"model", "max_tokens", "messages"}

@@ -35,7 +35,7 @@ def enabled(budget: int, **more: Any) -> dict[str, Any]:
 
 def render(
     reasoning: Reasoning | None,
-    style: ThinkingStyle,
+    style: ThinkingStyle | None,
     *,
     format: Format = Format.CHAT,
     max_tokens: int | None = 64_000,
@@ -216,6 +216,31 @@ def test_native_settings(
 ) -> None:
     params = render(reasoning, style, format=Format.MESSAGES)
     assert params == (ThinkingParams(thinking, effort, 64_000), dropped_names)
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "thinking", "effort"),
+    [
+        (Reasoning(enabled=True, mode="adaptive"), {"type": "adaptive"}, None),
+        (Reasoning(effort="low"), None, "low"),
+        (Reasoning(enabled=True, mode="novel", effort="max"), {"type": "novel"}, "max"),
+        (Reasoning(enabled=True, budget=2048), enabled(2048), None),
+        (Reasoning(enabled=False), OFF, None),
+    ],
+)
+def test_native_settings_of_a_model_of_unknown_style(
+    reasoning: Reasoning, thinking: Any, effort: str | None
+) -> None:
+    params = render(reasoning, None, format=Format.MESSAGES)
+    assert params == (ThinkingParams(thinking, effort, 64_000), set())
+
+
+@pytest.mark.parametrize(
+    ("effort", "budget"), [("minimal", 1024), ("medium", 8192), ("high", 24_576), ("max", 62_976)]
+)
+def test_an_effort_is_a_budget_of_a_model_of_unknown_style(effort: str, budget: int) -> None:
+    params = render(Reasoning(effort=effort), None)
+    assert params == (ThinkingParams(enabled(budget), None, 64_000), set())
 
 
 # what rules thinking out

@@ -52,6 +52,9 @@ def rendered(target: Target | None = None, /, **fields: Any) -> Rendering:
     return rendering
 
 
+ADAPTIVE = Target(model="up", thinking=ThinkingStyle.ADAPTIVE)
+
+
 def extra_fields(target: Target | None = None, /, **fields: Any) -> dict[str, Any]:
     """What a field adds to the body, where nothing is dropped."""
     rendering = rendered(target, **fields)
@@ -158,6 +161,9 @@ def test_thinking_model_takes_no_sampling() -> None:
 
 def test_thinking() -> None:
     assert extra_fields(reasoning=Reasoning(effort="low"), max_tokens=8192) == {
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+    }
+    assert extra_fields(ADAPTIVE, reasoning=Reasoning(effort="low"), max_tokens=8192) == {
         "thinking": {"type": "adaptive", "display": "summarized"},
         "output_config": {"effort": "low"},
     }
@@ -230,7 +236,7 @@ LAX = Target(model="up", structured=False)
 
 def test_enforced_schema() -> None:
     closed = CITY | {"required": [], "additionalProperties": False}
-    assert extra_fields(output=OUTPUT, reasoning=Reasoning(effort="low")) == {
+    assert extra_fields(ADAPTIVE, output=OUTPUT, reasoning=Reasoning(effort="low")) == {
         "thinking": {"type": "adaptive", "display": "summarized"},
         "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": closed}},
     }
@@ -287,7 +293,7 @@ def test_tool_loop_without_leading_thinking_disables_thinking() -> None:
     fixed = rendered(Target(model="up", thinking=ThinkingStyle.BUDGET), **request)
     assert fixed.body["thinking"] == {"type": "disabled"}
     assert fixed.dropped == {"thinking", "reasoning_effort"}
-    adaptive = rendered(**request)
+    adaptive = rendered(ADAPTIVE, **request)
     assert adaptive.body["thinking"]["type"] == "adaptive"
     assert adaptive.dropped == {"thinking"}
 
