@@ -280,9 +280,13 @@ PARTS: Final[dict[str, Sequence[ClientRequest]]] = {
         chat(USER, {"role": "assistant", "content": None, "refusal": "No."}, USER),
         responses(USER, assistant_turn(part("refusal", refusal="No.")), USER),
     ],
-    "citations in the history": [
+    "citations in the history, of messages and responses": [
         messages(USER, assistant_turn(text("x", citations=[CITED])), USER),
         responses(USER, assistant_turn(part("output_text", text="x", annotations=[CITES])), USER),
+    ],
+    "annotations in the history, of chat": [
+        chat(USER, {"role": "assistant", "content": "x", "annotations": [CITES]}, USER),
+        chat(USER, assistant_turn(text("x", annotations=[CITES])), USER),
     ],
     "tool result: text": loops(),
     "tool result: images, documents": [
