@@ -241,7 +241,7 @@ class Channel(ConfigModel):
     of other clients are assembled from its events."""
     on_disconnect: Literal["cancel", "drain"] = "cancel"
     """When the client disconnects, cancel aborts the call; drain reads the reply to its end, for
-    upstreams that report usage only there."""
+    upstreams that report usage only there: at most 8 replies at a time, each for 30 seconds."""
     traits: Traits = Traits()
     """What its models support, for prompts that are translated for them; takes precedence over the
     models' own traits."""

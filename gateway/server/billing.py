@@ -32,7 +32,7 @@ class UsageMeter:
     """
 
     __slots__ = (
-        *("_accepted", "_input_tokens", "_is_final", "_output_chars", "_snapshot", "_started"),
+        *("_input_tokens", "_is_final", "_output_chars", "_sent", "_snapshot", "_started"),
         *("_usage", "estimated_micro", "estimated_tokens", "lease", "model", "permit", "price"),
     )
 
@@ -69,13 +69,13 @@ class UsageMeter:
 
     def start_attempt(self) -> None:
         """Usage of an earlier attempt does not count."""
-        self._accepted = self._is_final = False
+        self._sent = self._is_final = False
         self._usage: Usage | None = None
         self._output_chars = 0
 
-    def mark_accepted(self) -> None:
-        """The upstream has begun to respond, so from now on the attempt costs something."""
-        self._accepted = True
+    def mark_sent(self) -> None:
+        """The upstream has the whole request, so from now on the attempt costs something."""
+        self._sent = True
 
     def record_usage(self, usage: Usage | None, output_chars: int, *, is_final: bool) -> None:
         """What the upstream reported so far, and the length of its output in characters."""
@@ -100,7 +100,7 @@ class UsageMeter:
         reported = self._usage
         if reported is not None and self._is_final:
             return reported, "upstream"
-        if self.price is None or not (committed or (self._accepted and not failed)):
+        if self.price is None or not (committed or (self._sent and not failed)):
             return _NO_USAGE, "none"
         if not (committed or self._output_chars):
             return reported or Usage(input_tokens=self._input_tokens), "estimated"

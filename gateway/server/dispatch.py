@@ -177,10 +177,7 @@ class Dispatch:
             except AttemptFailed as failed:
                 failure = failed.failure
             except BaseException:
-                if attempt.succeeded:  # the client has disconnected after that
-                    self._succeed(candidate, outcome)
-                else:
-                    outcome.abandon()
+                self._interrupted(candidate, attempt, outcome)
                 raise
             else:
                 self._reply_ended(candidate, outcome)
@@ -208,7 +205,11 @@ class Dispatch:
         exchange.start_attempt(candidate)
         self._retries.start_attempt(candidate.account_ref)
         sending = self._upstream.send(
-            candidate, attempt.payload, attempt.forwarded_headers, attempt.query
+            candidate,
+            attempt.payload,
+            attempt.forwarded_headers,
+            attempt.query,
+            exchange.meter.mark_sent,
         )
         attempt.payload = b""  # the next attempt has its own
         if self._client is None:
@@ -251,6 +252,17 @@ class Dispatch:
             exchange.set_next_step(Action.GIVE_UP.value)
         else:
             self._succeed(candidate, outcome)
+
+    def _interrupted(self, candidate: Candidate, attempt: Attempt, outcome: AttemptOutcome) -> None:
+        """The client has disconnected, or the gateway is stopping. A reply that the upstream has
+        completed counts, even if it did that later."""
+        drain = self._exchange.drain
+        if drain is not None and not drain.done():
+            drain.add_done_callback(lambda _: self._interrupted(candidate, attempt, outcome))
+        elif attempt.succeeded:
+            self._succeed(candidate, outcome)
+        else:
+            outcome.abandon()
 
     def _succeed(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
         exchange, affinity = self._exchange, self._affinity

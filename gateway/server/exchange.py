@@ -6,11 +6,10 @@ All but `wait_for_intent` is synchronous: a row is written even while the handle
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Coroutine, Set
+from collections.abc import Set
 from math import inf
 from time import perf_counter
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import hdrs, web
 from multidict import istr
@@ -36,8 +35,6 @@ _MAX_REQUEST_ID: Final = 200
 _REQUEST_ID_HEADER: Final = istr("x-request-id")
 _MESSAGES_PATH: Final = "/v1/messages"
 
-log = logging.getLogger(__name__)
-
 
 class Exchange:
     """What the request's row will say, and how far the request has come.
@@ -47,17 +44,19 @@ class Exchange:
     `started` is in unix microseconds; `started_clock`, `committed_at` and `ended_at` are times of
     `perf_counter`; `queue_time` and `upstream_time` are seconds. `upstream_note` is what could not
     be read of a reply; `warnings` are what was unusual and allowed. `booked` is the body's
-    part of the pool, in bytes.
+    part of the pool, in bytes. `drain` reads the upstream's reply to its end after the client has
+    disconnected.
     """
 
     __slots__ = (
-        *("_attempt_started", "_drain", "_intent_future", "affinity_outcome", "affinity_source"),
+        *("_attempt_started", "_intent_future", "affinity_outcome", "affinity_source"),
         *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out", "candidate"),
         *(
             "client_address",
             "client_request_id",
             "committed",
             "committed_at",
+            "drain",
             "dropped",
             "ended_at",
             "endpoint",
@@ -106,7 +105,7 @@ class Exchange:
         self._attempt_started: float | None = None
         self.committed_at: float | None = None
         self.ended_at: float | None = None
-        self._drain: asyncio.Future[None] | None = None
+        self.drain: asyncio.Future[None] | None = None
 
     def check_body(self, size: int) -> None:
         """Raises as `BodyPool.check` where there is no memory for `size` bytes of a body."""
@@ -214,23 +213,10 @@ class Exchange:
         if self.intent is None:
             self.state = ExchangeState.REJECTED
 
-    def drain_in_background(self, drain: Coroutine[Any, Any, None]) -> None:
-        """The client has disconnected, but the upstream is read to its end; the row waits for
-        that."""
-        self._drain = asyncio.ensure_future(drain)
-        self.runtime.background_drains.add(self._drain)
-        self._drain.add_done_callback(self._drain_finished)
-
-    def _drain_finished(self, drain: asyncio.Future[None]) -> None:
-        self.runtime.background_drains.discard(drain)
-        if not drain.cancelled() and (error := drain.exception()) is not None:
-            log.error("%s: draining failed", self.id, exc_info=error)
-        self._drain = None
-        self.finish()
-
     def finish(self) -> None:
-        """Writes the row's end; a request without a valid key has no row."""
-        if self._drain is not None:
+        """Writes the row's end, after the drain; a request without a valid key has no row."""
+        if self.drain is not None and not self.drain.done():
+            self.drain.add_done_callback(lambda _: self.finish())
             return
         self.runtime.release(self.snapshot)
         if self.token is None:

@@ -7,8 +7,8 @@ complete frames, and a reply that breaks off never looks complete.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -19,6 +19,8 @@ from gateway.core.value import replace
 from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
 from gateway.scheduler import next_stage
 from gateway.server.attempt import Attempt, CompleteReply, malformed_reply
+from gateway.server.background_drain import can_drain, detachable, drain
+from gateway.server.billing import UsageMeter
 from gateway.server.client_stream import ClientStream, ResponseWriter
 from gateway.server.deadlines import run_with_timeout, timeout_error
 from gateway.server.exchange import EXCHANGE, Exchange
@@ -73,8 +75,11 @@ class StreamRelay:
         only while nothing of the reply was sent."""
         exchange, limits = self._exchange, self._limits
         response: UpstreamResponse | None
-        response = await run_with_timeout(self._runtime, limits.first_event, sending)
-        exchange.meter.mark_accepted()
+        sending = run_with_timeout(self._runtime, limits.first_event, sending)
+        channel = self._attempt.channel
+        if channel.on_disconnect == "drain":
+            sending = detachable(exchange, channel, sending, self._drain_upstream)
+        response = await sending
         if check_content_type(response, (EVENT_STREAM, JSON)) == JSON:
             return await relay_body_as_stream(request, self._client, self._attempt, response)
         try:
@@ -94,9 +99,9 @@ class StreamRelay:
             await self._client.drained()
             exchange.complete()
         except (asyncio.CancelledError, ClientConnectionResetError):
-            drains = self._attempt.channel.on_disconnect == "drain" and not self._runtime.aborting
-            if drains and self._translator.end is None and self._translator.failure is None:
-                exchange.drain_in_background(self._drain_upstream(response))
+            has_ended = self._translator.end is not None or self._translator.failure is not None
+            if not has_ended and can_drain(exchange, channel):
+                drain(exchange, self._drain_upstream(response))
                 response = None
             raise
         finally:
@@ -116,17 +121,19 @@ class StreamRelay:
         self._end(ServiceUnavailable())
 
     async def _drain_upstream(self, response: UpstreamResponse) -> None:
-        """Reads on although the client has disconnected: only the end has the usage."""
-        translator = self._translator
+        """Reads on although the client has disconnected."""
+        exchange, translator = self._exchange, self._translator
+        if check_content_type(response, (EVENT_STREAM, JSON)) == JSON:
+            result = await _read_as_stream(exchange, self._attempt, response)
+            await _record_drained(exchange, self._attempt, result)
+            return
         try:
-            with suppress(AttemptFailed, TimeoutError):
-                async with asyncio.timeout_at(self._started + self._limits.total):
-                    while translator.end is None and translator.failure is None:
-                        chunk = await asyncio.wait_for(response.read_chunk(), self._limits.idle)
-                        if not chunk:
-                            break
-                        translator.receive(chunk)
+            while translator.end is None and translator.failure is None:
+                chunk = await response.read_chunk()
+                if not chunk:
                     translator.close()
+                    break
+                translator.receive(chunk)
         finally:
             response.close()
             self._record_result()
@@ -296,10 +303,17 @@ async def relay_body(
     request: web.Request, attempt: Attempt, sending: Awaitable[UpstreamResponse]
 ) -> web.StreamResponse:
     """Relays a reply that was requested as one body. Raises `GatewayError` or `AttemptFailed`."""
-    exchange = request[EXCHANGE]
-    limit, whole = exchange.snapshot.config.server.max_response, attempt.channel.timeouts.whole
-    reading = read_reply(sending, attempt, limit, exchange.meter.mark_accepted)
-    response, reply = await run_with_timeout(exchange.runtime, whole, reading)
+    exchange, channel = request[EXCHANGE], attempt.channel
+    limit = exchange.snapshot.config.server.max_response
+    reading = run_with_timeout(
+        exchange.runtime,
+        channel.timeouts.whole,
+        read_reply(sending, attempt, limit, exchange.meter),
+    )
+    if channel.on_disconnect == "drain":
+        record = partial(_record_drained, exchange, attempt)
+        reading = detachable(exchange, channel, reading, record)
+    response, reply = await reading
     attempt.succeeded = True
     return await send_reply(request, reply, attempt.response_headers(response, reply.dropped))
 
@@ -309,14 +323,40 @@ async def relay_body_as_stream(
 ) -> web.StreamResponse:
     """The same for a client that requested a stream of an upstream that sends none."""
     exchange = request[EXCHANGE]
-    async with response:
-        reading = response.read_body(exchange.snapshot.config.server.max_response)
-        whole = attempt.channel.timeouts.whole
-        body = await run_with_timeout(exchange.runtime, whole, reading)
-    reply = attempt.body_as_stream(body)
+    reading = _read_as_stream(exchange, attempt, response)
+    if attempt.channel.on_disconnect == "drain":
+        record = partial(_record_drained, exchange, attempt)
+        reading = detachable(exchange, attempt.channel, reading, record)
+    _, reply = await reading
     attempt.succeeded = True
     headers = attempt.response_headers(response, reply.dropped)
     return await send_reply(request, reply, headers, client)
+
+
+async def _read_as_stream(
+    exchange: Exchange, attempt: Attempt, response: UpstreamResponse
+) -> tuple[UpstreamResponse, CompleteReply]:
+    async with response:
+        reading = response.read_body(exchange.snapshot.config.server.max_response)
+        body = await run_with_timeout(exchange.runtime, attempt.channel.timeouts.whole, reading)
+    return response, attempt.body_as_stream(body)
+
+
+async def _record_drained(
+    exchange: Exchange, attempt: Attempt, result: tuple[UpstreamResponse, CompleteReply]
+) -> None:
+    attempt.succeeded = True
+    _record_reply(exchange, result[1])
+
+
+def _record_reply(exchange: Exchange, reply: CompleteReply) -> None:
+    usage = reply.usage
+    exchange.upstream_note = reply.parse_error
+    exchange.dropped |= reply.dropped
+    exchange.reply_id = reply.id
+    exchange.stop_reason = reply.stop
+    is_final = usage is not None and usage.is_plausible(reply.output_chars, None)
+    exchange.meter.record_usage(usage, reply.output_chars, is_final=is_final)
 
 
 async def send_reply(
@@ -327,13 +367,8 @@ async def send_reply(
 ) -> web.StreamResponse:
     """Sends it once the intent row is written, as a stream to `client`. Not the framework sends it,
     so that the exchange lasts until the client has received everything."""
-    exchange, usage = request[EXCHANGE], reply.usage
-    exchange.upstream_note = reply.parse_error
-    exchange.dropped |= reply.dropped
-    exchange.reply_id = reply.id
-    exchange.stop_reason = reply.stop
-    is_final = usage is not None and usage.is_plausible(reply.output_chars, None)
-    exchange.meter.record_usage(usage, reply.output_chars, is_final=is_final)
+    exchange = request[EXCHANGE]
+    _record_reply(exchange, reply)
     await next_stage()
     await exchange.wait_for_intent()
     exchange.commit()
@@ -357,36 +392,40 @@ async def read_reply(
     sending: Awaitable[UpstreamResponse],
     attempt: Attempt,
     limit: int,
-    on_accepted: Callable[[], None] | None = None,
+    meter: UsageMeter | None = None,
 ) -> tuple[UpstreamResponse, CompleteReply]:
-    """The complete reply, of `limit` bytes at most; `on_accepted` is called when it begins. Raises
-    `AttemptFailed`. Some upstreams stream whatever was requested, and some were requested to."""
+    """The complete reply, of `limit` bytes at most; `meter` records what is received of one that is
+    interrupted. Raises `AttemptFailed`. Some upstreams stream whatever was requested, and some were
+    requested to."""
     response = await sending
-    if on_accepted is not None:
-        on_accepted()
     content_type = check_content_type(response, (JSON, EVENT_STREAM))
     try:
         async with response:
             if content_type == JSON:
                 return response, attempt.parse_body(await response.read_body(limit))
-            return response, await _collect_stream(response, attempt, limit)
+            return response, await _collect_stream(response, attempt, limit, meter)
     except AttemptFailed as failed:
         raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
 
 
 async def _collect_stream(
-    response: UpstreamResponse, attempt: Attempt, limit: int
+    response: UpstreamResponse, attempt: Attempt, limit: int, meter: UsageMeter | None
 ) -> CompleteReply:
     collector = ReplyCollector()
     translator = attempt.collecting_translator(collector)
     size = 0
-    while chunk := await response.read_chunk():
-        size += len(chunk)
-        if size > limit:
-            raise malformed_reply("the reply is too large")
-        translator.receive(chunk)
-        if translator.end is not None or translator.failure is not None:
-            break
+    try:
+        while chunk := await response.read_chunk():
+            size += len(chunk)
+            if size > limit:
+                raise malformed_reply("the reply is too large")
+            translator.receive(chunk)
+            if translator.end is not None or translator.failure is not None:
+                break
+    except asyncio.CancelledError:
+        if meter is not None:
+            meter.record_usage(translator.usage, translator.chars, is_final=False)
+        raise
     translator.close()
     return attempt.collected_reply(collector, translator)
 

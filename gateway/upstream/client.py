@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -122,19 +122,27 @@ class UpstreamClient:
         await self._pool.close()
 
     async def send(
-        self, candidate: Candidate, body: bytes, forwarded: Mapping[str, str], query: str
+        self,
+        candidate: Candidate,
+        body: bytes,
+        forwarded: Mapping[str, str],
+        query: str,
+        on_sent: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
         """The upstream's response of status 200, its body unread; the caller closes it.
 
-        `forwarded` are the client's headers. Raises `AttemptFailed` or `AccountAtCapacity`; the
-        request is in flight until the response is complete or closed.
+        `forwarded` are the client's headers; `on_sent` is called when the request is written.
+        Raises `AttemptFailed` or `AccountAtCapacity`; the request is in flight until the response
+        is complete or closed.
         """
         endpoint = self._endpoints[candidate.account_ref]
         if endpoint.at_capacity:
             raise AccountAtCapacity
         endpoint.in_flight += 1
         try:
-            response = await self._post(candidate, endpoint, endpoint.url, body, forwarded, query)
+            response = await self._post(
+                candidate, endpoint, endpoint.url, body, forwarded, query, on_sent
+            )
         except BaseException:
             endpoint.release()
             raise
@@ -163,10 +171,11 @@ class UpstreamClient:
         body: bytes,
         forwarded: Mapping[str, str],
         query: str,
+        on_sent: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
         head = endpoint.head(url, forwarded, query, len(body))
         connect_timeout = endpoint.channel.timeouts.connect
-        response = await self._pool.send(endpoint.origin, head, body, connect_timeout)
+        response = await self._pool.send(endpoint.origin, head, body, connect_timeout, on_sent)
         if response.status != _OK:
             raise AttemptFailed(await _read_error(response))
         return response

@@ -8,6 +8,7 @@ connection.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -75,9 +76,12 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def send(self, head: bytes, body: bytes) -> UpstreamResponse:
-        """The response, once its head has arrived. Raises `AttemptFailed`, in particular
-        `StaleConnection` where the upstream had closed a reused connection."""
+    async def send(
+        self, head: bytes, body: bytes, on_sent: Callable[[], None] | None = None
+    ) -> UpstreamResponse:
+        """The response, once its head has arrived; `on_sent` is called when the request is written.
+        Raises `AttemptFailed`, in particular `StaleConnection` where the upstream had closed a
+        reused connection."""
         self._response = response = UpstreamResponse(self, self.loop)
         self._sent_at = self.loop.time()
         self._overhead = 0
@@ -91,6 +95,8 @@ class Connection(asyncio.Protocol):
             else:
                 transport.write(head)
                 await self._write_in_pieces(body, response)
+            if on_sent is not None:
+                on_sent()
             await response.head_received
         except BaseException:
             response.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
@@ -46,20 +47,26 @@ class ConnectionPool:
         self.is_closed = False
 
     async def send(
-        self, origin: Origin, head: bytes, body: bytes, connect_timeout: float
+        self,
+        origin: Origin,
+        head: bytes,
+        body: bytes,
+        connect_timeout: float,
+        on_sent: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
-        """The response, once its head has arrived; `connect_timeout` is in seconds.
+        """The response, once its head has arrived; `connect_timeout` is in seconds, `on_sent` is
+        called when the request is written.
 
         Raises `AttemptFailed`. A stale idle connection is replaced by a new one, once.
         """
         connection = self._take_idle(origin)
         if connection is not None:
             try:
-                return await connection.send(head, body)
+                return await connection.send(head, body, on_sent)
             except StaleConnection:
                 pass
         connection = await self._connect(origin, connect_timeout)
-        return await connection.send(head, body)
+        return await connection.send(head, body, on_sent)
 
     async def close(self) -> None:
         self.is_closed = True

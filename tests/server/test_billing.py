@@ -88,7 +88,7 @@ async def test_free_requests_need_only_a_place(stage: Stage) -> None:
     assert (demand.started_at, demand.tokens, demand.micro) == (START, 0, 0)
     assert (stage.meter.model, stage.meter.price, stage.meter.estimated_tokens) == (MODEL, None, 0)
     stage.meter.start_attempt()
-    stage.meter.mark_accepted()
+    stage.meter.mark_sent()
     for counted in (False, True):
         for committed in (False, True):
             bill = stage.meter.final_bill(committed=committed, failed=False)
@@ -141,7 +141,7 @@ async def test_missing_usage_is_estimated(
 ) -> None:
     meter = stage.ask()
     if accepted:
-        meter.mark_accepted()
+        meter.mark_sent()
     meter.record_usage(reported, output_chars, is_final=False)
     bill = meter.final_bill(committed=committed, failed=failed)
     if used is None:
@@ -166,7 +166,7 @@ async def test_without_estimates_the_reported_usage_is_billed(
     meter = strict.ask()
     assert meter.estimated_tokens == 0
     if accepted:
-        meter.mark_accepted()
+        meter.mark_sent()
     meter.record_usage(reported, output_chars, is_final=False)
     bill = meter.final_bill(committed=committed, failed=failed)
     tokens = used.total_tokens if used is not None else 0
@@ -178,12 +178,12 @@ async def test_without_estimates_the_reported_usage_is_billed(
 
 async def test_usage_of_an_earlier_attempt_does_not_count(stage: Stage) -> None:
     meter = stage.ask()
-    meter.mark_accepted()
+    meter.mark_sent()
     meter.record_usage(COUNTED, 400, is_final=True)
     meter.start_attempt()
     assert meter.final_usage is None
     assert meter.final_bill(committed=False, failed=False) == NOTHING
-    meter.mark_accepted()
+    meter.mark_sent()
     assert meter.final_bill(committed=False, failed=False).usage == Usage(input_tokens=50)
 
 

@@ -45,7 +45,7 @@ class Misdeed:
 
 
 _MOMENTS: Final = (
-    ("before the upstream has answered", "stall:head", RequestMode.BOTH, 499, Bill.NOTHING),
+    ("before the upstream has answered", "stall:head", RequestMode.BOTH, 499, Bill.PROMPT),
     ("after the upstream's response head", "stall:start", RequestMode.BOTH, 499, Bill.PROMPT),
     ("in the middle of a reply", "stall:text", RequestMode.STREAM, 200, Bill.ESTIMATED),
     ("during a complete reply", "stall:text", RequestMode.WHOLE, 499, Bill.PROMPT),
