@@ -1,5 +1,5 @@
-"""The request log as CSV or JSON lines. In CSV, text that a spreadsheet would evaluate as a formula
-gets an apostrophe: clients and upstreams sent some of it."""
+"""The request log as CSV or JSON lines. Clients and upstreams sent some of its text: unprintable
+characters are escaped, and in CSV an apostrophe precedes what a spreadsheet would evaluate."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.core.text import escape_json, escape_unprintable
 from gateway.store.records import RequestRow
 
 COLUMNS: Final = RequestRow._fields
@@ -35,16 +36,21 @@ def export_rows(form: ExportFormat, rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Rows by their columns, a line each."""
     if form is ExportFormat.CSV:
         return _csv([_cell(row[name]) for name in COLUMNS] for row in rows)
-    return b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+    lines = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+    return escape_json(lines)
 
 
 def _csv(rows: Iterable[Iterable[Any]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text).writerows(rows)  # lines end in \r\n, so that a lone \r or \n is quoted
+    csv.writer(text).writerows(rows)
     return text.getvalue().encode()
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(_FORMULA_SIGNS):
-        return f"'{value}"
-    return value
+    return csv_text(value) if isinstance(value, str) else value
+
+
+def csv_text(text: str) -> str:
+    """A cell that a spreadsheet shows as it is: after an apostrophe it does not evaluate it."""
+    escaped = escape_unprintable(text)
+    return f"'{escaped}" if text.startswith(_FORMULA_SIGNS) else escaped

@@ -101,7 +101,9 @@ class Reloader:
                 self._check_channels(config)
             except ConfigError as error:
                 self._runtime.config_error = _public_message(error)
-                log.error("the configuration is unchanged, because its file is invalid:\n%s", error)
+                log.error("the configuration is unchanged, because its file is invalid:")
+                for problem in error.problems:
+                    log.error("%s", problem)
                 raise
             result = self._apply(config)
         for warning in result.warnings:

@@ -18,7 +18,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from gateway.admin.units import format_count
-from gateway.core.text import escape_unprintable
+from gateway.core.text import escape_json, escape_unprintable
 
 _WIDTH: Final = (
     10_000  # columns: only the terminal wraps lines, so that they can be copied and piped
@@ -53,7 +53,7 @@ Column = str | Callable[[Record], Cell]
 
 
 def print_json(value: Any, *, indent: bool = True) -> None:
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else None))
+    click.echo(escape_json(orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else None)))
 
 
 def print_table(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from gateway.admin.export import csv_text
 from gateway.cli.budgets import cost_columns
 from gateway.cli.client import connect
 from gateway.cli.find_key import find_key, key_names
@@ -41,7 +42,6 @@ _COUNT_COLUMNS: Final[dict[str, Column]] = {
 }
 _BAR_WIDTH: Final = 20  # characters
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
-_FORMULA_PREFIXES: Final = ("=", "+", "-", "@")
 
 
 @click.command()
@@ -164,12 +164,7 @@ def _print_csv(rows: Sequence[Record], by: Sequence[str], names: dict[str, str])
 
 def _csv_cells(dimension: str, value: Any, names: dict[str, str]) -> tuple[str, ...]:
     if dimension == "key":
-        return value, _escape_formula(names.get(value, ""))
+        return value, csv_text(names.get(value, ""))
     if dimension == "hour":
         return (f"{datetime.fromtimestamp(value * 3600, UTC):%Y-%m-%dT%H:00Z}",)
-    return (_escape_formula(value),)
-
-
-def _escape_formula(text: str) -> str:
-    """Spreadsheets do not evaluate a text after an apostrophe."""
-    return f"'{text}" if text.startswith(_FORMULA_PREFIXES) else text
+    return (csv_text(value),)

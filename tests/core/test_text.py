@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
-from gateway.core.text import NARROW_SPACE, escape_unprintable
+from gateway.core.text import NARROW_SPACE, escape_json, escape_unprintable
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,12 @@ def test_unprintable_characters_are_escaped(text: str, shown: str) -> None:
 def test_the_result_is_printable() -> None:
     every = "".join(map(chr, range(0xD800)))
     assert escape_unprintable(every).replace(NARROW_SPACE, "").isprintable()
+
+
+def test_json_has_the_same_values() -> None:
+    every = "".join(map(chr, [*range(0xD800), 0x1F642]))
+    escaped = escape_json(orjson.dumps([every]))
+    assert orjson.loads(escaped) == [every]
+    for character in "\x7f\x9b\u200b\u202e\u2028\u2066\ufeff":
+        assert character.encode() not in escaped
+    assert "模型🙂".encode() in escape_json(orjson.dumps("\u202e模型🙂"))
