@@ -11,6 +11,7 @@ from gateway.console.context import ConsoleContext
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
 from gateway.server.auth import authenticate
+from gateway.server.base_address import base_address_hint
 from gateway.server.cors import allow_origins
 from gateway.server.count_tokens import count_tokens
 from gateway.server.exchange import RUNTIME
@@ -63,6 +64,8 @@ async def send_continue(request: web.Request) -> None:
 
 async def head_ok(request: web.Request) -> web.Response:
     """Some agents send HEAD before their first request."""
+    if base_address_hint(request.path) is not None:
+        raise web.HTTPNotFound
     return web.Response()
 
 

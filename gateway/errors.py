@@ -207,7 +207,8 @@ class MethodNotAllowed(ClientError):
     permanent = True
 
     def __init__(self, allowed: str) -> None:
-        super().__init__()
+        useful = set(allowed.split(", ")) - {"HEAD", "OPTIONS"}
+        super().__init__(f"{self.text}: use {' or '.join(sorted(useful))}")
         self.extra_headers = (("allow", allowed),)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gateway.admin import API_PATH
+from gateway.config.file_errors import file_error_reason
 from gateway.config.schema import MAX_SOCKET_PATH, SOCKET_NAME
 
 _OWNER_ONLY = 0o177  # as umask: rw-------
@@ -69,7 +70,8 @@ def _listen(path: Path) -> socket.socket:
         listener.bind(os.fspath(path))
     except OSError as error:
         listener.close()
-        raise AdminSocketError(f"Cannot open the admin socket {path}: {error.strerror}.") from error
+        reason = file_error_reason(error, path.parent)
+        raise AdminSocketError(f"Cannot open the admin socket {path}: {reason}.") from error
     finally:
         os.umask(mask)
     listener.setblocking(False)

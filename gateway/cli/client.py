@@ -23,6 +23,7 @@ from gateway.admin import API_PATH
 from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
 from gateway.cli.errors import CommandRefused, GatewayUnreachable
 from gateway.cli.option_types import now_us
+from gateway.config.file_errors import describe_owner, file_error_reason
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.lock import lock_state_dir
 
@@ -45,7 +46,7 @@ def connect(
     `may_create`: creates a missing state directory. `may_serve`: serves the API itself where no
     gateway runs, instead of raising GatewayUnreachable. `timeout`: seconds for each request.
     """
-    if not may_create and not state_dir.is_dir():
+    if not may_create and not _is_dir(state_dir):
         raise CommandRefused(
             f"There is no state directory {state_dir.absolute()}. Choose one with --state-dir or "
             "--config."
@@ -57,6 +58,15 @@ def connect(
             yield client
         finally:
             runner.run(client.close())
+
+
+def _is_dir(state_dir: Path) -> bool:
+    """Raises CommandRefused for one that cannot be seen."""
+    try:
+        return state_dir.is_dir()
+    except PermissionError as error:
+        reason = file_error_reason(error, state_dir)
+        raise CommandRefused(f"Cannot use {state_dir}: {reason}.") from None
 
 
 def quote_path(text: str) -> str:
@@ -195,6 +205,4 @@ class Client:
 
 
 def _wrong_owner(path: Path) -> CommandRefused:
-    return CommandRefused(
-        f"{path} belongs to another user: run this command as the gateway's own user."
-    )
+    return CommandRefused(f"{describe_owner(path)}: run this command as the gateway's own user.")

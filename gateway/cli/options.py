@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -57,9 +57,10 @@ class CommandContext:
             return None
 
 
-config_option = click.option(
-    "--config", type=click.Path(path_type=Path), help="The configuration file."
-)
+FILE: Final = click.Path(path_type=Path, readable=False)
+"""A path; whoever reads it says why it cannot be read."""
+
+config_option = click.option("--config", type=FILE, help="The configuration file.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
@@ -80,7 +81,7 @@ def with_context(command: Command, *, json: bool = True) -> Command:
     @config_option
     @click.option(
         "--state-dir",
-        type=click.Path(path_type=Path),
+        type=FILE,
         help="The state directory; default: $GATEWAY_STATE_DIR, the configuration's, var.",
     )
     @wraps(command)

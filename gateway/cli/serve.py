@@ -70,6 +70,9 @@ def _executable() -> str:
     return os.path.relpath(path) if path.name == "gateway" else "python -m gateway"
 
 
+_PATH: Final = click.Path(path_type=Path, readable=False)
+"""Whoever reads it says why it cannot be read."""
+
 _DEMO_STATE_DIR: Final = Path("var", DEMO_NAME)
 
 _DEMO_MARKER: Final = "demo"
@@ -96,8 +99,8 @@ def _log_to_stderr() -> None:
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="The configuration file.")
-@click.option("--state-dir", type=click.Path(path_type=Path), help="The state directory.")
+@click.option("--config", type=_PATH, help="The configuration file.")
+@click.option("--state-dir", type=_PATH, help="The state directory.")
 @click.option("--host", help="The address to listen on; overrides the file.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; overrides the file.")
 @click.option("--demo", is_flag=True, help="Serve a simulated model, without a configuration.")

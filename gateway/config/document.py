@@ -27,6 +27,8 @@ _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _UNSAFE_YAML: Final = (
     "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
 )
+_TABS: Final = "tabs are not allowed as indentation: use spaces"
+_INDENTATION: Final = re.compile(r"(?:\s|-(?=\s))*")
 _BARE_REFERENCE: Final = re.compile(r"[:,\[]\s*\$\{")
 
 
@@ -143,9 +145,19 @@ def _decode(raw: bytes, file: str) -> str:
 def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> ConfigError:
     line, column = _position(error.problem_mark or error.context_mark)
     problem = ", ".join(part for part in (error.context, error.problem) if part)
+    if (tab := _tab_column(text, line)) is not None:
+        return ConfigError.at(file, line, _TABS, tab)
     if any(map(_BARE_REFERENCE.search, text.splitlines()[max(0, line - 2) : line])):
         problem += ' (write "${NAME}" in quotes)'
     return ConfigError.at(file, line, f"not YAML: {problem}", column)
+
+
+def _tab_column(text: str, line: int) -> int | None:
+    """The column of a tab in the indentation of the line (of the item, where it is a list's)."""
+    lines = text.splitlines()
+    indentation = _INDENTATION.match(lines[line - 1]) if line <= len(lines) else None
+    column = indentation[0].find("\t") if indentation else -1
+    return None if column < 0 else column + 1
 
 
 def _position(mark: Any) -> tuple[int, int]:

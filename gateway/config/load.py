@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from gateway.config.document import MAX_SIZE, ConfigError, read_document
+from gateway.config.file_errors import file_error_reason
 from gateway.config.schema import Config, default_catalog
 from gateway.config.secrets import SecretResolver
 from gateway.config.validation import validate
@@ -21,12 +22,19 @@ _OTHERS_CAN_READ: Final = 0o044
 
 def find_config(flag: Path | None = None, env: Mapping[str, str] = os.environ) -> Path | None:
     """The configuration file: the flag, else $GATEWAY_CONFIG, else the first default path that
-    exists. Whether a named file exists is checked by `load_config`."""
+    exists or cannot be seen. Whether a file can be read is checked by `load_config`."""
     if flag is not None:
         return flag
     if path := env.get("GATEWAY_CONFIG"):
         return Path(path)
-    return next((path for path in _DEFAULT_PATHS if path.is_file()), None)
+    return next((path for path in _DEFAULT_PATHS if _may_be_file(path)), None)
+
+
+def _may_be_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except PermissionError:
+        return True
 
 
 def load_config(
@@ -88,7 +96,9 @@ def _read(path: Path) -> tuple[bytes, bool]:
             shared = bool(os.fstat(file.fileno()).st_mode & _OTHERS_CAN_READ)
             return file.read(MAX_SIZE + 1), shared
     except OSError as error:
-        raise ConfigError.at(str(path), 0, f"cannot be read: {error.strerror}") from None
+        raise ConfigError.at(
+            str(path), 0, f"cannot be read: {file_error_reason(error, path)}"
+        ) from None
 
 
 def demo_config(simulator_port: int, state_dir: Path) -> Config:

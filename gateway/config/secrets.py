@@ -14,6 +14,8 @@ from typing import Final
 from pydantic import SecretStr, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from gateway.config.file_errors import file_error_reason
+
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE: Final = "file:"
 _KEY: Final = re.compile(r"[\x21-\x7e]+")  # a key is sent in a header: visible ASCII only
@@ -65,7 +67,7 @@ class SecretResolver:
             with path.open("rb") as file:
                 return file.read(_MAX_KEY_BYTES).decode("ascii", "replace").strip()
         except OSError as error:
-            raise _error(f"cannot read {path}: {error.strerror}") from None
+            raise _error(f"cannot read {path}: {file_error_reason(error, path)}") from None
         except ValueError:  # a zero byte in the name
             raise _error("file: needs a path") from None
 

@@ -130,11 +130,19 @@ def check_proxy_url(url: str) -> str:
     return url.rstrip("/")
 
 
+_ENDPOINT: Final = re.compile(r"(?:/v1)?/(?:chat/completions|messages|responses|models)\Z")
+
+
 def check_base_url(url: str, info: ValidationInfo) -> str:
     """The URL checked against the channel's format (Specification, base address table). Messages
     clients append `/v1/messages`, chat and responses clients only the last part of the path."""
     url, format = check_url(url), info.data.get("format")
     path = urlsplit(url).path
+    if match := _ENDPOINT.search(path):
+        endpoint = match[0] if format is Format.MESSAGES else match[0].removeprefix("/v1")
+        raise PydanticCustomError(
+            "base_url", f"must not end in an endpoint: leave out {endpoint}, which is appended"
+        )
     if format is Format.MESSAGES and path.endswith("/v1"):
         raise PydanticCustomError(
             "base_url", "must not end in /v1: in this format the path /v1/messages is appended"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -23,6 +22,7 @@ from gateway.errors import (
     RequestTooLarge,
 )
 from gateway.runtime import new_request_id, unix_microseconds
+from gateway.server.base_address import base_address_hint, count_bad_path
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
 from gateway.server.headers import SERVER_NAME, client_format, gateway_headers
 from gateway.wire.error_body import combined_error_body
@@ -32,20 +32,6 @@ RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _WILDCARD_METHODS: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that are routed for any path: they do not make an endpoint."""
-
-_BASE_URL_HINTS: Final = (
-    ("/v1/v1/", "remove /v1 from the base address"),
-    ("/chat/completions", "add /v1 to the base address"),
-    ("/responses", "add /v1 to the base address"),
-    ("/models", "add /v1 to the base address"),
-    ("/messages", "configure clients with the address alone"),
-)
-
-_MAX_BAD_PATHS: Final = 100
-"""Entries, as clients choose their names."""
-
-_OTHER_PRODUCTS: Final = "others"
-_MAX_PRODUCT: Final = 60
 
 log = logging.getLogger(__name__)
 
@@ -145,27 +131,11 @@ def _map_http_exception(request: web.Request, error: web.HTTPException) -> Gatew
 
 
 def _not_found(request: web.Request) -> InvalidUrl:
-    if (match := base_url_hint(request.path)) is None:
+    if (match := base_address_hint(request.path)) is None:
         return InvalidUrl(request.method, request.path)
     prefix, hint = match
     count_bad_path(request.app[RUNTIME].bad_paths, prefix, request.headers.get("user-agent", ""))
     return InvalidUrl(request.method, request.path, hint=hint)
-
-
-def base_url_hint(path: str) -> tuple[str, str] | None:
-    """The prefix of the path that shows a wrong base URL in a client, and how to correct that."""
-    if path.startswith("/v1/") and not path.startswith("/v1/v1/"):
-        return None
-    return next((entry for entry in _BASE_URL_HINTS if path.startswith(entry[0])), None)
-
-
-def count_bad_path(bad_paths: Counter[tuple[str, str]], prefix: str, user_agent: str) -> None:
-    """Counts by prefix and product; other products together once there are too many."""
-    product = user_agent.partition("/")[0].strip()[:_MAX_PRODUCT]
-    entry = prefix, product if product.isprintable() else ""
-    if entry not in bad_paths and len(bad_paths) >= _MAX_BAD_PATHS:
-        entry = prefix, _OTHER_PRODUCTS
-    bad_paths[entry] += 1
 
 
 def _check_protocol(request: web.Request) -> None:

@@ -25,6 +25,7 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from gateway.config.file_errors import describe_owner, file_error_reason
 from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.migrations import migrate
 from gateway.store.records import ExchangeState
@@ -80,7 +81,8 @@ class Database(ABC):
         except BaseException as error:
             await database.close()
             if isinstance(error, SQLAlchemyError | OSError):
-                raise StoreError(f"the database cannot be opened: {error}") from error
+                cause = error.orig if isinstance(error, DBAPIError) else error
+                raise StoreError(f"the database cannot be opened: {cause}") from error
             raise
         return database
 
@@ -176,7 +178,8 @@ class SqliteDatabase(Database):
                 raise DamagedDatabase(f"{path} is empty (0 bytes): {self._restore_hint()}")
             create_file(path)
         except OSError as error:
-            raise StoreError(f"the database {path} cannot be created: {error.strerror}") from error
+            reason = file_error_reason(error, path)
+            raise StoreError(f"the database {path} cannot be opened: {reason}") from error
         self.reader = create_async_engine(
             _file_url("sqlite+aiosqlite", path, "ro"),
             pool_size=_READERS,
@@ -260,17 +263,29 @@ class SqliteDatabase(Database):
         except (sqlite3.Error, DBAPIError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             if isinstance(cause, sqlite3.OperationalError):
-                raise StoreError(f"{self.path} cannot be opened: {cause}") from error
+                reason = "".join(f"; {describe_owner(file)}" for file in self._files_of_others())
+                raise StoreError(f"{self.path} cannot be opened: {cause}{reason}") from error
             finding = str(cause)
         if finding != "ok":
             raise DamagedDatabase(f"{self.path} is damaged ({finding}): {self._restore_hint()}")
 
+    def _files(self) -> list[Path]:
+        """The database's files that exist."""
+        return [
+            file
+            for end in ("", "-wal", "-shm")
+            if (file := self.path.with_name(f"{self.path.name}{end}")).exists()
+        ]
+
+    def _files_of_others(self) -> list[Path]:
+        """Those that this process cannot write: a command as another user has created them."""
+        return [file for file in self._files() if not os.access(file, os.R_OK | os.W_OK)]
+
     def _restore_hint(self) -> str:
         """What to do, as commands where there is a backup next to the file."""
         folder, name = self.path.parent, self.path.name
-        files = [each for end in ("", "-wal", "-shm") if (each := folder / f"{name}{end}").exists()]
         away = folder / f"{name}.damaged"
-        move = f"mkdir -p {_quoted(away)} && mv {_quoted(*files)} {_quoted(away)}"
+        move = f"mkdir -p {_quoted(away)} && mv {_quoted(*self._files())} {_quoted(away)}"
         backups = [
             each
             for each in folder.glob(f"{name}.*")

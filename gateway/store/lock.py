@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from gateway.config.file_errors import file_error_reason
 from gateway.store.errors import StateLocked, StoreError
 
 LOCK_NAME: Final = "lock"
@@ -43,7 +44,8 @@ def lock_state_dir(state_dir: Path) -> Iterator[None]:
         state_dir.chmod(0o700)
         handle = os.open(state_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreError(f"cannot use {state_dir} as state directory: {error.strerror}") from error
+        reason = file_error_reason(error, Path(error.filename or state_dir))
+        raise StoreError(f"cannot use {state_dir} as state directory: {reason}") from error
     try:
         _lock(handle, state_dir)
         os.ftruncate(handle, 0)

@@ -140,3 +140,9 @@ def test_python_m_gateway() -> None:
     command = [sys.executable, "-m", "gateway", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert result.stdout == f"gateway, version {gateway.__version__}\n"
+
+
+def test_the_nearest_command_is_suggested() -> None:
+    result = CliRunner().invoke(main, ["lgs"])
+    assert result.exit_code == 2
+    assert "No such command 'lgs'. Did you mean 'logs'?" in result.output

@@ -40,11 +40,17 @@ def test_valid_channel() -> None:
 UNSAFE_YAML = "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
 
 
+ENDPOINT = "must not end in an endpoint: leave out"
+TABS = "tabs are not allowed as indentation: use spaces"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("a: [", "f.yaml:2:1: not YAML: while parsing a flow node, did not find expected node"),
-        ("a:\n\t- b", "f.yaml:2:1: not YAML: while scanning for the next token, found character"),
+        ("a:\n\t- b", f"f.yaml:2:1: {TABS}"),
+        ("a:\n  -\tb: 1\n\t c: 2", f"f.yaml:2:4: {TABS}"),
+        ("a:\n  b: 1\n  \tc: 2", f"f.yaml:3:3: {TABS}"),
         ("a: 1\n---\nb: 2", "f.yaml:2:1: not YAML: expected a single document in the stream"),
         ("# é\na: \x07", "f.yaml:2: not YAML: control characters are not allowed"),
         ("a: &x 1", f"f.yaml:1:4: {UNSAFE_YAML}"),
@@ -296,6 +302,12 @@ def test_single_problem(text: str, expected: str) -> None:
     [
         ("messages", "http://host/v1", "must not end in /v1"),
         ("messages", "http://host/v1/", "must not end in /v1"),
+        ("messages", "http://host/v1/messages", f"{ENDPOINT} /v1/messages,"),
+        ("messages", "http://host/x/messages/", f"{ENDPOINT} /messages,"),
+        ("chat", "http://host/v1/chat/completions", f"{ENDPOINT} /chat/completions,"),
+        ("chat", "http://host/v1/messages", f"{ENDPOINT} /messages,"),
+        ("responses", "http://host/responses", f"{ENDPOINT} /responses,"),
+        ("responses", "http://host/v1/models", f"{ENDPOINT} /models,"),
         ("chat", "http://host", "must have a path"),
         ("responses", "http://host/", "must have a path"),
         ("chat", "ftp://host/v1", "must begin with http:// or https://"),

@@ -1,0 +1,35 @@
+"""Why a file cannot be used, for people: where permissions are the cause, whose file it is."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+
+def file_error_reason(error: OSError, path: Path) -> str:
+    """`error` was raised for `path` or something in it."""
+    reason = error.strerror or str(error)
+    if not isinstance(error, PermissionError):
+        return reason
+    return f"{reason}: {describe_owner(path)}, and this process runs as {_user_name(os.geteuid())}"
+
+
+def describe_owner(path: Path) -> str:
+    """Owner and mode of the file, or of the nearest directory above it that can be seen."""
+    for place in (path.absolute(), *path.absolute().parents):
+        try:
+            status = place.stat()
+        except OSError:
+            continue
+        return (
+            f"{place} belongs to {_user_name(status.st_uid)} (mode {status.st_mode & 0o7777:04o})"
+        )
+    return f"the owner of {path} is unknown"
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
