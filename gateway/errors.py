@@ -218,6 +218,21 @@ class RequestTimeout(ClientError):
     text = "The request body did not arrive in time"
 
 
+class HeadTimeout(ClientError):
+    """The connection is closed after the response, as after the next one."""
+
+    status = 408
+    code = "request_timeout"
+    text = "The request head did not arrive in time"
+
+
+class HeadTooLarge(ClientError):
+    status = 431
+    code = "request_headers_too_large"
+    text = "The request line and headers are too large together"
+    permanent = True
+
+
 class RequestTooLarge(ClientError):
     status = 413
     code = "request_too_large"

@@ -13,16 +13,18 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 
 from gateway.errors import GatewayError, InternalError, MalformedRequest, ServiceUnavailable
 from gateway.runtime import Runtime, new_request_id, unix_microseconds
+from gateway.server.connections import Connections
 from gateway.server.deadlines import abort_all
-from gateway.server.exchange import EXCHANGE
+from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import SERVER_NAME
 from gateway.server.middleware import dispatch_directly
+from gateway.server.request_head import HeadParser, UnfinishedHeads
 from gateway.wire.error_body import combined_error_body
 
 BACKLOG: Final = 1024
@@ -69,7 +71,9 @@ async def _create_server(runner: web.AppRunner, host: str, port: int) -> asyncio
     if server is None:
         raise RuntimeError("the runner is not set up")
     server.request_handler = dispatch_directly(runner.app, server.request_handler)
-    protocol = partial(GatewayProtocol, server, loop=loop, **_CONNECTION_OPTIONS)
+    runtime = runner.app[RUNTIME]
+    connections, heads = Connections(lambda: runtime.config.server), UnfinishedHeads()
+    protocol = partial(GatewayProtocol, server, connections, heads, loop)
     try:
         return await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_address=True)
     except OSError as error:
@@ -116,16 +120,61 @@ async def _wait_idle(runtime: Runtime, deadline: float) -> bool:
 
 
 class GatewayProtocol(web.RequestHandler):
-    """A client's connection."""
+    """A client's connection. `_address` is None where it is one too many."""
 
-    __slots__ = ()
+    __slots__ = ("_address", "_connections", "_heads")
+
+    def __init__(
+        self,
+        server: web.Server,
+        connections: Connections,
+        heads: UnfinishedHeads,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(server, loop=loop, **_CONNECTION_OPTIONS)
+        self._heads = HeadParser(self._parser, self, heads, loop)
+        self._parser = self._heads  # type: ignore[assignment]  # it has the methods that are used
+        # Requests that are read while another one runs.
+        self._max_msg_queue_size, self._msg_queue_resume_size = 2, 1
+        self._connections = connections
+        self._address: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if (error := self._connections.add(address)) is not None:
+            self._force_close = True  # nothing is read
+            _refuse(cast(asyncio.Transport, transport), error)
+            return
+        self._address = address
         super().connection_made(transport)
+        self._heads.start()
         # Once per connection, where the library would ask the kernel once per reply.
         sock = transport.get_extra_info("socket")
         if _USER_TIMEOUT is not None and sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, WRITE_STALL_TIMEOUT * 1000)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._address is None:
+            return
+        self._connections.remove(self._address)
+        self._heads.close()
+        super().connection_lost(exc)
+        # Cycles, which would keep the bytes that were read until the next garbage collection.
+        del self._heads
+        self._messages.clear()
+
+    def close_after_response(self) -> None:
+        """Nothing more is read."""
+        self._close = True
+
+    def reject(self, error: GatewayError | None) -> None:
+        """Closes the connection, with the error as a response unless a request is running."""
+        is_idle = self._waiter is not None and not self._waiter.done()
+        if error is not None and is_idle and self.transport is not None:
+            log.info("%s: %s", self._address, error.message)
+            _refuse(self.transport, error)
+        self.force_close()
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
@@ -149,21 +198,38 @@ class GatewayProtocol(web.RequestHandler):
         reason = type(exc).__name__ if exc else status
         if status < 500:
             log.info("%s: malformed request (%s) from %s", request_id, reason, request.remote)
+            if exc is not None:
+                exc.__traceback__ = None  # a cycle, which would keep the bytes that were read
         else:
             log.error("%s: error outside of any endpoint", request_id, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the reply has begun: no error can be sent")
-        error: GatewayError = MalformedRequest() if status < 500 else InternalError()
-        response = web.Response(
-            status=error.status,
-            body=combined_error_body(error, request_id),
-            content_type="application/json",
-            headers={
-                **error.headers(),
-                "request-id": request_id,
-                "x-request-id": request_id,
-                "server": SERVER_NAME,
-            },
-        )
+        error = MalformedRequest() if status < 500 else InternalError()
+        response = _error_response(error, request_id)
         response.force_close()
         return response
+
+
+def _error_response(error: GatewayError, request_id: str) -> web.Response:
+    return web.Response(
+        status=error.status,
+        body=combined_error_body(error, request_id),
+        content_type="application/json",
+        headers={
+            **error.headers(),
+            "request-id": request_id,
+            "x-request-id": request_id,
+            "server": SERVER_NAME,
+        },
+    )
+
+
+def _refuse(transport: asyncio.Transport, error: GatewayError) -> None:
+    """Whatever the client requests."""
+    response = _error_response(error, new_request_id(unix_microseconds()))
+    body = cast(bytes, response.body)
+    lines = [f"HTTP/1.1 {error.status} {response.reason}", "connection: close"]
+    lines += [f"{name}: {value}" for name, value in response.headers.items()]
+    lines += [f"content-length: {len(body)}", "", ""]
+    transport.write("\r\n".join(lines).encode() + body)
+    transport.close()

@@ -31,7 +31,27 @@ async def test_partial_heads_end_within_ten_seconds(target: Target) -> None:
             await socket.send(head(target)[:-2])
         ends = (socket.receive_until_closed(13) for socket in sockets)
         answers = await asyncio.gather(*ends)
-    assert all(answer == b"" or answer.startswith(b"HTTP/1.1 4") for answer in answers)
+    assert all(answer == b"" or answer.startswith(b"HTTP/1.1 408") for answer in answers)
+
+
+async def test_requests_with_many_headers_one_behind_another(target: Target) -> None:
+    """200 clients that read no answer to what they send, and keep their connections."""
+    before = target.rss()
+    headers = b"".join(b"x-%d: %b\r\n" % (n, b"v" * 7_000) for n in range(4))
+    requests = (head(target, path="/nothing").removesuffix(b"\r\n") + headers + b"\r\n") * 20
+    async with connections(target, 200) as sockets:
+        for _ in range(3):
+            await asyncio.gather(*(socket.send(requests) for socket in sockets))
+        await asyncio.sleep(1)
+        assert target.rss() - before <= 100 * MIB
+
+
+async def test_more_connections_than_one_address_may_have(target: Target) -> None:
+    async with connections(target, 2500) as sockets:
+        await asyncio.sleep(1)
+        ends = (socket.receive_until_closed(15) for socket in sockets)
+        answers = await asyncio.gather(*ends)
+    assert any(answer.startswith(b"HTTP/1.1 429") for answer in answers)
 
 
 async def test_many_wrong_keys(target: Target) -> None:

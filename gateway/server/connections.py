@@ -1,0 +1,84 @@
+"""How many connections clients may have: all together, and each address."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gateway.admission.client_address import in_networks
+from gateway.config.schema import Server
+from gateway.errors import GatewayError, ServiceUnavailable, TooManyRequests
+
+RESERVED_FILES: Final = 128
+"""Open files that are not for clients and the requests that they cause."""
+
+MAX_DEFAULT: Final = 4096
+"""Connections without a limit in the configuration, however many files may be open: an idle one
+takes about 20 KB."""
+
+_RETRY: Final = 5.0
+_LOG_INTERVAL: Final = 60.0
+"""Seconds."""
+
+log = logging.getLogger(__name__)
+
+
+def default_limit() -> int:
+    """By the number of files that may be open: each connection may need another one upstream."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return MAX_DEFAULT
+    return max(16, min(MAX_DEFAULT, (files - RESERVED_FILES) // 2))
+
+
+class Connections:
+    """Those of one listener; `server` gives the current options. Trusted proxies have no limit of
+    their own, as their connections are those of many clients."""
+
+    def __init__(self, server: Callable[[], Server]) -> None:
+        self._server = server
+        self._default = default_limit()
+        self._by_address: dict[str, int] = {}
+        self._refused = 0
+        self._logged_at = 0.0
+        self.count = 0
+
+    def add(self, address: str) -> GatewayError | None:
+        """Counts a new connection, unless it is one too many: then its error."""
+        server, count = self._server(), self._by_address.get(address, 0)
+        limit = server.max_connections or self._default
+        error: GatewayError | None = None
+        if self.count >= limit:
+            error = ServiceUnavailable()
+        else:
+            share = server.max_connections_per_address or max(1, limit // 2)
+            if count >= share and not in_networks(address, server.trusted_proxies):
+                error = TooManyRequests(
+                    reason=f"this address: {count:,} of {share:,} connections are open",
+                    retry_after=_RETRY,
+                )
+        if error is not None:
+            self._log_refused(address, error)
+            return error
+        self.count += 1
+        self._by_address[address] = count + 1
+        return None
+
+    def remove(self, address: str) -> None:
+        self.count -= 1
+        if count := self._by_address.pop(address) - 1:
+            self._by_address[address] = count
+
+    def _log_refused(self, address: str, error: GatewayError) -> None:
+        self._refused += 1
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_INTERVAL or not self._logged_at:
+            self._logged_at = now
+            log.warning(
+                "%d connections refused, the last one of %s: %s (%d are open)",
+                *(self._refused, address, error.message, self.count),
+            )
+            self._refused = 0
