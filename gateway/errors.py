@@ -30,7 +30,7 @@ class GatewayError(Exception):
     messages_type: str = "api_error"
     text: ClassVar[str] = "Internal server error"
     permanent: bool = False
-    details: ClassVar[Mapping[str, Any] | None] = None
+    details: Mapping[str, Any] | None = None
     retry_after: float | None = None
     extra_headers: tuple[tuple[str, str], ...] = ()
 
@@ -142,6 +142,7 @@ class ContextLengthExceeded(InvalidRequest):
         return f"prompt is too long{self._counts} ({self.message})"
 
 
+CONTENT_POLICY_CODE: Final = "content_policy_violation"
 _CONTEXT_PREFIXES: Final = ("prompt is too long", "input length and `max_tokens` exceed")
 
 
@@ -157,6 +158,7 @@ class PreviousResponseNotFound(InvalidRequest):
 class MissingApiKey(ClientError):
     status = 401
     code = "invalid_api_key"
+    type = "authentication_error"
     messages_type = "authentication_error"
     text = "Auth rejected: no API key provided"
     permanent = True
@@ -388,7 +390,7 @@ class InsufficientQuota(GatewayError):
 
 
 class UpstreamRejected(ClientError):
-    """An upstream's 400, 404, 413 or 422, with its status and its redacted message."""
+    """An upstream's 400, 404, 409, 413 or 422, with its status and its redacted message."""
 
     def __init__(
         self,
@@ -404,5 +406,12 @@ class UpstreamRejected(ClientError):
         self.code = code
         self.messages_type = _MESSAGES_TYPES.get(status, self.messages_type)
 
+    @property
+    def messages_text(self) -> str:
+        """With the code that this format has no field for (Specification, "Errors")."""
+        if self.code != CONTENT_POLICY_CODE or CONTENT_POLICY_CODE in self.message:
+            return self.message
+        return f"{CONTENT_POLICY_CODE}: {self.message}"
 
-_MESSAGES_TYPES = {404: "not_found_error", 413: "request_too_large"}
+
+_MESSAGES_TYPES = {404: "not_found_error", 409: "conflict_error", 413: "request_too_large"}

@@ -51,6 +51,7 @@ def test_every_error_can_be_rendered(row: type[GatewayError]) -> None:
         "server_error",
         "requests",
         "tokens",
+        "authentication_error",
         "insufficient_quota",
     }
     assert (error.type == "server_error") <= (error.status >= 500)

@@ -9,7 +9,8 @@ has the total usage. Events are those of choice 0.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from gateway.core.parts import Citation, Part, ProviderData
 from gateway.core.value import FastStrEnum, value
@@ -51,8 +52,8 @@ class Failure:
     """What went wrong upstream: an HTTP error, an error event or a network error.
 
     `status` is the upstream's HTTP status, or the equivalent of its error event. `message` is the
-    upstream's text, `body` the raw error (at most 8 KiB) for the request log; neither is redacted.
-    `retry_after` is in seconds.
+    upstream's text, `details` what messages adds to it for programs, `body` the raw error (at most
+    8 KiB) for the request log; none is redacted. `retry_after` is in seconds.
     """
 
     kind: FailureKind
@@ -61,6 +62,7 @@ class Failure:
     type: str | None = None
     code: str | None = None
     param: str | None = None
+    details: Mapping[str, Any] | None = None
     body: str | None = None
     retry_after: float | None = None
 

@@ -308,6 +308,12 @@ _RULE_DEFAULTS: Final[dict[Blame, tuple[Failover, AccountPenalty, SameAccountRet
     Blame.CAPACITY: (_YES, AccountPenalty.RATE_LIMITED, _RETRY_IF_HINTED),
 }
 
+
+def _is_thread_error(failure: Failure) -> bool:
+    """Only the account of a message thread knows it: clients send the conversation again."""
+    return str((failure.details or {}).get("error_code")).startswith("thread_")
+
+
 # fmt: off
 TABLE: Final[tuple[_Row, ...]] = (
     # Network errors and malformed responses.
@@ -322,6 +328,7 @@ TABLE: Final[tuple[_Row, ...]] = (
     _Row("a page, no reply",  _is_web_page,              _UPSTREAM,  _ONCE,  _OPEN),
     _Row("unreadable",        _is_kind(_K.MALFORMED),    _UPSTREAM,  _YES,   _FAILURE),
     # Error codes and messages, for any status.
+    _Row("refused",           _is_thread_error,          _CLIENT,    _NEVER, _NONE),
     _Row("account closed",    _IS_ACCOUNT_CLOSED,        _ACCOUNT,   _YES,   _AUTH, alert=True),
     _Row("quota spent",       _IS_QUOTA_SPENT,           _ACCOUNT,   _YES,   _QUOTA),
     _Row("context overflow",  context_overflow,          _CLIENT,    _NEVER, _NONE),

@@ -12,12 +12,14 @@ from typing import Final
 
 from gateway.core.events import Failure, FailureKind
 from gateway.errors import (
+    CONTENT_POLICY_CODE,
     BadUpstreamReply,
     ContextLengthExceeded,
     EmptyUpstreamReply,
     GatewayError,
     ModelNotFound,
     NoAvailableAccounts,
+    RequestTooLarge,
     ServiceUnavailable,
     UpstreamEventTooLarge,
     UpstreamForbidden,
@@ -34,6 +36,7 @@ from gateway.routing.failure_policy import (
     context_overflow,
 )
 from gateway.upstream.redaction import Redactor
+from gateway.wire.translator import redact_json
 
 _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.CONNECT: ServiceUnavailable,
@@ -47,6 +50,7 @@ _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
 }
 _CLIENT_STATUSES = frozenset({400, 404, 413, 422})
+_REJECTED_STATUSES = _CLIENT_STATUSES | {409}
 _FORBIDDEN_STATUSES = frozenset({401, 403})
 _TIMEOUT_STATUSES = frozenset({408, 504, 524})
 _QUOTA_STATUSES = frozenset({402, 429})
@@ -54,6 +58,15 @@ _QUOTA_STATUSES = frozenset({402, 429})
 _DEFAULT_POLICY: Final = FailurePolicy()
 
 _CONVERSATION_FIELDS: Final = ("messages", "input")
+_IS_DOWNLOAD_ERROR: Final = re.compile(
+    r"(?:fail|unable|could not|couldn't|cannot|error|time)[^.:]{0,40}\b(?:download|fetch)\w*"
+    r"[^.:]{0,40}\b(?:image|file|media)\b",
+    re.IGNORECASE,
+)
+_DOWNLOAD_FAILED: Final = "Failed to download image"
+"""The specification's text."""
+_MAX_DETAILS: Final = 4096
+"""Characters of an error's details, as JSON."""
 _FIELD_END: Final = re.compile(r"[.\[]")
 
 _MAX_MESSAGE: Final = 2000
@@ -108,17 +121,35 @@ def _request_error(
 ) -> GatewayError:
     message = redact(failure.message)[:_MAX_MESSAGE]
     param = _param(failure.param, client_fields)
+    error: GatewayError
     if overflow := context_overflow(failure):
         fields = client_fields or ()
         param = param or next((field for field in _CONVERSATION_FIELDS if field in fields), None)
+        used, limit = overflow.used, overflow.limit
         param = _clip(param, redact)
-        return ContextLengthExceeded(message, used=overflow.used, limit=overflow.limit, param=param)
-    status, code = failure.status, failure.code
-    if status not in _CLIENT_STATUSES:
-        status, code = 400, "content_policy_violation" if reason == CONTENT_POLICY else code
-    elif reason == CONTENT_POLICY:
+        error = ContextLengthExceeded(message, used=used, limit=limit, param=param)
+    else:
+        error = _rejection(failure, reason, message, _clip(failure.code, redact))
+        error.param = _clip(param, redact)
+    if client_fields is None and failure.details and len(failure.body or "") <= _MAX_DETAILS:
+        error.details = redact_json(failure.details, redact)
+    return error
+
+
+def _rejection(failure: Failure, reason: str, message: str, code: str | None) -> UpstreamRejected:
+    """With the code that clients know, where the upstream's format has none."""
+    status = failure.status
+    if status not in _REJECTED_STATUSES or reason == CONTENT_POLICY:
         status = 400
-    return UpstreamRejected(status, message, code=_clip(code, redact), param=_clip(param, redact))
+    if reason == CONTENT_POLICY:
+        code = code if failure.status in _CLIENT_STATUSES and code else CONTENT_POLICY_CODE
+    elif _IS_DOWNLOAD_ERROR.search(message):
+        code = code or "failed_to_download_image"
+        if not message.startswith(_DOWNLOAD_FAILED):
+            message = f"{_DOWNLOAD_FAILED}: {message}"
+    elif status == 413:
+        code = code or RequestTooLarge.code
+    return UpstreamRejected(status, message, code=code)
 
 
 def _param(param: str | None, client_fields: Collection[str] | None) -> str | None:

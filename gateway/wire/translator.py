@@ -289,7 +289,7 @@ class NativeTranslator(Translator):
             return b""
         if failure.kind is not FailureKind.RESPONSE or not self._may_forward(failure):
             return b""
-        redacted = _redacted(data, self._redact)
+        redacted = redact_json(data, self._redact)
         if redacted != data:
             frame = read_frame(replace_data(frame, dumps(redacted)))
         rewritten = self._rewriter.rewrite(frame, redacted)
@@ -510,12 +510,12 @@ def _is_complete(frame: Frame) -> bool:
     return True
 
 
-def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
     """A JSON value with every text in it redacted."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
-        return [_redacted(item, redact) for item in value]
+        return [redact_json(item, redact) for item in value]
     if isinstance(value, dict):
-        return {redact(key): _redacted(item, redact) for key, item in value.items()}
+        return {redact(key): redact_json(item, redact) for key, item in value.items()}
     return value

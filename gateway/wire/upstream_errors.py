@@ -173,9 +173,11 @@ def _strip_markup(text: str) -> str:
 
 
 def _identifiers(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Type, code and parameter, each a text or None."""
+    """Type, code and parameter, each a text or None, and details, an object or None."""
     fields = {name: error.get(name) for name in ("type", "code", "param")}
-    return {name: value if isinstance(value, str) else None for name, value in fields.items()}
+    names = {name: value if isinstance(value, str) else None for name, value in fields.items()}
+    details = error.get("details")
+    return names | {"details": details if isinstance(details, dict) else None}
 
 
 def _is_exhausted(name: str, headers: Mapping[str, str]) -> bool:

@@ -12,6 +12,7 @@ from anthropic import (
     BadRequestError,
     InternalServerError,
     NotFoundError,
+    beta_async_tool,
 )
 
 from gateway.core.formats import Format
@@ -228,3 +229,30 @@ async def test_refusals_of_an_upstream(
     assert caught.value.status_code == expected_status
     assert caught.value.body["error"]["type"] == error_type  # type: ignore[index]
     assert caught.value.request_id is not None
+
+
+@pytest.mark.parametrize("details", [True, False])
+async def test_the_tool_runner_acts_on_the_details_of_an_error(
+    anthropic: AsyncAnthropic, upstream: ScriptedUpstream, details: bool
+) -> None:
+    """An upstream without message threads says so there: then the runner sends everything."""
+
+    @beta_async_tool
+    async def read_clock() -> str:
+        """The time."""
+        return "noon"
+
+    error = {"type": "invalid_request_error", "message": "No threads here."}
+    if details:
+        cause = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        error |= {"details": cause}  # type: ignore[dict-item]
+    rejection = json_response({"type": "error", "error": error}, 400)
+    upstream.respond_with(rejection, fixture_reply("messages"))
+    runner = anthropic.beta.messages.tool_runner(**ASK, tools=[read_clock])
+    if details:
+        message = await runner.until_done()
+        assert message.content[0].type == "text"
+        assert "thread" not in upstream.last_request.json
+    else:
+        with pytest.raises(BadRequestError, match="No threads here"):
+            await runner.until_done()

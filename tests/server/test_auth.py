@@ -72,7 +72,7 @@ async def test_bad_keys_all_get_the_same_error(
         error = (await answer.json())["error"]
     assert error == {
         "message": "Invalid token",
-        "type": "invalid_request_error",
+        "type": "authentication_error",
         "param": None,
         "code": "invalid_api_key",
     }

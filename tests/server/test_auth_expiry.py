@@ -30,7 +30,7 @@ async def test_a_key_expires(
     assert (await gateway.post(format, key=key)).status == 200
     shift_clock(gateway, HOUR)
     answer = await gateway.post(format, key=key)
-    types = ("authentication_error", "invalid_request_error")
+    types = ("authentication_error", "authentication_error")
     assert await read_error(answer) == expected_error(
         format, 401, types, "Invalid token", "invalid_api_key"
     )

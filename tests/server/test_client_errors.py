@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.core.events import Failure, FailureKind
@@ -215,3 +217,60 @@ def test_texts_for_clients_have_the_clients_name_of_the_model(
     model: str, text: str, expected: str | None
 ) -> None:
     assert client_text(NO_SECRETS, model, "ours", text) == (expected or text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        (
+            {"status": 400, "message": "Output blocked by content filtering policy"},
+            "content_policy_violation",
+            "Output blocked by content filtering policy",
+        ),
+        ({"status": 400, "code": "content_filter", "message": "No."}, "content_filter", "No."),
+        (
+            {"status": 413, "message": "Request exceeds it"},
+            "request_too_large",
+            "Request exceeds it",
+        ),
+        (
+            {"status": 400, "message": "Unable to download the file. Please verify the URL."},
+            "failed_to_download_image",
+            "Failed to download image: Unable to download the file. Please verify the URL.",
+        ),
+        (
+            {
+                "status": 400,
+                "code": "invalid_image_url",
+                "message": "Failed to download image from x",
+            },
+            "invalid_image_url",
+            "Failed to download image from x",
+        ),
+        ({"status": 400, "message": "The file cannot be read"}, None, "The file cannot be read"),
+    ],
+)
+def test_codes_that_upstreams_without_codes_mean(
+    fields: dict[str, Any], code: str | None, text: str
+) -> None:
+    error = error_for(**fields)
+    assert (error.code, error.message) == (code, text)
+    is_policy = code == "content_policy_violation"
+    assert error.messages_text == (f"{code}: {text}" if is_policy else text)
+
+
+def test_details_are_for_clients_of_the_same_format() -> None:
+    details = {"error_code": "thread_unsupported_request", "unsupported": ["host"]}
+    rejected = failure(status=400, details=details)
+    assert error_for(status=400, details=details).details == {
+        "error_code": "thread_unsupported_request",
+        "unsupported": ["[address]"],
+    }
+    assert client_error(rejected, str, {"messages"}, model="ours").details is None
+    assert error_for(status=400, message=LONG, details={"a": 1}).details == {"a": 1}
+
+
+def test_a_conflict_of_message_threads_is_the_clients() -> None:
+    error = error_for(status=409, details={"error_code": "thread_continue_in_flight"})
+    assert (error.status, error.messages_type) == (409, "conflict_error")
+    assert isinstance(error_for(status=409), ServiceUnavailable)

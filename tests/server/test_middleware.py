@@ -74,6 +74,7 @@ FORBIDDEN = Row(
     native="api_error",
     headers=FINAL,
 )
+TOO_LARGE = "request_too_large"
 NO_ACCOUNTS = unavailable("No available accounts", "no_available_accounts", 30)
 UNSTABLE = unavailable("Service unavailable", "server_is_overloaded", 5)
 ERROR_BODY = {"type": "error", "error": {"type": "any_error", "message": "No, because."}}
@@ -93,7 +94,10 @@ UPSTREAM = {
     "402": (error_response(402), NO_ACCOUNTS),
     "403": (error_response(403), FORBIDDEN),
     "404": (error_response(404), refusal(404, "not_found_error")),
-    "413": (error_response(413), refusal(413, "request_too_large")),
+    "413": (
+        error_response(413),
+        refusal(413, TOO_LARGE, code=TOO_LARGE),
+    ),
     "422": (error_response(422), refusal(422)),
     "408": (error_response(408), unavailable("Service unavailable", "upstream_timeout", 5)),
     "429": (error_response(429), NO_ACCOUNTS),

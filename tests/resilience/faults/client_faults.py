@@ -86,12 +86,15 @@ SLOW_BODY: Final = Misdeed(
     status=408,
 )
 
+AUTHENTICATION: Final = "authentication_error"
 NO_JSON: Final = refused(400, "invalid_json", "The request body is not valid JSON")
 _NO_OBJECT: Final = refused(400, "invalid_value", "body: Input should be a JSON object")
 TOO_LARGE: Final = refused(
     413, "request_too_large", "Request entity too large", native="request_too_large", final=True
 )
-_NO_TOKEN: Final = refused(401, "invalid_api_key", "Invalid token", native="authentication_error")
+_NO_TOKEN: Final = refused(
+    401, "invalid_api_key", "Invalid token", type=AUTHENTICATION, native=AUTHENTICATION
+)
 _NO_KEY: Final = _NO_TOKEN.but(message="Auth rejected: no API key provided", final=True)
 _WRONG_KEY: Final = _NO_TOKEN.but(final=True)
 _MEDIA: Final = refused(

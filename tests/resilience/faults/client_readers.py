@@ -53,6 +53,8 @@ async def assert_error(
     assert answer.headers["x-request-id"] == request_id
     message = expected.message + expected.wait
     if format is Format.MESSAGES:
+        if expected.code == "content_policy_violation":
+            message = f"{expected.code}: {message}"
         error: dict[str, Any] = {"type": expected.native, "message": message}
         assert body == {"type": "error", "error": error, "request_id": request_id}
     else:
