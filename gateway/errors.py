@@ -7,10 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 MAX_RETRY_AFTER: Final = 60
 """Seconds in `retry-after`: some client libraries sleep for any value."""
+
+
+Error = TypeVar("Error", bound=BaseException)
+
+
+def without_traceback(error: Error) -> Error:
+    """The error, which may now be kept: the frames of its traceback, and of what caused it, refer
+    to the request, which would wait for the garbage collection."""
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__, cause = None, cause.__cause__ or cause.__context__
+    return error
 
 
 class GatewayError(Exception):

@@ -26,7 +26,7 @@ from gateway.routing.health import AccountRef, Health
 from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
-from gateway.scheduler import DeadlineScheduler
+from gateway.scheduler import DeadlineScheduler, Worker
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
@@ -96,6 +96,8 @@ class Runtime:
     """The memory of their bodies."""
     scheduler: DeadlineScheduler = field(default_factory=DeadlineScheduler)
     """Deadlines, and what a shutdown aborts."""
+    worker: Worker = field(default_factory=Worker)
+    """Reads and translates large bodies."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are read to their end after their clients have disconnected."""
     loaded_at: int = field(default_factory=unix_microseconds)
@@ -141,6 +143,7 @@ class Runtime:
     async def close(self) -> None:
         """Closes all upstream connections."""
         self.scheduler.close()
+        self.worker.close()
         self._close_snapshot(self.current)
         await asyncio.wait(self._closing)
 

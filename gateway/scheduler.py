@@ -1,4 +1,4 @@
-"""When work runs on the event loop: many deadlines on one timer, and the stages of requests.
+"""When work runs: many deadlines on one timer, the stages of requests, and a thread for long work.
 
 Most deadlines are discarded long before they are due, so a timer for each would be expensive; an
 entry in a dict is cheap.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from types import coroutine
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar, TypeVarTuple
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
 
 MIN_INTERVAL: Final = 0.01
 """Seconds between two checks of all entries, so an entry can be called this late."""
@@ -26,6 +30,24 @@ def next_stage() -> Generator[None, None, None]:
     what `asyncio.sleep(0)` does, in one call instead of two.
     """
     yield
+
+
+class Worker:
+    """One thread for work that would hold up the event loop: more would only compete with it for
+    the interpreter's lock."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="worker")
+
+    async def run(self, function: Callable[[*Args], Result], *args: *Args) -> Result:
+        """The result of the function, once earlier work is done. Raises what it raises."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *args)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Entry(Protocol):

@@ -167,11 +167,14 @@ class Prompt:
     extra: ProviderData | None = None
 
 
+_MAX_USER: Final = 64 * 1024
 _SESSION_SUFFIX: Final = re.compile(r"_session_([0-9a-zA-Z-]+)\Z")
 
 
 def agent_session_id(user: str) -> str | None:
     """The session that coding agents encode in `user`: a suffix, or a field of a JSON object."""
+    if len(user) > _MAX_USER:
+        return None
     if match := _SESSION_SUFFIX.search(user):
         return match[1]
     if not user.startswith("{"):

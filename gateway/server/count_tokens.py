@@ -15,7 +15,7 @@ from aiohttp import web
 from gateway.core.events import FailureKind
 from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
-from gateway.errors import ServiceUnavailable, UnsupportedField
+from gateway.errors import ServiceUnavailable, UnsupportedField, without_traceback
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.auth import authorize
@@ -27,10 +27,14 @@ from gateway.server.request_body import read_json, write_object
 from gateway.upstream.response import AttemptFailed
 from gateway.wire.json_fields import Payload
 from gateway.wire.messages import CODEC, parse_count_tokens
+from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
 
 ESTIMATED_HEADER: Final = "x-gateway-estimated"
 """The header of an estimate."""
+
+_CHECKED_FIELDS: Final = ("model",)
+"""The permission depends on it: an upstream must not read another value."""
 
 COUNT_TIMEOUT: Final = 10.0
 """Seconds that an upstream has for its count: clients count before they send a prompt."""
@@ -42,26 +46,33 @@ async def count_tokens(request: web.Request) -> web.Response:
     runtime, server = exchange.runtime, exchange.snapshot.config.server
     permit = authorize(request, CODEC.format.value)
     headers = request_headers_to_forward(request, CODEC, server)
-    _, body = await read_json(request)
-    prompt = exchange.prompt = parse_count_tokens(body)
+    raw_body, body = await read_json(request)
+    in_thread, run = exchange.is_large, runtime.worker.run
+    prompt = await run(parse_count_tokens, body) if in_thread else parse_count_tokens(body)
+    exchange.prompt = prompt
     route = permit.route(exchange.snapshot.router, prompt.model, CODEC.format)
     candidate = _first_available(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable
     meter = exchange.meter
     meter.lease = runtime.queue.acquire(meter.free_demand(permit, route.model), meter.lease)
-    count: Payload | None = None
-    if candidate.lane is Lane.NATIVE:
-        upstream_body = CODEC.patch_prompt(body, prompt, candidate.target)
-        count = await _request_count(request, candidate, prompt.model, upstream_body, headers)
-    elif (translated := _translate(prompt, candidate)) is not None:
+    source = raw_body, body, prompt, candidate
+    payload = await run(_payload, *source) if in_thread else _payload(*source)
+    if candidate.lane is not Lane.NATIVE:
         headers = version_header(CODECS[candidate.format], server)
-        count = await _request_count(request, candidate, prompt.model, translated, headers)
+    count: Payload | None = None
+    if payload is not None:
+        count = await _request_count(request, candidate, prompt.model, payload, headers)
     exchange.complete()
     if count is not None:
         return _response(count)
-    estimate = runtime.input_estimates.estimate(candidate.model, prompt)
-    return _response({"input_tokens": estimate}, **{ESTIMATED_HEADER: "true"})
+    estimate = runtime.input_estimates.estimate
+    tokens = (
+        await run(estimate, candidate.model, prompt)
+        if in_thread
+        else estimate(candidate.model, prompt)
+    )
+    return _response({"input_tokens": tokens}, **{ESTIMATED_HEADER: "true"})
 
 
 def _first_available(route: Route, runtime: Runtime) -> Candidate:
@@ -72,20 +83,23 @@ def _first_available(route: Route, runtime: Runtime) -> Candidate:
     return by_ref[available[0]] if available else route.candidates[0]
 
 
-def _translate(prompt: Prompt, candidate: Candidate) -> Payload | None:
-    """The body in the upstream's format; None where that cannot express it."""
+def _payload(raw: bytes, body: Payload, prompt: Prompt, candidate: Candidate) -> bytes | None:
+    """The body for the upstream; None where its format cannot express it."""
     codec = CODECS[candidate.format]
+    if candidate.lane is Lane.NATIVE:
+        patched = codec.patch_prompt(body, prompt, candidate.target)
+        return edit_object(raw, body, patched, _CHECKED_FIELDS) or write_object(patched)
     if codec.count_path is None:
         return None
     try:
-        body = codec.render_prompt(prompt, candidate.target).body
+        rendered = codec.render_prompt(prompt, candidate.target).body
     except UnsupportedField:
         return None
-    return {name: value for name, value in body.items() if name in codec.count_fields}
+    return write_object({name: rendered[name] for name in rendered if name in codec.count_fields})
 
 
 async def _request_count(
-    request: web.Request, candidate: Candidate, model: str, body: Payload, headers: dict[str, str]
+    request: web.Request, candidate: Candidate, model: str, payload: bytes, headers: dict[str, str]
 ) -> Payload | None:
     """The client's response from the upstream's count; None where it gave none. `model` is the
     client's name of it.
@@ -96,13 +110,13 @@ async def _request_count(
     snapshot = exchange.snapshot
     is_native = candidate.lane is Lane.NATIVE
     query = query_to_forward(request, CODECS[candidate.format]) if is_native else ""
-    payload, path = write_object(body), CODECS[candidate.format].count_path or ""
+    path = CODECS[candidate.format].count_path or ""
     exchange.start_attempt(candidate)
     try:
         sending = snapshot.upstream.post_json(candidate, path, payload, headers, query)
         response = await run_with_timeout(exchange.runtime, COUNT_TIMEOUT, sending)
     except AttemptFailed as failed:
-        failure = failed.failure
+        failure = without_traceback(failed).failure
         if is_native and failure.kind is FailureKind.RESPONSE and failure.status == 400:
             exchange.set_failure(failure)
             policy = snapshot.failure_policy

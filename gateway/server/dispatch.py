@@ -24,6 +24,7 @@ from gateway.errors import (
     ThreadUnsupported,
     TooManyRequests,
     UnsupportedField,
+    without_traceback,
 )
 from gateway.routing.affinity import Affinity, can_be_continued, continues_conversation
 from gateway.routing.failure_policy import requires_streaming
@@ -159,7 +160,8 @@ class Dispatch:
         to receive that."""
         runtime, candidate = self._runtime, ranked.candidate
         while True:
-            attempt = self._build_attempt(candidate)
+            build, in_thread = self._build_attempt, self._exchange.is_large
+            attempt = await runtime.worker.run(build, candidate) if in_thread else build(candidate)
             await next_stage()
             if attempt is None or self._upstream.at_capacity(candidate.account_ref):
                 return None
@@ -175,7 +177,7 @@ class Dispatch:
                 outcome.abandon()
                 return None
             except AttemptFailed as failed:
-                failure = failed.failure
+                failure = without_traceback(failed).failure
             except BaseException:
                 self._interrupted(candidate, attempt, outcome)
                 raise
@@ -192,7 +194,7 @@ class Dispatch:
             if attempt.dropped:
                 check_strict(self._request, attempt.dropped)
         except (UnsupportedField, PreviousResponseNotFound, ThreadUnsupported) as error:
-            self._last_error = self._last_error or error
+            self._last_error = self._last_error or without_traceback(error)
             return None
         return attempt
 

@@ -17,7 +17,7 @@ from multidict import istr
 from gateway.admission.client_address import client_address
 from gateway.core.events import Failure, FailureKind, StopReason
 from gateway.core.prompt import Prompt
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, without_traceback
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
 from gateway.server.billing import UsageMeter
@@ -44,8 +44,8 @@ class Exchange:
     `started` is in unix microseconds; `started_clock`, `committed_at` and `ended_at` are times of
     `perf_counter`; `queue_time` and `upstream_time` are seconds. `upstream_note` is what could not
     be read of a reply; `warnings` are what was unusual and allowed. `booked` is the body's
-    part of the pool, in bytes. `drain` reads the upstream's reply to its end after the client has
-    disconnected.
+    part of the pool, in bytes; `is_large`: a thread reads and translates it. `drain` reads the
+    upstream's reply to its end after the client has disconnected.
     """
 
     __slots__ = (
@@ -61,7 +61,8 @@ class Exchange:
             "ended_at",
             "endpoint",
         ),
-        *("error", "failure", "format", "headers_sent", "id", "intent", "meter", "prompt"),
+        *("error", "failure", "format", "headers_sent", "id", "intent", "is_large", "meter"),
+        "prompt",
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
         *("status", "stop_reason", "token", "upstream_note", "upstream_time", "user_agent"),
         *("warnings", "when"),
@@ -84,7 +85,7 @@ class Exchange:
         self.client_request_id = request_id if request_id and _is_harmless(request_id) else None
         self.meter = UsageMeter(snapshot, self.started)
         self.state = ExchangeState.ERROR
-        self.committed = self.headers_sent = False
+        self.committed = self.headers_sent = self.is_large = False
         self.status = self.bytes_in = self.bytes_out = self.attempts_made = self.booked = 0
         self.queue_time = self.upstream_time = 0.0
         self.reply_id = ""
@@ -207,7 +208,7 @@ class Exchange:
 
     def set_error(self, error: GatewayError) -> None:
         """What the client receives instead of a reply."""
-        self.error = error
+        self.error = without_traceback(error)
         messages_status = self.endpoint.startswith(_MESSAGES_PATH) and error.messages_status
         self.status = OK if self.headers_sent else messages_status or error.status
         if self.intent is None:

@@ -41,12 +41,15 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         headers = request_headers_to_forward(request, codec, snapshot.config.server)
         raw_body, body = await read_json(request)
         await next_stage()
-        prompt = exchange.prompt = codec.parse_prompt(body)
+        parse, estimate = codec.parse_prompt, runtime.input_estimates.raw
+        in_thread = exchange.is_large
+        prompt = await runtime.worker.run(parse, body) if in_thread else parse(body)
+        exchange.prompt = prompt
         route = permit.route(snapshot.router, prompt.model, codec.format)
         await next_stage()
         if runtime.draining:
             raise ServiceUnavailable
-        raw_estimate = runtime.input_estimates.raw(prompt)
+        raw_estimate = await runtime.worker.run(estimate, prompt) if in_thread else estimate(prompt)
         client_request = ClientRequest(
             request_id=exchange.id,
             snapshot=snapshot,

@@ -16,7 +16,12 @@ from aiohttp import ClientConnectionResetError, web
 
 from gateway.core.events import Failure, FailureKind
 from gateway.core.value import replace
-from gateway.errors import EmptyUpstreamReply, GatewayError, ServiceUnavailable
+from gateway.errors import (
+    EmptyUpstreamReply,
+    GatewayError,
+    ServiceUnavailable,
+    without_traceback,
+)
 from gateway.scheduler import next_stage
 from gateway.server.attempt import Attempt, CompleteReply, malformed_reply
 from gateway.server.background_drain import can_drain, detachable, drain
@@ -92,7 +97,8 @@ class StreamRelay:
                 self._last_activity = self._loop.time()
                 await self._relay(response)
             except AttemptFailed as failed:
-                self._translator.failure = self._translator.failure or failed.failure
+                failure = without_traceback(failed).failure
+                self._translator.failure = self._translator.failure or failure
             except ServiceUnavailable as unavailable:
                 error = unavailable
             self._finish(error, response.status)

@@ -24,12 +24,18 @@ class Dropped:
     """Names of what one prompt loses in `format`: a field (`top_k`), or the kind of a part
     (`audio`); and what its schemas may cost."""
 
-    __slots__ = ("_format", "names", "schema_budget")
+    __slots__ = ("_format", "_schema_budget", "names")
 
     def __init__(self, format: Format) -> None:
         self._format = format
         self.names: set[str] = set()
-        self.schema_budget = SchemaBudget()
+        self._schema_budget: SchemaBudget | None = None
+
+    @property
+    def schema_budget(self) -> SchemaBudget:
+        if self._schema_budget is None:
+            self._schema_budget = SchemaBudget()
+        return self._schema_budget
 
     def drop(self, name: str) -> None:
         self.names.add(name)

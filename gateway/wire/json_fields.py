@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from gateway.errors import InvalidRequest, MissingField
+from gateway.wire.json_limits import load_json
 
 Payload = dict[str, Any]
 """A JSON object of the wire; it never leaves `gateway.wire`."""
@@ -159,8 +160,8 @@ def lenient_object(value: Any) -> Payload:
 def load_object(text: str) -> Payload:
     """The object of a JSON text; empty where it is not one."""
     try:
-        return lenient_object(orjson.loads(text))
-    except orjson.JSONDecodeError:
+        return lenient_object(load_json(text))
+    except ValueError:
         return {}
 
 

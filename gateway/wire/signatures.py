@@ -16,6 +16,7 @@ import orjson
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Thinking
 from gateway.core.target import Target
+from gateway.wire.json_limits import load_json
 
 _PREFIX: Final = "gw1."
 _UNKNOWN_ORIGIN: Final = "?"
@@ -41,7 +42,7 @@ def unwrap(wrapped: str, text: str) -> Thinking:
     unknown origin."""
     try:
         code = wrapped.removeprefix(_PREFIX)
-        fields = orjson.loads(urlsafe_b64decode(code + "=" * (-len(code) % 4)))
+        fields = load_json(urlsafe_b64decode(code + "=" * (-len(code) % 4)))
         signature = ProviderData(Format(fields["f"]), fields["p"]) if "f" in fields else None
         origin = str(fields["o"])
     except (ValueError, KeyError, TypeError):

@@ -10,8 +10,14 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
-from gateway.errors import InvalidJson
-from gateway.server.request_body import MAX_BRACKETS, parse_object
+from gateway.wire.json_limits import (
+    MAX_ESCAPES,
+    MAX_NAMES,
+    MAX_NON_ASCII,
+    MAX_UNQUOTED,
+    MAX_VALUES,
+)
+from tests.resilience.bodies.shapes import agent_session
 from tests.support.gateway import PATHS, RunningGateway, channels, request_body, run_gateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
@@ -181,11 +187,32 @@ async def test_more_than_the_framework_would_take_by_default(
     assert upstream.last_request.json["messages"] == body["messages"]
 
 
-def test_a_body_that_only_serves_to_stall_the_parser() -> None:
-    with pytest.raises(InvalidJson, match="too many elements"):
-        parse_object(b'{"a":[' + b"[]," * (MAX_BRACKETS + 1) + b"[]]}")
+@pytest.mark.parametrize(
+    ("name", "value", "limit"),
+    [
+        ("lists", b"[" + b"[]," * MAX_VALUES + b"[]]", "200,000 values"),
+        ("names", b'{"%b":1}' % (b"n" * MAX_NAMES + b"n"), "4,194,304 bytes in the names"),
+        ("wide", b'"\xc3\xa9%b"' % (b"a" * MAX_NON_ASCII), "16,777,216 bytes in strings"),
+        ("escapes", b'"%b"' % (b"\\n" * (MAX_ESCAPES + 1)), "4,000,000 escaped characters"),
+        ("spaces", b" " * (MAX_UNQUOTED + 1) + b"1", "8,388,608 bytes outside of strings"),
+    ],
+)
+async def test_bodies_that_would_stall_the_parser(
+    gateway: RunningGateway, name: str, value: bytes, limit: str
+) -> None:
+    answer = await gateway.post(Format.CHAT, _with(value))
+    assert answer.status == 400
+    error = (await answer.json())["error"]
+    assert error["message"].startswith(f"body: it has more than {limit}")
+    assert error["param"] == "body"
 
 
-async def test_commas_inside_a_string_are_no_structure() -> None:
-    text = "1,2,3\n" * 1_000_001
-    assert parse_object(orjson.dumps({"text": text})) == {"text": text}
+@pytest.mark.parametrize("format", Format)
+async def test_the_largest_requests_of_agents_pass(
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
+) -> None:
+    upstream.respond_with(fixture_reply(format))
+    session = agent_session(format, turns=2000, tools=500, image_bytes=30 * 2**20)
+    session["messages" if "messages" in session else "input"][0]["content"] = "1,2,\u00e9\n" * 2**20
+    assert (await gateway.post(format, session)).status == 200
+    assert upstream.last_request.json["tools"] == session["tools"]

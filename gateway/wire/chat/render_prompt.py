@@ -47,6 +47,7 @@ from gateway.wire.history import (
 )
 from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
 from gateway.wire.json_fields import Payload
+from gateway.wire.json_limits import load_json
 from gateway.wire.render_rules import (
     check_supported,
     enforces_schema,
@@ -368,9 +369,9 @@ class _MessageRenderer:
 def _object_text(arguments: str) -> str:
     """Arguments as the text of a JSON object: servers put them into the model's template."""
     try:
-        value = orjson.loads(arguments or "{}")
+        value = load_json(arguments or "{}")
         return arguments if isinstance(value, dict) else orjson.dumps({"value": value}).decode()
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # no JSON, or nested too deeply
+    except (ValueError, orjson.JSONEncodeError):  # no JSON, too large or nested too deeply
         return orjson.dumps({"_raw": arguments}).decode()
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, Final
 
-import orjson
-
 from gateway.core.formats import Format
 from gateway.core.parts import (
     Audio,
@@ -53,6 +51,7 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
+from gateway.wire.json_limits import load_json
 from gateway.wire.messages.cache_control import parse_cache_breakpoint, render_cache_breakpoint
 from gateway.wire.messages.tools import is_foreign_search
 from gateway.wire.signatures import is_wrapped, signature_for, unwrap
@@ -409,8 +408,8 @@ def _load_input(arguments: str) -> Payload:
     if not arguments.strip():
         return {}
     try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        value = load_json(arguments)
+    except ValueError:
         return {"_raw": arguments}
     return value if isinstance(value, dict) else {"value": value}
 

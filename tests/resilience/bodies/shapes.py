@@ -487,3 +487,23 @@ def domains(format: Format, n: int) -> Json | None:
         return request_body(format, tools=[search | {"allowed_domains": names}])
     search = {"type": "web_search", "filters": {"allowed_domains": names}}
     return request_body(format, tools=[search])
+
+
+def agent_session(format: Format, turns: int, tools: int, image_bytes: int) -> Json:
+    """The request of an agent that has worked for long, with as many calls as there are turns."""
+    schema = _wide(20)
+    for inner in schema["properties"].values():
+        inner |= {"description": "A path below the root of the project.", "enum": ["a", "b", "c"]}
+    session: list[Json] = [{"role": "user", "content": "Fix the failing test."}]
+    for number in range(turns // 2):
+        session += [call(format, f"call_{number}"), result(format, f"call_{number}")]
+    image = images(format, 1)["input" if format is Format.RESPONSES else "messages"][0]
+    part = image["content"][0]
+    data = "iVBORw0KGgoA" + "A" * image_bytes
+    if format is Format.MESSAGES:
+        part["source"]["data"] = data
+    else:
+        url = f"data:image/png;base64,{data}"
+        part["image_url"] = {"url": url} if format is Format.CHAT else url
+    definitions = [function(format, f"tool_{number}", schema) for number in range(tools)]
+    return with_turns(format, [*session, image], tools=definitions)
