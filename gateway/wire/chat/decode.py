@@ -30,7 +30,19 @@ from gateway.wire.json_fields import (
 )
 from gateway.wire.upstream_errors import parse_stream_error
 
-_STOP_REASONS: Final = {"length": StopReason.MAX_TOKENS, "content_filter": StopReason.REFUSAL}
+_STOP_REASONS: Final = {
+    **dict.fromkeys(
+        (
+            *("length", "max_tokens", "max_output_tokens", "model_length", "error", "abort"),
+            *("insufficient_system_resource", "cancelled", "timeout", "incomplete"),
+        ),
+        StopReason.MAX_TOKENS,
+    ),
+    **dict.fromkeys(
+        ("content_filter", "safety", "recitation", "sensitive", "refusal"), StopReason.REFUSAL
+    ),
+}
+"""Those of the format, and those by which compatible servers end a reply that is not complete."""
 _TEXT_PARTS: Final = {"text": Text, "refusal": Refusal, "thinking": Thinking}
 _CALL_FIELDS: Final = {"index", "id", "type", "function", "custom"}
 _RARE_FIELDS: Final = ("function_call", "refusal", "reasoning_details", "annotations")
@@ -157,7 +169,7 @@ class ChatDecoder:
 
 def _parse_finish_reason(name: object) -> StopReason:
     """The stop reason of a reply without calls."""
-    return _STOP_REASONS.get(lenient_str(name), StopReason.END_TURN)
+    return _STOP_REASONS.get(lenient_str(name).lower(), StopReason.END_TURN)
 
 
 @dataclass(slots=True, eq=False)

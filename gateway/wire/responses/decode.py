@@ -23,12 +23,19 @@ from gateway.wire.upstream_errors import parse_stream_error
 _COMPLETED: Final = "response.completed"
 _INCOMPLETE: Final = "response.incomplete"
 _FAILED: Final = "response.failed"
-_TERMINAL_EVENTS: Final = {"incomplete": _INCOMPLETE, "failed": _FAILED, "cancelled": _FAILED}
-"""By the status of the response; others count as completed."""
-_STOP_REASONS: Final = {
-    "max_output_tokens": StopReason.MAX_TOKENS,
-    "content_filter": StopReason.REFUSAL,
+_TERMINAL_EVENTS: Final = {
+    "": _COMPLETED,  # some upstreams state none
+    "completed": _COMPLETED,
+    "failed": _FAILED,
+    "cancelled": _FAILED,
 }
+"""By the status of the response; others are incomplete."""
+_INCOMPLETE_STOPS: Final = {
+    "content_filter": StopReason.REFUSAL,
+    "max_messages": StopReason.END_TURN,
+    "steered": StopReason.END_TURN,
+}
+"""By the reason of an incomplete response; others, and none, have cut it off."""
 
 
 class ResponsesDecoder:
@@ -137,7 +144,7 @@ def _terminal_event(body: Payload) -> tuple[str, list[Payload]]:
         raise ReplyFailed(parse_stream_error(body))
     if not isinstance(body.get("output"), list):
         raise ReplyFailed(Failure(kind=FailureKind.MALFORMED, message="the reply is no response"))
-    kind = _TERMINAL_EVENTS.get(lenient_str(body.get("status")), _COMPLETED)
+    kind = _TERMINAL_EVENTS.get(lenient_str(body.get("status")), _INCOMPLETE)
     return kind, lenient_objects(body["output"])
 
 
@@ -156,7 +163,7 @@ def _has_refusal(message: Payload) -> bool:
 def _stop_reason(response: Payload, kind: str, refused: bool) -> StopReason:
     """`kind` is the type of the terminal event."""
     stop = StopReason.END_TURN
-    if kind == _INCOMPLETE:
+    if kind == _INCOMPLETE or response.get("status") == "incomplete":
         details = lenient_object(response.get("incomplete_details"))
-        stop = _STOP_REASONS.get(lenient_str(details.get("reason")), stop)
+        stop = _INCOMPLETE_STOPS.get(lenient_str(details.get("reason")), StopReason.MAX_TOKENS)
     return StopReason.REFUSAL if refused and stop is StopReason.END_TURN else stop

@@ -92,3 +92,18 @@ def test_read_usage_of_malformed_choice(choice: Any) -> None:
     malformed = body(None) | {"choices": [choice]}
     parsed = parse_reply(malformed)
     assert read_usage(malformed) == (parsed.stop, parsed.usage)
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop"),
+    [
+        ("MAX_TOKENS", StopReason.MAX_TOKENS),
+        ("model_length", StopReason.MAX_TOKENS),
+        ("error", StopReason.MAX_TOKENS),
+        ("SAFETY", StopReason.REFUSAL),
+        ("eos", StopReason.END_TURN),
+        (None, StopReason.END_TURN),
+    ],
+)
+def test_finish_reasons_of_compatible_servers(finish: str | None, stop: StopReason) -> None:
+    assert parse_reply(body({"content": "Hello"}, finish)).stop is stop

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.core.events import FailureKind, StopReason
+from gateway.core.events import End, FailureKind, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.reply import Reply, ReplyFailed, collect_reply, reply_events
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.responses.decode import ResponsesDecoder, parse_reply
+from gateway.wire.responses.decode import ResponsesDecoder, parse_reply, read_usage
 from gateway.wire.responses.encode import ResponsesEncoder, render_reply
 from gateway.wire.responses.parse_prompt import parse_prompt
 from tests.support.fixture_json import to_json
@@ -57,11 +57,24 @@ def test_minimal_body() -> None:
         ("max_output_tokens", StopReason.MAX_TOKENS),
         ("content_filter", StopReason.REFUSAL),
         ("steered", StopReason.END_TURN),
+        ("a_new_reason", StopReason.MAX_TOKENS),
+        (None, StopReason.MAX_TOKENS),
     ],
 )
-def test_incomplete_responses(reason: str, stop: StopReason) -> None:
-    body = {"status": "incomplete", "incomplete_details": {"reason": reason}, "output": [HI]}
-    assert parse_reply(body).stop is stop
+@pytest.mark.parametrize("kind", ["response.incomplete", "response.completed"])
+def test_incomplete_responses(kind: str, reason: str | None, stop: StopReason) -> None:
+    """Without a known reason they were cut off."""
+    details = {"reason": reason} if reason else None
+    body = {"status": "incomplete", "incomplete_details": details, "output": [HI]}
+    assert parse_reply(body).stop is read_usage(body)[0] is stop
+    (*_, end) = ResponsesDecoder().decode(b"", {"type": kind, "response": body})
+    assert isinstance(end, End)
+    assert end.stop is stop
+
+
+@pytest.mark.parametrize("status", ["in_progress", "queued", "new"])
+def test_responses_that_are_not_complete(status: str) -> None:
+    assert parse_reply({"status": status, "output": []}).stop is StopReason.MAX_TOKENS
 
 
 METADATA = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")
