@@ -127,7 +127,7 @@ async def load_budgets(quota: Quota, database: Database, at: int) -> None:
     spending = await load_spend(database, at)
     for kind, holders in ((HolderKind.KEY, spending.tokens), (HolderKind.GROUP, spending.groups)):
         for id, sums in holders.items():
-            quota.budget(kind, id).load(sums.total, sums.day, sums.month, at)
+            quota.budget(kind, id).load(sums.total, sums.by_day)
 
 
 async def _acquire_lock(stack: AsyncExitStack, state_dir: Path) -> None:

@@ -1,46 +1,103 @@
-"""Limits attempts to sign in. An attempt counts from its start, so parallel ones count too."""
+"""Slows attempts to sign in down, by address, and refuses none for what others did.
+
+An attempt waits longer the more attempts its address has made, `DELAYS` at most, and passwords are
+checked one at a time: that of the address with the fewest attempts comes first. So operators can
+sign in while others guess, also where all share the address of a proxy that is not trusted.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from heapq import heappop, heappush
 from ipaddress import IPv6Address, ip_address
+from itertools import count
 from typing import Final
 
-WINDOW: Final = 60 * 1_000_000
+WINDOW: Final = 300 * 1_000_000
 """Microseconds in which attempts are counted."""
-MAX_PER_ADDRESS: Final = 5
-"""Attempts of one IPv4 address or IPv6 /64 network in that time."""
-MAX_TOTAL: Final = 20
-"""Attempts of all addresses."""
+DELAYS: Final = (0.0, 0.0, 0.0, 1.0, 2.0, 4.0)
+"""Seconds before the first, second, … attempt of an address; the last is that of all others."""
+MAX_WAITING: Final = 32
+"""Attempts of one address at the same time."""
+_MAX_NETWORKS: Final = 10_000
+
+
+class TooManyAtOnce(Exception):
+    """The address has `MAX_WAITING` attempts that wait."""
 
 
 class LoginThrottle:
-    """The attempts of the last minute; loopback addresses count too."""
+    """The attempts of the last minutes, by IPv4 address or IPv6 /64 network; loopback addresses
+    count too. For one event loop. `now` gives Unix microseconds."""
 
-    def __init__(self) -> None:
-        self._attempts: deque[tuple[int, str]] = deque()
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._attempts = OrderedDict[str, deque[int]]()
+        self._waiting = Counter[str]()
+        self._turns: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._is_checking = False
 
-    def check(self, address: str, now: int) -> int:
-        """Counts an attempt and returns 0, or the seconds until one is allowed. `now` is in Unix
-        microseconds."""
-        while self._attempts and self._attempts[0][0] <= now - WINDOW:
-            self._attempts.popleft()
+    @asynccontextmanager
+    async def attempt(self, address: str) -> AsyncIterator[None]:
+        """Check the password within the block. The attempt counts from here on, so parallel ones
+        count too. Raises TooManyAtOnce."""
         network = _network(address)
-        same_network = [at for at, other in self._attempts if other == network]
-        wait = 0
-        if len(same_network) >= MAX_PER_ADDRESS:
-            wait = same_network[-MAX_PER_ADDRESS] + WINDOW - now
-        if len(self._attempts) >= MAX_TOTAL:
-            wait = max(wait, self._attempts[-MAX_TOTAL][0] + WINDOW - now)
-        if wait <= 0:
-            self._attempts.append((now, network))
-            return 0
-        return -(-wait // 1_000_000)
+        if self._waiting[network] >= MAX_WAITING:
+            raise TooManyAtOnce
+        earlier = self._count(network)
+        self._waiting[network] += 1
+        try:
+            await asyncio.sleep(DELAYS[min(earlier, len(DELAYS) - 1)])
+            await self._wait_for_turn(earlier)
+            try:
+                yield
+            finally:
+                self._next_turn()
+        finally:
+            self._waiting[network] -= 1
+            if not self._waiting[network]:
+                del self._waiting[network]
 
     def reset(self, address: str) -> None:
         """Forgets the attempts of an address after a success."""
-        network = _network(address)
-        self._attempts = deque(attempt for attempt in self._attempts if attempt[1] != network)
+        self._attempts.pop(_network(address), None)
+
+    def _count(self, network: str) -> int:
+        """How many attempts the network made before this one."""
+        now = self._now()
+        attempts = self._attempts.setdefault(network, deque(maxlen=len(DELAYS)))
+        self._attempts.move_to_end(network)
+        while attempts and not now - WINDOW < attempts[0] <= now:
+            attempts.popleft()
+        attempts.append(now)
+        if len(self._attempts) > _MAX_NETWORKS:
+            self._attempts.popitem(last=False)
+        return len(attempts) - 1
+
+    async def _wait_for_turn(self, earlier: int) -> None:
+        if not self._is_checking:
+            self._is_checking = True
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._turns, (earlier, next(self._numbers), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # its turn has come
+                self._next_turn()
+            raise
+
+    def _next_turn(self) -> None:
+        while self._turns:
+            *_, turn = heappop(self._turns)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_checking = False
 
 
 def _network(address: str) -> str:

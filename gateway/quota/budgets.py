@@ -1,12 +1,14 @@
 """What a holder of budgets has spent, and what its running requests may still spend.
 
 Money is in micro-units, times are unix microseconds, days and months are in UTC. A cost belongs to
-the day and the month in which its exchange began; reserved amounts count in every budget.
+the day and the month in which its exchange began; reserved amounts count in every budget. Every
+period has its own amount, so that a clock that is wrong for a while resets no budget.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -44,6 +46,8 @@ def _month_start(year: int, month: int) -> int:
 
 
 _NEVER: Final = Period(0, 0)
+_KEPT_PERIODS: Final = 100
+"""Days, and months, of which a tracker knows the spent amount."""
 
 
 class BudgetShortfall(NamedTuple):
@@ -59,36 +63,35 @@ class BudgetShortfall(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class BudgetTracker:
-    """`total` is all that was spent."""
+    """`total` is all that was spent; the other amounts are by the start of their period."""
 
     total: int = 0
     reserved: int = 0
-    _day: Period = _NEVER
+    _days: dict[int, int] = field(default_factory=dict)
+    _months: dict[int, int] = field(default_factory=dict)
     _month: Period = _NEVER
-    _day_spent: int = 0
-    _month_spent: int = 0
 
-    def load(self, total: int, day: int, month: int, at: int) -> None:
-        """Sets what was spent in total, in the day and in the month of `at`."""
-        self._roll_over(at)
+    def load(self, total: int, by_day: Mapping[int, int]) -> None:
+        """Sets what was spent in total, and on days, given as any time of theirs."""
         self.total = total
-        self._day_spent = day
-        self._month_spent = month
+        self._days, self._months = {}, {}
+        for at, spent in by_day.items():
+            self._add(spent, at)
 
     def spent(self, at: int) -> tuple[int, int, int]:
-        """In total, in the current day and in the current month."""
-        self._roll_over(at)
-        return self.total, self._day_spent, self._month_spent
+        """In total, and in the day and the month of `at`."""
+        day, month = day_of(at), self._month_of(at)
+        return self.total, self._days.get(day.start, 0), self._months.get(month.start, 0)
 
     def shortfall(self, limits: Limits, at: int, amount: int) -> BudgetShortfall | None:
         """The budget that `amount` exceeds; of several the one that resets last. 0 always fits."""
         if not amount:
             return None
-        self._roll_over(at)
+        total, day, month = self.spent(at)
         budgets = (
-            ("budget", limits.budget, self.total, None),
-            ("budget_month", limits.budget_month, self._month_spent, self._month.end),
-            ("budget_day", limits.budget_day, self._day_spent, self._day.end),
+            ("budget", limits.budget, total, None),
+            ("budget_month", limits.budget_month, month, self._month_of(at).end),
+            ("budget_day", limits.budget_day, day, day_of(at).end),
         )
         for name, limit, spent, resets_at in budgets:
             if limit is not None and spent + self.reserved + amount > limit:
@@ -97,18 +100,22 @@ class BudgetTracker:
 
     def settle(self, reserved: int, spent: int, at: int) -> None:
         """An exchange that began at `at` has ended: what it had reserved, and its cost."""
-        self._roll_over(at)
         self.reserved -= reserved
-        self.total += spent
-        if at >= self._day.start:
-            self._day_spent += spent
-        if at >= self._month.start:
-            self._month_spent += spent
+        if spent:
+            self.total += spent
+            self._add(spent, at)
 
-    def _roll_over(self, at: int) -> None:
-        """Starts a new day or month; an earlier time changes nothing."""
-        if at < self._day.end:
-            return
-        self._day, self._day_spent = day_of(at), 0
-        if at >= self._month.end:
-            self._month, self._month_spent = month_of(at), 0
+    def _add(self, spent: int, at: int) -> None:
+        for amounts, start in (
+            (self._days, at - at % _DAY),
+            (self._months, self._month_of(at).start),
+        ):
+            amounts[start] = amounts.get(start, 0) + spent
+            if len(amounts) > _KEPT_PERIODS:
+                del amounts[min(amounts)]
+
+    def _month_of(self, at: int) -> Period:
+        """Of the last request too, in most cases."""
+        if not self._month.start <= at < self._month.end:
+            self._month = month_of(at)
+        return self._month

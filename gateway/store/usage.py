@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, case, literal, select
+from sqlalchemy import ColumnElement, literal, select
 
 from gateway.store.database import Database
 from gateway.store.records import HOUR_US, USAGE_COUNTS
@@ -81,12 +81,12 @@ class UsageRow(Metrics):
     reasoning_tokens: int = 0
 
 
-class Spend(NamedTuple):
-    """Micro-units: in total, and in a day and a month of UTC."""
+@dataclass(slots=True)
+class Spend:
+    """Micro-units: in total, and on days of UTC, by their start in Unix microseconds."""
 
-    total: int = 0
-    day: int = 0
-    month: int = 0
+    total: int
+    by_day: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,39 +145,35 @@ async def usage(
 
 
 async def load_spend(database: Database, now_us: int) -> SpendByHolder:
-    """The cost of all settled exchanges, and of those that started in the day and the month of UTC
-    that `now_us` (Unix µs) is in.
+    """The cost of all settled exchanges, and of those that started in the month of UTC that was a
+    week before `now_us` (Unix µs), or later: the clock may yet be set back.
 
     Exchanges that an earlier run left running are included only after the recorder's start.
     """
-    midnight = (_EPOCH + timedelta(microseconds=now_us)).replace(
-        hour=0, minute=0, second=0, microsecond=0
-    )
-    first = midnight.replace(day=1)
-    spans = (
-        (midnight, midnight + timedelta(days=1)),
-        (first, (first + timedelta(days=31)).replace(day=1)),
-    )
-    sums = [sum_of(usage_hours.c.cost_micro)]
-    for begin, end in spans:
-        in_span = usage_hours.c.hour.between(_hour(begin), _hour(end) - 1)
-        sums.append(sum_of(case((in_span, usage_hours.c.cost_micro), else_=0)))
-
+    week_ago = _EPOCH + timedelta(microseconds=now_us, days=-7)
+    first = week_ago.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    since = (first - _EPOCH) // timedelta(microseconds=HOUR_US)
+    day, cost = _COLUMNS[Dimension.DAY], sum_of(usage_hours.c.cost_micro)
     async with database.reader.connect() as connection:
 
         async def spend_by(holder: ColumnElement[str]) -> dict[str, Spend]:
-            rows = await connection.execute(
-                select(holder, *sums).group_by(holder).having(sums[0] > 0)
+            totals = await connection.execute(
+                select(holder, cost).group_by(holder).having(cost > 0)
             )
-            return {name: Spend(*amounts) for name, *amounts in rows}
+            spend = {name: Spend(total, {}) for name, total in totals}
+            days = await connection.execute(
+                select(holder, day, cost)
+                .where(usage_hours.c.hour >= since)
+                .group_by(holder, day)
+                .having(cost > 0)
+            )
+            for name, number, micro in days:
+                spend[name].by_day[number * 24 * HOUR_US] = micro
+            return spend
 
         return SpendByHolder(
             await spend_by(usage_hours.c.token_id), await spend_by(usage_hours.c.group_name)
         )
-
-
-def _hour(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=HOUR_US)
 
 
 def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:

@@ -21,7 +21,7 @@ def test_percentage_of_a_budget(limit: int, spent: int, percent: int) -> None:
 
 def test_only_configured_limits_have_rows() -> None:
     quota = Quota()
-    quota.budget(HolderKind.KEY, "tok_1").load(9, 2, 5, NOW)
+    quota.budget(HolderKind.KEY, "tok_1").load(9, {NOW: 5})
     spent = spend_of(quota, HolderKind.KEY, "tok_1", NOW)
     limits = Limits(concurrent=0, budget=10, budget_month=20)
     assert [(row.limit, row.spent) for row in budget_rows(limits, spent)] == [(10, 9), (20, 5)]

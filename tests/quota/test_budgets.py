@@ -35,7 +35,7 @@ def in_day(budget_tracker: BudgetTracker, moment: int) -> int:
 
 def loaded(total: int = 0, day: int = 0, month: int = 0) -> BudgetTracker:
     budget_tracker = BudgetTracker()
-    budget_tracker.load(total, day, month, NOON)
+    budget_tracker.load(total, {NOON: day, NOON - 2 * DAY: month - day})
     return budget_tracker
 
 
@@ -106,10 +106,25 @@ def test_a_settlement_before_midnight_counts_until_midnight() -> None:
     assert in_month(budget_tracker, MIDNIGHT) == 4
 
 
-def test_a_clock_that_steps_back_over_midnight_changes_nothing() -> None:
+@pytest.mark.parametrize("step", [DAY, 2 * DAY, 20 * DAY, 400 * DAY, -DAY, -40 * DAY])
+def test_a_clock_that_is_wrong_for_a_while_resets_no_budget(step: int) -> None:
     budget_tracker = loaded(900, 10, 200)
-    budget_tracker.settle(0, 4, MIDNIGHT)
-    assert spent(budget_tracker, NOON) == (904, 204, 4, 0)
+    month = 204 if abs(step) <= 2 * DAY else 200
+    budget_tracker.settle(0, 4, NOON + step)
+    assert spent(budget_tracker, NOON) == (904, month, 10, 0)
+    budget_tracker.settle(0, 5, NOON)
+    assert spent(budget_tracker, NOON) == (909, month + 5, 15, 0)
+    assert in_day(budget_tracker, NOON + step) == 4
+
+
+def test_a_tracker_forgets_the_oldest_periods() -> None:
+    budget_tracker = BudgetTracker()
+    for day in range(5000):
+        budget_tracker.settle(0, 1, NOON + day * DAY)
+    last = NOON + 4999 * DAY
+    assert budget_tracker.total == 5000
+    assert in_day(budget_tracker, last) == in_day(budget_tracker, last - 30 * DAY) == 1
+    assert in_day(budget_tracker, NOON) == in_month(budget_tracker, NOON) == 0
 
 
 @pytest.mark.parametrize(

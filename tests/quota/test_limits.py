@@ -129,7 +129,7 @@ def test_a_cost_belongs_to_the_day_of_its_start() -> None:
 
 def test_loaded_amounts_count_in_the_budget() -> None:
     quota, team = Quota(), group(budget=1000)
-    quota.budget(HolderKind.GROUP, "team").load(950, 0, 950, NOON)
+    quota.budget(HolderKind.GROUP, "team").load(950, {})
     refusal(quota, team, micro=51)
     take(quota, team, micro=50)
 

@@ -214,6 +214,31 @@ async def test_a_new_day_and_a_new_month(upstream: ScriptedUpstream, tmp_path: P
         assert (await gateway.post(Format.CHAT, max_tokens=4)).status == 429
 
 
+@pytest.mark.parametrize("budget", ["budget_day", "budget_month"])
+@pytest.mark.parametrize("days", [2, 40])
+async def test_a_clock_that_is_ahead_for_a_while_resets_no_budget(
+    upstream: ScriptedUpstream, tmp_path: Path, days: int, budget: str
+) -> None:
+    """Not even where the gateway starts meanwhile."""
+    upstream.respond_with(fixture_reply("chat"))
+    limits = {budget: 20 * MICRO_PER_UNIT}
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        _, key = await gateway.operations.create_key("ahead", "default", limits=limits)
+
+        async def post() -> int:
+            return (await gateway.post(Format.CHAT, key=key, max_tokens=4)).status
+
+        assert await post() == 200
+        ahead, now = timedelta(days=days), datetime.now(UTC)
+        shift_clock(gateway, ahead.total_seconds())
+        is_new = budget == "budget_day" or (now + ahead).month != now.month
+        assert await post() == (200 if is_new else 429)
+        shift_clock(gateway, 0)
+        assert [await post() for _ in range(5)] == [429] * 5
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        assert [await post() for _ in range(5)] == [429] * 5
+
+
 async def test_a_restart_forgets_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(fixture_reply("chat"))
     async with plain_gateway(upstream, tmp_path) as gateway:

@@ -135,29 +135,35 @@ async def test_filters_narrow_and_bounds_are_half_open(used: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "days", "months"),
+    ("now", "first"),
     [
-        ("2026-01-31T23:59:59", {"tok_0": 5}, {"tok_0": 5}),
-        ("2026-02-01T00:00:00", {"tok_0": 18}, {"tok_0": 18, "tok_1": 13}),
-        ("2026-02-28T12:00:00", {"tok_1": 13}, {"tok_0": 18, "tok_1": 13}),
-        ("2026-03-01T00:00:00", {}, {}),
-        ("2025-12-31T00:00:00", {}, {}),
+        ("2025-12-31T00:00:00", "2026-01-31"),
+        ("2026-01-31T23:59:59", "2026-01-31"),
+        ("2026-02-07T23:59:59", "2026-01-31"),
+        ("2026-02-08T00:00:00", "2026-02-01"),
+        ("2026-03-07T23:59:59", "2026-02-01"),
+        ("2026-03-08T00:00:00", "2026-03-01"),
     ],
 )
-async def test_spending_is_by_utc_day_and_month(
-    used: Database, now: str, days: dict[str, int], months: dict[str, int]
+async def test_spending_is_by_utc_day_and_later_days_are_included(
+    used: Database, now: str, first: str
 ) -> None:
+    by_day = {
+        "tok_0": {"2026-01-31": 5, "2026-02-01": 18},
+        "tok_1": {"2026-02-28": 13},
+    }
     spendings = await load_spend(used, at(now))
     assert spendings.tokens == {
-        name: Spend(total, days.get(name, 0), months.get(name, 0))
-        for name, total in (("tok_0", 23), ("tok_1", 13))
+        name: Spend(
+            sum(days.values()),
+            {at(f"{day}T00:00:00"): micro for day, micro in days.items() if day >= first},
+        )
+        for name, days in by_day.items()
     }
     assert {name: each.total for name, each in spendings.groups.items()} == {
         "default": 12,
         "team": 24,
     }
-    assert sum(each.day for each in spendings.groups.values()) == sum(days.values())
-    assert sum(each.month for each in spendings.groups.values()) == sum(months.values())
 
 
 async def test_a_year_of_hours_is_loaded_quickly(database: Database, path: Path) -> None:

@@ -16,14 +16,15 @@ from gateway.console.guard import (
     has_tls,
     is_secure_transport,
 )
-from gateway.console.login_throttle import LoginThrottle
+from gateway.console.login_throttle import LoginThrottle, TooManyAtOnce
 from gateway.console.rendering import redirect, render
+from gateway.runtime import unix_microseconds
 
 THROTTLE: Final = web.AppKey("login_throttle", LoginThrottle)
 
 
 def add_routes(app: web.Application) -> None:
-    app[THROTTLE] = LoginThrottle()
+    app[THROTTLE] = LoginThrottle(unix_microseconds)
     app.router.add_get("/sign-in", show)
     app.router.add_post("/sign-in", sign_in)
     app.router.add_post("/sign-out", sign_out)
@@ -44,13 +45,15 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
     if not is_secure_transport(request, server):
         return _page(request, next_path, status=403)
     address = client_address(request, server.trusted_proxies)
-    throttle = request.app[THROTTLE]
-    if seconds := throttle.check(address, context.now()):
-        page = _page(request, next_path, f"Too many attempts. Try again in {seconds} s.", 429)
-        page.headers[hdrs.RETRY_AFTER] = str(seconds)
+    throttle, agent = request.app[THROTTLE], request.headers.get(hdrs.USER_AGENT, "")
+    previous = request.get(SESSION)
+    try:
+        async with throttle.attempt(address):
+            session_id = await context.sessions.sign_in(password, address, agent, previous)
+    except TooManyAtOnce:
+        page = _page(request, next_path, "Too many attempts at once. Try again.", 429)
+        page.headers[hdrs.RETRY_AFTER] = "1"
         return page
-    agent = request.headers.get(hdrs.USER_AGENT, "")
-    session_id = await context.sessions.sign_in(password, address, agent, request.get(SESSION))
     if session_id is None:
         return _page(request, next_path, "Wrong password.", 403)
     throttle.reset(address)
