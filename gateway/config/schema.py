@@ -40,7 +40,8 @@ class Model(ConfigModel):
     family: Family
     """alpha (messages-native) or beta (chat-native)."""
     multiplier: Multiplier = 1.0
-    """Price multiplier for this model's usage; its group's multiplier applies too."""
+    """Price multiplier for this model's usage; its group's multiplier applies too. Absent: 1.0,
+    with a warning."""
     rates: Rates = Rates()
     """The price of its kinds of tokens; a fresh input token costs 1."""
     context: int | None = Field(default=None, gt=0)
@@ -198,4 +199,15 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         """What is allowed but probably not intended, one sentence each."""
         if not self.channels:
             return ("No channels: the gateway starts, but no request can be served.",)
-        return ()
+        served = {name for channel in self.channels for name in channel.models}
+        unstated = [
+            model.id
+            for model in self.models
+            if model.id in served and "multiplier" not in model.model_fields_set
+        ]
+        if not unstated:
+            return ()
+        return (
+            f"No multiplier is stated for {', '.join(unstated)}: usage is billed with 1.0. State "
+            "the right one under models.",
+        )

@@ -201,3 +201,22 @@ def test_demo_config() -> None:
     for channel in config.channels:
         assert list(channel.models) == [model.id for model in config.models]
         assert len(channel.accounts) == 1
+
+
+def test_models_whose_multiplier_is_not_stated() -> None:
+    """Of those that channels serve: the specification states no multiplier for some of them."""
+    channel = {
+        "name": "main",
+        "format": "messages",
+        "base_url": "https://upstream.test",
+        "models": ["alpha-opus-4-7", "alpha-opus-4-8", "alpha-fable-5"],
+        "accounts": [{"name": "a", "key": "key-of-the-house"}],
+    }
+    config = parse_config(orjson.dumps({"channels": [channel]}).decode())
+    assert config.warnings == (
+        "No multiplier is stated for alpha-opus-4-7, alpha-fable-5: usage is billed with 1.0. "
+        "State the right one under models.",
+    )
+    models = [{"id": name, "family": "alpha", "multiplier": 1} for name in channel["models"]]
+    stated = {"channels": [channel], "models": models}
+    assert parse_config(orjson.dumps(stated).decode()).warnings == ()
