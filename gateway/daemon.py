@@ -88,7 +88,7 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         )
         stack.push_async_callback(key_origins.close)
         runtime = Runtime(Snapshot(config), registry, recorder, key_origins)
-        await load_budgets(runtime.quota, database, unix_microseconds())
+        await load_budgets(runtime.quota, database)
         stack.push_async_callback(runtime.close)
         operations = AdminOperations(
             database, registry, unix_microseconds, boot_id=recorder.boot_id
@@ -122,9 +122,9 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         yield Daemon(runtime, operations, console, listener, reloader)
 
 
-async def load_budgets(quota: Quota, database: Database, at: int) -> None:
-    """Loads what is spent. Call it before any request; `at` is now, in unix microseconds."""
-    spending = await load_spend(database, at)
+async def load_budgets(quota: Quota, database: Database) -> None:
+    """Loads what is spent. Call it before any request."""
+    spending = await load_spend(database)
     for kind, holders in ((HolderKind.KEY, spending.tokens), (HolderKind.GROUP, spending.groups)):
         for id, sums in holders.items():
             quota.budget(kind, id).load(sums.total, sums.by_day)

@@ -59,7 +59,7 @@ async def quota(database: Database) -> Quota:
     await spend(recorder, 9, "2025-01-01T00:00:00Z", 7, "tok_1")
     await recorder.close()
     quota = Quota()
-    await load_budgets(quota, database, NOW)
+    await load_budgets(quota, database)
     return quota
 
 
@@ -100,3 +100,12 @@ async def test_a_new_day_starts_after_a_restart(quota: Quota) -> None:
     budget_tracker = quota.budget(HolderKind.KEY, "tok_0")
     assert spent(budget_tracker, moment("2026-11-22T00:00:00Z")) == (54_321, 4_321, 0)
     assert spent(budget_tracker, moment("2026-12-01T00:00:00Z")) == (54_321, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["2026-11-23T12:00:00Z", "1970-01-01T00:00:00Z", "2028-01-01T00:00:00Z"]
+)
+async def test_a_clock_that_is_wrong_at_the_start(quota: Quota, wrong: str) -> None:
+    budget_tracker = quota.budget(HolderKind.KEY, "tok_0")
+    assert spent(budget_tracker, moment(wrong))[2] == 0
+    assert spent(budget_tracker, NOW) == (54_321, 4_321, 21)

@@ -18,6 +18,9 @@ from gateway.store.records import HOUR_US, USAGE_COUNTS
 from gateway.store.schema import usage_hours
 from gateway.store.statements import sum_of
 
+LAST_DAYS: Final = 8
+"""Days with requests that budgets are loaded for, at least."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -144,17 +147,18 @@ async def usage(
     return [_row((*dimensions, *USAGE_COUNTS), row) for row in rows]
 
 
-async def load_spend(database: Database, now_us: int) -> SpendByHolder:
-    """The cost of all settled exchanges, and of those that started in the month of UTC that was a
-    week before `now_us` (Unix µs), or later: the clock may yet be set back.
+async def load_spend(database: Database) -> SpendByHolder:
+    """The cost of all settled exchanges, and of those of the last `LAST_DAYS` days with any, from
+    the beginning of their first month: the clock may be wrong, so it is not asked.
 
     Exchanges that an earlier run left running are included only after the recorder's start.
     """
-    week_ago = _EPOCH + timedelta(microseconds=now_us, days=-7)
-    first = week_ago.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    since = (first - _EPOCH) // timedelta(microseconds=HOUR_US)
     day, cost = _COLUMNS[Dimension.DAY], sum_of(usage_hours.c.cost_micro)
     async with database.reader.connect() as connection:
+        last_days = select(day).distinct().order_by(day.desc()).limit(LAST_DAYS)
+        first = min((await connection.execute(last_days)).scalars(), default=0)
+        month = (_EPOCH + timedelta(days=first)).replace(day=1)
+        since = (month - _EPOCH) // timedelta(microseconds=HOUR_US)
 
         async def spend_by(holder: ColumnElement[str]) -> dict[str, Spend]:
             totals = await connection.execute(
