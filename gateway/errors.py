@@ -258,8 +258,9 @@ class RequestTooLarge(ClientError):
 class UnsupportedMediaType(ClientError):
     status = 415
     code = "unsupported_media_type"
-    text = "The request body must be application/json without content-encoding"
+    text = "The request body must be application/json, in gzip, deflate, br, zstd or no encoding"
     permanent = True
+    extra_headers = (("accept-encoding", "gzip, deflate, br, zstd"),)
 
 
 class UpgradeRequired(ClientError):

@@ -96,6 +96,8 @@ class Runtime:
     """The memory of their bodies."""
     scheduler: DeadlineScheduler = field(default_factory=DeadlineScheduler)
     """Deadlines, and what a shutdown aborts."""
+    decompression: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the request whose large body is decompressed."""
     worker: Worker = field(default_factory=Worker)
     """Reads and translates large bodies."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)

@@ -119,6 +119,11 @@ class Exchange:
         self.booked += size
         self.runtime.bodies.add(self.token.id if self.token else "", self.client_address, size)
 
+    def release_body(self, size: int) -> None:
+        """So much of it is no longer in memory."""
+        self.booked -= size
+        self.runtime.bodies.add(self.token.id if self.token else "", self.client_address, -size)
+
     def start_attempt(self, candidate: Candidate) -> None:
         """Call it before the upstream is contacted: the first attempt writes the intent row."""
         self.candidate = candidate

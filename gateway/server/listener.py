@@ -39,7 +39,7 @@ _CONNECTION_OPTIONS: Final[dict[str, Any]] = {
     "keepalive_timeout": 75.0,
     "lingering_time": 0.5,
     "access_log": None,
-    "auto_decompress": False,  # compressed bodies are rejected, so nothing may be unpacked
+    "auto_decompress": False,  # bodies are decompressed after authorization, within their limits
 }
 
 log = logging.getLogger(__name__)

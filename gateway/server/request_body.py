@@ -18,6 +18,7 @@ from gateway.errors import (
     TooManyRequests,
     UnsupportedMediaType,
 )
+from gateway.server.content_encoding import ENCODINGS, decompress
 from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.wire.json_limits import JsonTooComplex, check_complexity
@@ -33,6 +34,7 @@ _LARGE_BODY: Final = 1024 * 1024
 _MANY_VALUES: Final = 4000
 """A body with so many takes some 10 ms, which the event loop can spare."""
 _JSON: Final = "application/json"
+_IDENTITY: Final = "identity"
 
 
 async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
@@ -48,7 +50,7 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     raw: bytes | bytearray
     content, max_body = request.content, exchange.snapshot.config.server.max_body
     size = request.content_length or 0
-    _check_head(request.headers, size, max_body)
+    encoding = _check_head(request.headers, size, max_body)
     if content.is_eof() and content.exception() is None:  # a small body arrived with its head
         raw = content.read_nowait(-1)
         if len(raw) > max_body:
@@ -59,6 +61,10 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
         exchange.check_body(size)
         _acquire_provisionally(exchange)
         raw = await _read_all(content, exchange, max_body)
+    if encoding is not None:
+        turn = exchange.runtime.decompression
+        raw = await decompress(raw, encoding, max_body, exchange.book_body, turn)
+        exchange.release_body(exchange.bytes_in)
     if len(raw) < _SMALL_BODY or not _is_large(raw):
         raw = bytes(raw)
         return raw, parse_object(raw)
@@ -140,11 +146,14 @@ def write_object(body: dict[str, Any]) -> bytes:
         raise InvalidRequest("body: Input is nested too deeply", param="body") from None
 
 
-def _check_head(headers: Mapping[str, str], size: int, max_body: int) -> None:
+def _check_head(headers: Mapping[str, str], size: int, max_body: int) -> str | None:
+    """The content encoding, if there is one."""
     if size > max_body:
         raise RequestTooLarge
-    if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
+    encoding = headers.get(hdrs.CONTENT_ENCODING, _IDENTITY).strip().lower()
+    if encoding != _IDENTITY and encoding not in ENCODINGS:
         raise UnsupportedMediaType
     kind = headers.get(hdrs.CONTENT_TYPE)
     if kind is not None and kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
         raise UnsupportedMediaType
+    return None if encoding == _IDENTITY else encoding

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 
+import brotli
 import pytest
+from backports import zstd
 
 from gateway.core.formats import Format
 from tests.resilience.attacks.attackers import connections, head, post
@@ -36,6 +39,17 @@ async def test_several_large_bodies_at_once(target: Target) -> None:
     statuses = await post(target, Format.CHAT, body, times=4)
     assert set(statuses) <= {200, 400, 413, 429, 503}
     target.hostile.requests.clear()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd"])
+async def test_bodies_that_expand(target: Target, encoding: str) -> None:
+    """20 at once, each a gigabyte: they are refused after a few megabytes."""
+    compress = {"gzip": gzip.compress, "br": brotli.compress, "zstd": zstd.compress}[encoding]
+    bomb = await asyncio.to_thread(compress, bytes(256 * MIB))
+    large = await asyncio.to_thread(compress, write("large_texts", Format.CHAT, "any"))
+    for body in (bomb, large):
+        statuses = await post(target, Format.CHAT, body, times=20, **{"content-encoding": encoding})
+        assert set(statuses) <= {400, 413, 429, 503}, statuses
 
 
 async def test_idle_sockets_that_declare_large_bodies(target: Target) -> None:

@@ -100,7 +100,7 @@ _WRONG_KEY: Final = _NO_TOKEN.but(final=True)
 _MEDIA: Final = refused(
     415,
     "unsupported_media_type",
-    "The request body must be application/json without content-encoding",
+    "The request body must be application/json, in gzip, deflate, br, zstd or no encoding",
     final=True,
 )
 _WRONG_FIELD: Final = refused(400, "invalid_value", "")
@@ -150,12 +150,34 @@ BODIES: Final = [
     _rejected("sends a body above the limit", TOO_LARGE, _with(b'"%b"' % (b"x" * MOST))),
     Misdeed(
         what="compresses its body",
-        error=_MEDIA,
-        state=ExchangeState.REJECTED,
-        status=415,
+        state=ExchangeState.OK,
+        status=200,
+        upstream=CALLED,
+        bill=Bill.COUNTED,
         headers={"content-encoding": "gzip"},
         body=gzip.compress,
     ),
+    Misdeed(
+        what="sends a body that decompresses to more than the limit",
+        error=TOO_LARGE.but(
+            message=f"Request entity too large: decompressed, it has more than {MOST:,} bytes"
+        ),
+        state=ExchangeState.REJECTED,
+        status=413,
+        headers={"content-encoding": "gzip"},
+        body=lambda _: gzip.compress(b" " * (MOST + 1)),
+    ),
+    Misdeed(
+        what="sends a body that is not in its content encoding",
+        error=_WRONG_FIELD.but(
+            message="content-encoding: the body is not valid gzip: "
+            "Error -3 while decompressing data: incorrect header check"
+        ),
+        state=ExchangeState.REJECTED,
+        status=400,
+        headers={"content-encoding": "gzip"},
+    ),
+    _headed("compresses its body in an unknown way", _MEDIA, True, content_encoding="compress"),
     _headed("sends another content type", _MEDIA, True, content_type="text/plain"),
     Misdeed(
         what="sends no content type",
