@@ -147,7 +147,7 @@ class Timeouts(ConfigModel):
     total: Seconds = 1800
     """Until a streamed reply is complete."""
     write: Seconds = 60
-    """Until a client has received what is sent to it."""
+    """In which a client has to read what is sent to it; one more second for every 32 KiB."""
 
 
 def _reject(reserved: Set[str], kind: LiteralString) -> AfterValidator:

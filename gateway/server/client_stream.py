@@ -12,16 +12,22 @@ from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from time import time_ns
-from typing import Final
+from typing import Any, Final, Self
 
 from aiohttp import ClientConnectionResetError, HttpVersion11, web
 from aiohttp.http_writer import StreamWriter
 
-from gateway.server.exchange import EXCHANGE
+from gateway.config.channel import Timeouts
+from gateway.errors import GatewayError
+from gateway.server.deadlines import AbortableTimeout
+from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.headers import reply_head
 
 PING_INTERVAL: Final = 15.0
 """Seconds of silence after which a ping is sent."""
+
+MIN_RATE: Final = 32 * 1024
+"""Bytes per second that a client has to read of what is sent to it."""
 
 _STALLED_INTERVAL: Final = 1.0
 """Seconds between two checks of a client that does not read."""
@@ -41,6 +47,40 @@ class SentResponse(web.StreamResponse):
         self._status = status
         self._keep_alive = keep_alive
         self._eof_sent = True
+
+
+class UnreadReply(AbortableTimeout):
+    """`with UnreadReply(exchange, transport)`, around the wait for a client: books what it has not
+    read as memory of its request. Raises as `BodyPool.check`, and `TimeoutError` where it has read
+    nothing for `timeouts.write`, or is slower than `MIN_RATE` for longer than that."""
+
+    __slots__ = ("_exchange", "_size", "_transport", "_unread", "_until", "_write")
+
+    def __init__(self, exchange: Exchange, transport: asyncio.WriteTransport) -> None:
+        timeouts, candidate = Timeouts(), exchange.candidate
+        if candidate is not None:
+            timeouts = exchange.snapshot.upstream.channel(candidate).timeouts
+        self._exchange, self._transport = exchange, transport
+        self._size = self._unread = transport.get_write_buffer_size()
+        self._write, now = timeouts.write, asyncio.get_running_loop().time()
+        self._until = now + self._write + self._size / MIN_RATE
+        super().__init__(exchange.runtime, now + self._write)
+
+    def __enter__(self) -> Self:
+        self._exchange.book_body(self._size)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._exchange.release_body(self._size)
+        super().__exit__(*error)
+
+    def on_deadline(self, now: float) -> None:
+        unread = self._transport.get_write_buffer_size()
+        if unread >= self._unread or now >= self._until:
+            super().on_deadline(now)
+        else:
+            self._unread = unread
+            self.when = min(now + self._write, self._until)
 
 
 class ResponseWriter:
@@ -63,8 +103,21 @@ class ResponseWriter:
         return self._protocol.writing_paused
 
     async def drain(self) -> None:
-        """Waits until it has."""
-        await self._writer.drain()
+        """Waits until it has. A client that takes too long is cut off, and so is one where others
+        leave no memory for what it has not read."""
+        if not self.is_full:
+            return
+        transport, exchange = self._request.transport, self._request[EXCHANGE]
+        if transport is None:
+            raise ClientConnectionResetError("the client has disconnected")
+        try:
+            with UnreadReply(exchange, transport):
+                # Shielded, as the framework's next `drain` waits for the same future.
+                await asyncio.shield(self._writer.drain())
+        except (TimeoutError, GatewayError):
+            exchange.client_stalled()
+            self.abort()
+            raise ClientConnectionResetError("the client does not read") from None
 
     def send_body(self, head_lines: str, content_type: str, body: bytes) -> SentResponse:
         """The complete response."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from math import inf
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from gateway.core.events import FailureKind
 from gateway.errors import ServiceUnavailable
@@ -28,7 +28,7 @@ class AbortableTimeout:
         self._runtime = runtime
         self._ended = False
 
-    def __enter__(self) -> AbortableTimeout:
+    def __enter__(self) -> Self:
         runtime, task = self._runtime, asyncio.current_task()
         if task is None:
             raise RuntimeError("used outside of a task")

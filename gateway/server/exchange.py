@@ -120,9 +120,10 @@ class Exchange:
         self.runtime.bodies.add(self.token.id if self.token else "", self.client_address, size)
 
     def release_body(self, size: int) -> None:
-        """So much of it is no longer in memory."""
-        self.booked -= size
-        self.runtime.bodies.add(self.token.id if self.token else "", self.client_address, -size)
+        """So many bytes are no longer in memory; the end of the request releases the rest."""
+        if self.booked:
+            self.booked -= size
+            self.runtime.bodies.add(self.token.id if self.token else "", self.client_address, -size)
 
     def start_attempt(self, candidate: Candidate) -> None:
         """Call it before the upstream is contacted: the first attempt writes the intent row."""
@@ -228,8 +229,7 @@ class Exchange:
         if self.token is None:
             return
         if self.booked:
-            self.runtime.bodies.add(self.token.id, self.client_address, -self.booked)
-            self.booked = 0
+            self.release_body(self.booked)
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
         self.runtime.queue.settle(self.meter.lease, bill.tokens, bill.cost_micro)
         row = build_settlement(self, self.intent or build_intent(self), bill)

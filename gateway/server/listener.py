@@ -34,6 +34,9 @@ ABORT_GRACE: Final = 2.0
 WRITE_STALL_TIMEOUT: Final = 60
 """Seconds that sent bytes may stay unacknowledged before the kernel closes the connection."""
 
+MAX_UNSENT: Final = 128 * 1024
+"""Bytes that the kernel keeps of what a client has no room for: without it, some megabytes."""
+
 _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 _CONNECTION_OPTIONS: Final[dict[str, Any]] = {
     "keepalive_timeout": 75.0,
@@ -153,6 +156,7 @@ class GatewayProtocol(web.RequestHandler):
         sock = transport.get_extra_info("socket")
         if _USER_TIMEOUT is not None and sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, WRITE_STALL_TIMEOUT * 1000)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._address is None:
@@ -163,6 +167,13 @@ class GatewayProtocol(web.RequestHandler):
         # Cycles, which would keep the bytes that were read until the next garbage collection.
         del self._heads
         self._messages.clear()
+
+    def force_close(self) -> None:
+        """A client that does not read the rest of its response is cut off in the end."""
+        transport = self.transport
+        super().force_close()
+        if transport is not None and transport.get_write_buffer_size():
+            self._loop.call_later(WRITE_STALL_TIMEOUT, transport.abort)
 
     def close_after_response(self) -> None:
         """Nothing more is read."""

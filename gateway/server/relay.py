@@ -43,9 +43,6 @@ reused; nothing waits for it."""
 _CHECK_INTERVAL: Final = 15.0
 """Seconds between two checks of a stream's deadlines, at most."""
 
-_STALLED_INTERVAL: Final = 1.0
-"""The same while the client does not read."""
-
 _MAX_CHUNKS: Final = 16
 """Chunks that are relayed before other tasks of the loop run: one read gives one, unless it has to
 be decompressed."""
@@ -219,8 +216,6 @@ class StreamRelay:
     def _wait_for_client(self, response: UpstreamResponse) -> None:
         """Pauses the upstream until the client has read what was written."""
         response.pause()
-        self.when = min(self.when, self._loop.time() + min(_STALLED_INTERVAL, self._limits.write))
-        self._runtime.scheduler.add(self)
         self._draining_client = self._loop.create_task(self._client.drained())
         self._draining_client.add_done_callback(self._client_drained)
 
@@ -248,26 +243,21 @@ class StreamRelay:
         return min(self._loop.time() + _CHECK_INTERVAL, self._deadline()[0])
 
     def on_deadline(self, now: float) -> None:
-        """Ends the relay where the upstream is silent or takes too long, or the client does not
-        read."""
-        write_started = self._client.write_started
+        """Ends the relay where the upstream is silent or takes too long, or the client does."""
         deadline, limit = self._deadline()
-        if write_started is None and now >= deadline:
+        if now >= deadline:
             self.when = inf
             self._end(timeout_error(self._runtime, limit))
-            return
-        self.when = self._next_check()
-        if write_started is not None:
-            if now >= write_started + self._limits.write:
-                self._exchange.client_stalled()
-                self._client.abort()
-            self.when = now + min(_STALLED_INTERVAL, self._limits.write)
+        else:
+            self.when = self._next_check()
 
     def _deadline(self) -> tuple[float, float]:
         """When the upstream has taken too long: the loop's time, and the time limit in seconds."""
         idle, total = self._limits.idle, self._limits.total
         if not self._translator.started:
             total = min(total, self._limits.first_event)
+        if self._draining_client is not None:  # the upstream is paused
+            return self._started + total, total
         return min((self._started + total, total), (self._last_activity + idle, idle))
 
     def _finish(self, error: GatewayError | None, status: int) -> None:
