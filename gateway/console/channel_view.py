@@ -22,6 +22,13 @@ class ModelHealth:
     ttft_us: int | None
     is_slow: bool
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether all attempts have failed, although the account counts as healthy."""
+        status = self.status
+        is_healthy = status.state is HealthState.HEALTHY
+        return is_healthy and status.failed > 0 and not status.succeeded
+
 
 @dataclass(frozen=True, slots=True)
 class AccountHealth:
@@ -61,6 +68,11 @@ class ChannelHealth:
     def unhealthy_count(self) -> int:
         """Accounts that are unhealthy with at least one model."""
         return sum(not account.is_healthy for account in self.accounts)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether all attempts have failed, although no account is unhealthy yet."""
+        return self.failed > 0 and not self.succeeded
 
     @property
     def in_flight(self) -> int:

@@ -20,10 +20,11 @@ WIDTH: Final = 480
 HEIGHT: Final = 220
 """Of the view box: the page scales it."""
 
-_TOP: Final = 8
+_TOP: Final = 12
 _BASELINE: Final = 166
-_RIGHT: Final = WIDTH - 16  # half of the last label follows
-_CHARACTER_WIDTH: Final = 6.5
+_RIGHT: Final = WIDTH - 28  # half of the last label follows
+_MIN_LEFT: Final = 28  # the same of the first one
+_CHARACTER_WIDTH: Final = 9.0
 _BAR_SHARE: Final = 0.7  # of the width of a column
 
 _MAX_X_LABELS: Final = 7
@@ -113,7 +114,7 @@ def build_chart(
     """The y axis begins at 0 and has steps of `min_step` or more."""
     steps = axis_steps(_highest(series, kind), min_step)
     names = [format_value(step) for step in steps]
-    left = 10 + _CHARACTER_WIDTH * max(map(len, names))
+    left = max(_MIN_LEFT, 10 + _CHARACTER_WIDTH * max(map(len, names)))
     column = (_RIGHT - left) / max(1, len(labels))
     scale = (_BASELINE - _TOP) / steps[-1]
     is_bars = kind is Kind.BARS
@@ -134,7 +135,7 @@ def build_chart(
         legend = Label(round(legend_at, 1), one.name)
         drawn = [mark for mark in marks if mark is not None]
         curves.append(Curve(one.colour, legend, drawn, "" if is_bars else _path(marks)))
-        legend_at += 32 + _CHARACTER_WIDTH * len(one.name)
+        legend_at += 30 + _CHARACTER_WIDTH * len(one.name)
     every = ceil(len(labels) / _MAX_X_LABELS) or 1
     return Chart(
         title=title,

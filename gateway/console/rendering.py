@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from gateway.admin import units
 from gateway.config.limits import Money
 from gateway.console.charts import HEIGHT, WIDTH, Chart
-from gateway.console.context import ConsoleContext
+from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.guard import SESSION, STATIC
 from gateway.core.text import escape_unprintable
 
@@ -85,7 +85,7 @@ def build_environment(context: ConsoleContext) -> Environment:
 
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
     """A page or a part of one. In addition to `values`, templates have `path`, `session` (None
-    without one) and `flashes()`, the messages for this page."""
+    without one), `flashes()`, the messages for this page, and `config_error`."""
     session = request.get(SESSION)
 
     def pop_flashes() -> Iterator[str]:
@@ -93,7 +93,12 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
             yield session.flashes.pop(0)
 
     text = request.app[TEMPLATES].render(
-        name, path=request.path, session=session, flashes=pop_flashes, **values
+        name,
+        path=request.path,
+        session=session,
+        flashes=pop_flashes,
+        config_error=request.app[CONTEXT].runtime.config_error,
+        **values,
     )
     return web.Response(text=text, status=status, content_type="text/html")
 

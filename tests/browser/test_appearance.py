@@ -14,6 +14,7 @@ import pytest_asyncio
 from axe_playwright_python.base import AXE_FILE_PATH
 from playwright.async_api import Browser, StorageState
 
+from gateway.console.charts import CHARTS
 from tests.browser.seeded_data import SeededGateway, seeded_gateway
 from tests.browser.user import User, open_user, sign_in_once, signed_in
 
@@ -21,7 +22,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 SHOTS: Final = Path(__file__).resolve().parents[2] / "var" / "screenshots"
 
-WIDTHS: Final = (1280, 380)
+WIDTHS: Final = (1280, 700, 380)
+RANGES: Final = ("24h", "7d", "30d")
 SCHEMES: Final = ("light", "dark")
 
 PAGES: Final = {
@@ -53,6 +55,40 @@ _AUDIT: Final = """async () => (await axe.run(document, { resultTypes: ["violati
   .map((each) => `${each.id}: ${each.nodes.map((node) => node.html).join(" | ")}`)"""
 
 
+_CLIPPED: Final = """() => {
+  const canvas = document.createElement("canvas").getContext("2d");
+  const width = (element, text) => {
+    const style = getComputedStyle(element);
+    canvas.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+    return canvas.measureText(text).width;
+  };
+  const room = (element) => {
+    const style = getComputedStyle(element);
+    return element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  };
+  const all = (selector) => [...document.querySelectorAll(selector)].filter((e) => e.offsetParent);
+  return [
+    ...all("input[placeholder]").filter((e) => width(e, e.placeholder) > room(e))
+      .map((e) => `clipped placeholder: ${e.placeholder}`),
+    ...all("select").filter((e) => width(e, e.selectedOptions[0]?.text ?? "") > room(e))
+      .map((e) => `clipped choice: ${e.selectedOptions[0].text}`),
+    ...all("label, legend, button, .button, .state, .figure > *, h1, h2, h3")
+      .filter((e) => !e.matches(".hidden") && e.clientWidth && e.scrollWidth > e.clientWidth + 1)
+      .map((e) => `clipped text: ${e.textContent}`),
+  ];
+}"""
+"""Texts that are wider than their place."""
+
+_OUTSIDE: Final = """() => {
+  const box = document.documentElement.viewBox.baseVal;
+  return [...document.querySelectorAll("text")].filter((text) => {
+    const { x, y, width, height } = text.getBBox();
+    return x < 0 || y < 0 || x + width > box.width || y + height > box.height;
+  }).map((text) => text.textContent);
+}"""
+"""Texts of a chart that are not completely in it."""
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def seeded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SeededGateway]:
     async with seeded_gateway(tmp_path_factory.mktemp("state"), days=3) as seeded:
@@ -78,7 +114,7 @@ async def page_errors(user: User) -> list[str]:
     errors: list[Any] = await user.page.evaluate(_AUDIT)
     if pixels := max(0, await user.overflow()):
         errors.append(f"{pixels} pixels wider than the window")
-    return errors + await user.violations()
+    return errors + await user.page.evaluate(_CLIPPED) + await user.violations()
 
 
 async def look(user: User, name: str) -> dict[str, list[str]]:
@@ -105,6 +141,34 @@ async def test_a_page_is_usable(
         answer = await user.page.goto(path_of(page, seeded), wait_until="networkidle")
         assert answer is not None and answer.status == 200
         assert await look(user, page) == {}
+
+
+async def test_no_text_of_a_chart_is_clipped(
+    browser: Browser, seeded: SeededGateway, cookies: StorageState
+) -> None:
+    charts = [f"/console/charts/{name}.svg?range={span}" for name in CHARTS for span in RANGES]
+    async with signed_in(browser, seeded.gateway, cookies) as user:
+        for path in (*charts, f"/console/tokens/{seeded.token.id}/usage.svg"):
+            await user.page.goto(path)
+            assert await user.page.locator("text").count() > 4
+            assert await user.page.evaluate(_OUTSIDE) == [], path
+
+
+async def test_an_invalid_file_is_announced_on_every_page(
+    browser: Browser, seeded: SeededGateway, cookies: StorageState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = seeded.gateway.daemon.runtime
+    monkeypatch.setattr(runtime, "config_error", "channels.yaml:12: 3 errors, see the process log")
+    async with signed_in(browser, seeded.gateway, cookies) as user:
+        await user.page.context.add_init_script(path=AXE_FILE_PATH)
+        for path in ("/console", "/console/logs", "/console/connect"):
+            await user.page.goto(path)
+            text = await user.page.get_by_role("alert").inner_text()
+            assert "channels.yaml:12: 3 errors" in text
+        assert await look(user, "invalid-file") == {}
+        monkeypatch.undo()
+        await user.page.goto("/console")
+        assert await user.page.get_by_role("alert").count() == 0
 
 
 async def test_the_log_is_usable_while_it_is_followed(

@@ -13,8 +13,8 @@ from gateway.console.charts import CHARTS
 from gateway.core.formats import Format
 from tests.console.hostile_text import is_harmless
 from tests.console.visitor import Visitor, signed_in_visitor
-from tests.support.gateway import ALPHA, BETA, RunningGateway, run_gateway
-from tests.support.upstream import ScriptedUpstream, fixture_reply
+from tests.support.gateway import ALPHA, BETA, RunningGateway, channels, run_gateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 PAGE = "/console"
 
@@ -121,3 +121,39 @@ async def test_a_gateway_without_channels(tmp_path: Path) -> None:
         for path in (PAGE, "/console/channels"):
             page = await visitor.get(path)
             assert "No channels are configured" in page.text
+
+
+async def test_an_invalid_file_is_announced(gateway: RunningGateway, visitor: Visitor) -> None:
+    page = await visitor.get("/console")
+    assert "configuration file is invalid" not in page.text
+    gateway.daemon.runtime.config_error = "channels.yaml:12: <b> 3 errors"
+    page = await visitor.get("/console")
+    assert "stays in force: channels.yaml:12: <b> 3 errors." in page.text
+    assert is_harmless(page.html)
+
+
+async def test_a_channel_that_never_succeeded_is_not_called_healthy(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.respond_with(json_response({"error": {"message": "broken"}}, 500))
+    await gateway.post(Format.CHAT, key=await gateway.key_for_models("beta-*"))
+    for path in ("/console", "/console/channels"):
+        assert re.search(r"0 of \d succeeded", (await visitor.get(path)).text), path
+
+
+async def test_the_price_is_apart_from_the_estimates(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(
+        json_response(
+            b'{"choices":[{"index":0,"message":{"role":"assistant",'
+            b'"content":"Hello"},"finish_reason":"stop"}]}'
+        )
+    )
+    money = {"unit_price": 1}
+    async with run_gateway(tmp_path, channels(upstream.address), money=money) as gateway:
+        await gateway.post(Format.CHAT)
+        await gateway.rows()
+        async with signed_in_visitor(gateway) as visitor:
+            page = await visitor.get("/console")
+    assert re.search(r"\d USD, 1 request estimated", page.text)
