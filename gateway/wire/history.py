@@ -63,18 +63,18 @@ def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
 
 
 def inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterable[Turn]:
-    """The turns without names, for formats that have none. Where there are several users, each
-    text begins with its user's name; other names are dropped. A tool's name is that of its call."""
+    """The turns without names, for formats that have none. A user's text begins with the name: with
+    only one user too, because another may follow. Other names are dropped; a tool's is that of its
+    call."""
     return _inline_names(turns, dropped) if any([turn.name for turn in turns]) else turns
 
 
 def _inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterator[Turn]:
-    users = {turn.name for turn in turns if turn.role is Role.USER and turn.name}
     for turn in turns:
         first = turn.parts[0] if turn.parts else None
         if not turn.name or isinstance(first, ToolResult):
             yield turn
-        elif turn.role is Role.USER and len(users) > 1 and isinstance(first, Text):
+        elif turn.role is Role.USER and isinstance(first, Text):
             first = replace(first, text=f"{turn.name}: {first.text}")
             yield replace(turn, parts=(first, *turn.parts[1:]))
         else:

@@ -176,7 +176,7 @@ CONVERSATION: Final[dict[str, Sequence[ClientRequest]]] = {
     "empty texts": every(user_turn("")),
     "names of participants": [
         chat({**USER, "name": "Ann"}),
-        chat({**USER, "name": "Ann"}, assistant_turn("Hi"), {**USER, "name": "Bob"}),
+        chat(USER, {**assistant_turn("Hi"), "name": "Bob"}, USER),
     ],
     "calls without result": [
         chat(USER, chat_call(), USER, **CHAT_TOOL),

@@ -224,7 +224,7 @@ def test_leading_system_turns() -> None:
     assert split_leading_system([]) == ((), ())
 
 
-def test_names_of_several_users_begin_their_texts() -> None:
+def test_names_of_users_begin_their_texts() -> None:
     dropped = Dropped(Format.MESSAGES)
     turns = [named(user("Hi"), "Ann"), says(Role.ASSISTANT, "Yes?"), named(user("Me too"), "Bob")]
     parts = [turn.parts for turn in inline_names(turns, dropped)]
@@ -232,9 +232,9 @@ def test_names_of_several_users_begin_their_texts() -> None:
     assert dropped.names == set()
 
 
-def test_the_name_of_a_single_user_is_dropped() -> None:
+def test_names_without_a_users_text_are_dropped() -> None:
     picture = Turn(Role.USER, (Image(Source(url="https://example.org/a.png")),), name="Ann")
-    for turn in (named(user("Hi"), "Ann"), named(says(Role.SYSTEM, "Be brief."), "house"), picture):
+    for turn in (named(says(Role.SYSTEM, "Be brief."), "house"), picture):
         dropped = Dropped(Format.MESSAGES)
         assert [each.parts for each in inline_names([turn], dropped)] == [turn.parts]
         assert dropped.names == {"name"}

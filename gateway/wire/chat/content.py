@@ -144,8 +144,7 @@ class ContentRenderer:
         self, entries: list[Payload], separator: str = PARAGRAPH_BREAK
     ) -> str | list[Payload]:
         """A string where all entries are plain texts, except for a list that the client sent."""
-        plain = all(len(entry) == 2 and entry["type"] == "text" for entry in entries)
-        if not plain or (self.same_format and len(entries) > 1):
+        if not is_plain(entries) or (self.same_format and len(entries) > 1):
             return entries
         return separator.join(entry["text"] for entry in entries if entry["text"])
 
@@ -195,6 +194,11 @@ class ContentRenderer:
             self.dropped.drop("cache_marks")
             return {}
         return explicit_breakpoint(cache)
+
+
+def is_plain(entries: Iterable[Payload]) -> bool:
+    """Whether rendered parts are nothing but texts."""
+    return all(len(entry) == 2 and entry["type"] == "text" for entry in entries)
 
 
 def merge_texts(parts: Iterable[Part]) -> list[Part]:

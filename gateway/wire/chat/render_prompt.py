@@ -32,7 +32,7 @@ from gateway.core.parts import (
 from gateway.core.prompt import OutputKind, Prompt, Role, Turn
 from gateway.core.target import Target, ToolEffort
 from gateway.core.value import replace
-from gateway.wire.chat.content import PARAGRAPH_BREAK, ContentRenderer, merge_texts
+from gateway.wire.chat.content import PARAGRAPH_BREAK, ContentRenderer, is_plain, merge_texts
 from gateway.wire.chat.reasoning import render_reasoning
 from gateway.wire.chat.tools import render_tools
 from gateway.wire.codec import Rendering
@@ -263,11 +263,13 @@ class _MessageRenderer:
         return fields | self._dropped.remaining_fields(turn.extra)
 
     def _render_user(self, turns: Sequence[Turn]) -> Iterator[Payload]:
-        """The messages of the tool results come before the user's own."""
+        """The messages of the tool results come before the user's own. The latter are one message,
+        except that a text which was sent as a string stays one."""
         results: list[Payload] = []
-        entries: list[Payload] = []
+        contents: list[list[Payload]] = []
         fields: Payload = {}
         for turn in turns:
+            entries: list[Payload] = []
             others: list[Part] = []
             for part in turn.parts:
                 if isinstance(part, ToolResult):
@@ -279,10 +281,15 @@ class _MessageRenderer:
             if others or not turn.parts:
                 entries += self._content.render_parts(others)
                 fields |= self._message_fields(turn)
+            if contents and (is_plain(entries) or not is_plain(contents[-1])):
+                contents[-1] += entries
+            else:
+                contents.append(entries)
         yield from results
-        content = self._content.as_content(entries)
-        if content or (self._same_format and not results):
-            yield {"role": "user", "content": content} | fields
+        for entries in contents:
+            content = self._content.as_content(entries)
+            if content or (self._same_format and not results):
+                yield {"role": "user", "content": content} | fields
 
     def _render_result(self, result: ToolResult) -> tuple[Payload, list[Payload]]:
         """A `tool` message, and the media that it cannot have."""

@@ -225,9 +225,6 @@ def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> Convers
         messages = [{"role": "user", "content": [system.pop()]}]
     if not messages or messages[0]["role"] == "assistant":
         messages.insert(0, _user_message(_FIRST_USER_TEXT))
-    for message in messages:  # some models reject documents without a text
-        if all(block["type"] == "document" for block in message["content"]):
-            message["content"].append(_text_block(_FIRST_USER_TEXT))
     return Conversation(system, messages)
 
 
@@ -282,6 +279,8 @@ def _alternate_roles(turns: Sequence[Turn], content: ContentRenderer) -> list[Pa
     for turn in turns:
         role = _ROLES[turn.role]
         blocks = content.render(turn)
+        if blocks and all(block["type"] == "document" for block in blocks):
+            blocks.append(_text_block(_FIRST_USER_TEXT))  # some models reject them without a text
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         elif blocks or role == "user":

@@ -26,7 +26,7 @@ from gateway.wire.history import (
     split_leading_system,
 )
 from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
-from gateway.wire.json_fields import Payload, as_json
+from gateway.wire.json_fields import Payload
 from gateway.wire.render_rules import (
     check_supported,
     limit_max_tokens,
@@ -149,7 +149,7 @@ def render_turns(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
         return rendered
     leading, rest = split_leading_system(_without_billing(inline_names(prompt.turns, dropped)))
     inputs = _drop_dangling_reasoning(items.render(pair_tool_results(rest)), dropped)
-    if inputs and _can_be_instructions(leading, prompt, target, inputs):
+    if inputs and _can_be_instructions(leading, prompt, target):
         return _with_instructions(items.join_texts(leading), inputs)
     return {"input": [*items.render(leading), *inputs] or [empty_user_message()]}
 
@@ -185,12 +185,10 @@ def _split_instructions(turns: Sequence[Turn]) -> tuple[str | None, Sequence[Tur
             return None, turns
 
 
-def _can_be_instructions(
-    leading: Sequence[Turn], prompt: Prompt, target: Target, inputs: Sequence[Payload]
-) -> bool:
+def _can_be_instructions(leading: Sequence[Turn], prompt: Prompt, target: Target) -> bool:
     """Whether the leading system turns can be `instructions`: they are only text, have no cache
-    breakpoint that would be dropped, and are not the only place with the word JSON, which upstreams
-    require in the input for JSON output."""
+    breakpoint that would be dropped, and not the word JSON, which upstreams require in the input
+    for JSON output. What follows does not matter, or the beginning of the prompt would change."""
     parts = [part for turn in leading for part in turn.parts]
     if not all(isinstance(part, Text) for part in parts):
         return False
@@ -198,7 +196,7 @@ def _can_be_instructions(
         return False
     if prompt.output is None or prompt.output.kind is not OutputKind.JSON_OBJECT:
         return True
-    return "json" in as_json(inputs, "input").lower()
+    return not any("json" in part.text.lower() for part in parts if isinstance(part, Text))
 
 
 def _without_billing(turns: Iterable[Turn]) -> list[Turn]:

@@ -394,3 +394,14 @@ def test_unserialisable_arguments_are_sent_as_text() -> None:
     message, _ = rendered(assistant(ToolCall("c", "f", deep)), user(result("c", "Done")))
     sent = message["tool_calls"][0]["function"]["arguments"]
     assert orjson.loads(sent) == {"_raw": deep}
+
+
+def test_a_text_stays_a_string_whatever_follows() -> None:
+    picture = Image(Source(url="https://example.org/a.png"))
+    parts = [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
+    text = {"type": "text", "text": "C"}
+    assert rendered(user("A"), user("B")) == [{"role": "user", "content": "A\n\nB"}]
+    assert rendered(user("A"), user(picture), user("C")) == [
+        {"role": "user", "content": "A"},
+        {"role": "user", "content": [*parts, text]},
+    ]

@@ -220,8 +220,7 @@ def test_several_users_are_named() -> None:
     assert dropped_names == set()
 
 
-def test_single_user_is_not_named() -> None:
-    assert rendered(ANN, ANN)[1:] == ([message("user", "hi", "hi")], {"name"})
+def test_names_of_functions_are_those_of_their_calls() -> None:
     function = Turn(USER, (ANSWER,), name="f")
     turns = (turn(USER, "go"), turn(ASSISTANT, CALL), function)
     assert rendered(*turns)[2] == set()
