@@ -102,24 +102,34 @@ class OutputEstimates:
     def __init__(self) -> None:
         self._lengths = defaultdict[str, _OutputLengths](_OutputLengths)
 
-    def record(self, model_id: str, tokens: int) -> None:
-        """A reply of the catalog's model had so many output tokens."""
-        self._lengths[model_id].add(tokens)
+    def record(self, model_id: str, tokens: int, max_tokens: int | None = None) -> None:
+        """A reply of the catalog's model had so many output tokens, of `max_tokens` that it was to
+        have at most."""
+        lengths = self._lengths[model_id]
+        lengths.add(tokens)
+        if max_tokens and tokens >= max_tokens:
+            lengths.exceeds_limits = tokens > max_tokens
 
     def estimate(self, model_id: str, max_tokens: int | None) -> int:
-        """Output tokens of the next reply: the median, at most `max_tokens`."""
+        """Output tokens of the next reply: the median, at most `max_tokens` unless the upstream
+        ignores that."""
         lengths = self._lengths.get(model_id)
-        median = DEFAULT_OUTPUT if lengths is None else lengths.median
-        return median if max_tokens is None or max_tokens > median else max_tokens
+        if lengths is None:
+            return DEFAULT_OUTPUT if max_tokens is None else min(max_tokens, DEFAULT_OUTPUT)
+        if max_tokens is None or lengths.exceeds_limits:
+            return lengths.median
+        return min(max_tokens, lengths.median)
 
 
 @dataclass(slots=True, eq=False)
 class _OutputLengths:
-    """A model's newest replies, by arrival and by size."""
+    """A model's newest replies, by arrival and by size. `exceeds_limits`: the last one that reached
+    its limit did not end there."""
 
     _samples: deque[int] = field(default_factory=deque)
     _by_size: list[int] = field(default_factory=list)
     median: int = DEFAULT_OUTPUT
+    exceeds_limits: bool = False
 
     def add(self, tokens: int) -> None:
         self._samples.append(tokens)

@@ -75,13 +75,31 @@ class LimitStatuses(NamedTuple):
 class Lease:
     """What a running request has acquired of all its holders. Only the first `settle` counts.
 
-    `is_provisional`: its end takes the request back, as if it had never been."""
+    `micro` is what it has reserved of each budget. `is_provisional`: its end takes the request
+    back, as if it had never been."""
 
     request: ResourceRequest
     acquired_at: float
+    micro: int
     _usages: Sequence[_HolderUsage]
     _reservations: Sequence[_Reservation]
     is_provisional: bool = False
+
+    def extend(self, tokens: int, micro: int) -> None:
+        """The request uses more than was expected: reserves so many tokens in all, and so much
+        money if every budget has room for it. Raises `InsufficientQuota` where one has not."""
+        for window, entry in self._reservations:
+            window.adjust(entry, tokens)
+        more, at = micro - self.micro, self.request.started_at
+        if more <= 0:
+            return
+        for holder, usage in zip(self.request.holders, self._usages, strict=False):
+            shortfall = usage.budget.shortfall(holder.limits, at, more)
+            if shortfall is not None:
+                raise budget_exceeded(str(holder), shortfall, more)
+        for usage in self._usages:
+            usage.budget.reserved += more
+        self.micro = micro
 
     def settle(self, tokens: int, micro: int) -> None:
         """The request has ended with so many input and output tokens, at this cost."""
@@ -93,7 +111,7 @@ class Lease:
             if self.is_provisional and usage.requests is not None:
                 usage.requests.remove(self.acquired_at)
             usage.running -= 1
-            usage.budget.settle(self.request.micro, micro, self.request.started_at)
+            usage.budget.settle(self.micro, micro, self.request.started_at)
 
 
 class Quota:
@@ -131,7 +149,7 @@ class Quota:
             usage.budget.reserved += request.micro
             if limits is not UNLIMITED and (entry := usage.record(limits, now, request.tokens)):
                 reservations.append(entry)
-        return Lease(request, now, usages, reservations)
+        return Lease(request, now, request.micro, usages, reservations)
 
     def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
         """The limits per minute with the least remaining; of equal ones the smaller limit."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from sys import maxsize
+from typing import Final, NamedTuple
 
 from gateway.admission.access import Permit
-from gateway.core.events import Usage
+from gateway.core.events import CHARS_PER_TOKEN, Usage
+from gateway.core.limits import UNLIMITED
 from gateway.core.value import replace
+from gateway.errors import InsufficientQuota
 from gateway.quota.limits import Lease, ResourceRequest
 from gateway.quota.pricing import Price
 from gateway.runtime import Snapshot
 from gateway.store.records import UsageSource
 
 _NO_USAGE = Usage()
+
+_MIN_SLICE: Final = 64
+"""Output tokens that are reserved at a time for a reply that is longer than expected, at least."""
+
+_SLICE_SHARE: Final = 4
+"""A slice is a quarter of what the reply already has."""
 
 
 class Bill(NamedTuple):
@@ -29,11 +38,13 @@ class UsageMeter:
     """`permit` is set after the authorization, `price` where the request costs something: without
     one nothing is billed. `model` is an id of the catalog. `estimated_tokens` are input tokens that
     are billed where the gateway stops before anything more is known, `estimated_micro` their cost.
+    `reserved_chars` are characters of output for which enough is reserved.
     """
 
     __slots__ = (
         *("_input_tokens", "_is_final", "_output_chars", "_sent", "_snapshot", "_started"),
         *("_usage", "estimated_micro", "estimated_tokens", "lease", "model", "permit", "price"),
+        "reserved_chars",
     )
 
     def __init__(self, snapshot: Snapshot, started: int) -> None:
@@ -46,6 +57,7 @@ class UsageMeter:
         self.price: Price | None = None
         self.lease: Lease | None = None
         self.model: str | None = None
+        self.reserved_chars = maxsize
         self.start_attempt()
 
     def entry_demand(self, permit: Permit) -> ResourceRequest:
@@ -65,6 +77,8 @@ class UsageMeter:
             self.estimated_tokens = self._input_tokens
             self.estimated_micro = price.input_cost(self._input_tokens) if price else 0
         cost = price.cost(expected) if price else 0
+        if any(holder.limits is not UNLIMITED for holder in permit.holders):
+            self.reserved_chars = expected.output_tokens * CHARS_PER_TOKEN
         return ResourceRequest(permit.holders, self._started, expected.total_tokens, cost)
 
     def start_attempt(self) -> None:
@@ -76,6 +90,24 @@ class UsageMeter:
     def mark_sent(self) -> None:
         """The upstream has the whole request, so from now on the attempt costs something."""
         self._sent = True
+
+    def extend_reservation(self, reported: Usage | None, output_chars: int) -> None:
+        """The reply has more than `reserved_chars`: reserves what it has used so far and, where the
+        budgets have room for it, a slice of what may follow. Raises `InsufficientQuota`."""
+        if self.lease is None:
+            return
+        used = self._estimate(reported, output_chars)
+        for slice_ in (max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE), 0):
+            expected = replace(used, output_tokens=used.output_tokens + slice_)
+            try:
+                cost = self.price.cost(expected) if self.price else 0
+                self.lease.extend(expected.total_tokens, cost)
+            except InsufficientQuota:
+                if not slice_:
+                    raise
+            else:
+                self.reserved_chars = output_chars + slice_ * CHARS_PER_TOKEN
+                return
 
     def record_usage(self, usage: Usage | None, output_chars: int, *, is_final: bool) -> None:
         """What the upstream reported so far, and the length of its output in characters."""
@@ -104,8 +136,11 @@ class UsageMeter:
             return _NO_USAGE, "none"
         if not (committed or self._output_chars):
             return reported or Usage(input_tokens=self._input_tokens), "estimated"
-        estimate = Usage.estimated(self._input_tokens, self._output_chars)
+        return self._estimate(reported, self._output_chars), "estimated"
+
+    def _estimate(self, reported: Usage | None, output_chars: int) -> Usage:
+        estimate = Usage.estimated(self._input_tokens, output_chars)
         if reported is None or not reported.input_tokens:
-            return estimate, "estimated"
+            return estimate
         output_tokens = max(reported.output_tokens, estimate.output_tokens)
-        return replace(reported, output_tokens=output_tokens), "estimated"
+        return replace(reported, output_tokens=output_tokens)

@@ -77,8 +77,13 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         response = await Dispatch(request, permit, client_request, route, affinity).run()
         await next_stage()
         if (usage := meter.final_usage) is not None and exchange.state is ExchangeState.OK:
-            choices = prompt.sampling.choices or 1
-            runtime.output_estimates.record(route.model, usage.output_tokens // choices)
+            output_tokens = usage.output_tokens // (prompt.sampling.choices or 1)
+            max_tokens = prompt.max_tokens
+            runtime.output_estimates.record(route.model, output_tokens, max_tokens)
+            if max_tokens and output_tokens > max_tokens and exchange.upstream_note is None:
+                exchange.upstream_note = (
+                    f"{output_tokens:,} output tokens, although max_tokens is {max_tokens:,}"
+                )
             if usage.input_tokens:
                 runtime.input_estimates.record(
                     route.model, prompt, usage.input_tokens, raw_estimate

@@ -57,6 +57,7 @@ class StreamRelay:
     def __init__(self, exchange: Exchange, client: ClientStream, attempt: Attempt) -> None:
         self._runtime = exchange.runtime
         self._exchange = exchange
+        self._meter = exchange.meter
         self._client = client
         self._limits = attempt.channel.timeouts
         self._attempt = attempt
@@ -96,8 +97,8 @@ class StreamRelay:
             except AttemptFailed as failed:
                 failure = without_traceback(failed).failure
                 self._translator.failure = self._translator.failure or failure
-            except ServiceUnavailable as unavailable:
-                error = unavailable
+            except GatewayError as stopped:  # the gateway aborts, or a budget is spent
+                error = stopped
             self._finish(error, response.status)
             await self._client.drained()
             exchange.complete()
@@ -195,8 +196,11 @@ class StreamRelay:
         return False
 
     def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool:
-        """Whether the client can take more at once."""
-        translator = self._translator
+        """Whether the client can take more at once. Raises `InsufficientQuota` where budgets have
+        no room for what was relayed before."""
+        translator, meter = self._translator, self._meter
+        if translator.chars > meter.reserved_chars and self._exchange.committed:
+            meter.extend_reservation(translator.usage, translator.chars)
         out = translator.receive(chunk) if chunk else b""
         if not chunk and not broken:
             out = translator.close()

@@ -63,3 +63,14 @@ def test_the_median_of_the_newest(tokens: list[int]) -> None:
         outputs.record("alpha-1", each)
     assert SAMPLES == 64
     assert outputs.estimate("alpha-1", None) == median_high(tokens[-64:])
+
+
+def test_a_limit_that_is_ignored_is_not_expected() -> None:
+    """Until a reply ends at its limit again."""
+    estimates = OutputEstimates()
+    estimates.record("m", 75, 1)
+    assert estimates.estimate("m", 1) == 75
+    estimates.record("m", 5, 10)  # it ended before its limit: that tells nothing
+    assert estimates.estimate("m", 1) == 75
+    estimates.record("m", 10, 10)
+    assert estimates.estimate("m", 1) == 1

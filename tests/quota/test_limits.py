@@ -390,3 +390,22 @@ def test_a_request_from_before_a_limit_keeps_later_counts() -> None:
 )
 def test_names_of_holders(holder: Holder, text: str) -> None:
     assert str(holder) == text
+
+
+def test_a_lease_grows_within_the_budgets() -> None:
+    quota, laptop, team = Quota(), key(budget=1000), group(budget=500, tokens_per_minute=90)
+    lease = take(quota, laptop, team, tokens=10, micro=100)
+    lease.extend(30, 300)
+    assert quota.budget(HolderKind.KEY, "key_1").reserved == 300
+    assert tokens_left(quota, team) == 60
+    with pytest.raises(InsufficientQuota, match="group team: total budget"):
+        lease.extend(50, 501)
+    assert quota.budget(HolderKind.KEY, "key_1").reserved == 300, "all holders or none"
+    assert tokens_left(quota, team) == 40, "a minute cannot take back what was used"
+    lease.extend(50, 200)
+    assert quota.budget(HolderKind.GROUP, "team").reserved == 300, "it never shrinks"
+    lease.settle(45, 450)
+    for kind, id in ((HolderKind.KEY, "key_1"), (HolderKind.GROUP, "team")):
+        assert (quota.budget(kind, id).reserved, quota.budget(kind, id).total) == (0, 450)
+    lease.extend(99, 9_999)  # it has ended
+    assert tokens_left(quota, team) == 45

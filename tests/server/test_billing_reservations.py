@@ -1,0 +1,170 @@
+"""Replies that are longer than was expected: an upstream may ignore `max_tokens`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.formats import Format
+from gateway.core.limits import MICRO_PER_UNIT
+from gateway.store.records import ExchangeState
+from tests.server.format_pairs import PAIRS, TERMINAL, OpenGateway
+from tests.server.key_limits import (
+    in_use,
+    limit_group,
+    limit_key,
+    start_request,
+    wait_all_released,
+)
+from tests.support.gateway import ALPHA, BETA, RunningGateway, channels, run_gateway
+from tests.support.upstream import (
+    Ending,
+    Response,
+    ScriptedUpstream,
+    by_frame,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
+
+UNIT = MICRO_PER_UNIT
+MODELS = [{"id": BETA, "family": "beta"}, {"id": ALPHA, "family": "alpha"}]
+"""A catalog in which every token costs a unit."""
+
+WORDS = 12
+"""Deltas of a long reply, of 100 characters each: 300 tokens by the estimate."""
+
+
+def long_stream(format: Format, *, pause: float = 0.01, words: int = WORDS) -> Response:
+    """The stream `text`, whose first delta comes many times and is longer."""
+    frames = by_frame(fixture_stream(format)).chunks
+    (index,) = [number for number, frame in enumerate(frames) if b'"Hello' in frame][:1]
+    delta = frames[index].replace(b'"Hello', b'"' + b"Hello " * 17, 1)
+    chunks = (*frames[:index], *[delta] * words, *frames[index + 1 :])
+    return by_frame(fixture_stream(format)).with_changes(chunks=chunks, pause=pause)
+
+
+def stalled(script: Response, frames: int) -> Response:
+    return script.with_changes(chunks=script.chunks[:-frames], ending=Ending.STALLED)
+
+
+async def stream(gateway: RunningGateway, format: Format = Format.CHAT, **fields: Any) -> bytes:
+    answer = await gateway.post(format, stream=True, model=BETA, **fields)
+    assert answer.status == 200
+    return await answer.read()
+
+
+LIMIT = {
+    Format.CHAT: {"max_tokens": 1},
+    Format.MESSAGES: {"max_tokens": 1},
+    Format.RESPONSES: {"max_output_tokens": 1},
+}
+
+
+@pytest.mark.parametrize(("client_format", "upstream_format"), PAIRS)
+async def test_a_stream_ends_where_its_budget_is_spent(
+    behind: OpenGateway, upstream: ScriptedUpstream, client_format: Format, upstream_format: Format
+) -> None:
+    upstream.respond_with(long_stream(upstream_format))
+    async with behind(upstream_format, models=MODELS) as gateway:
+        limit_key(gateway, budget=140 * UNIT)
+        body = await stream(gateway, client_format, **LIMIT[client_format])
+        assert TERMINAL[client_format] not in body
+        name = b"billing_error" if client_format is Format.MESSAGES else b"insufficient_quota"
+        assert name in body
+        assert b"total budget of 140 units" in body
+        row = await gateway.row()
+        await wait_all_released(gateway)
+        attempts = await gateway.operations.list_attempts(row.id)
+    assert (row.state, row.status, row.error_code) == (
+        ExchangeState.ERROR,
+        200,
+        "insufficient_quota",
+    )
+    assert row.usage_source == "estimated"
+    # It is exceeded by what one read of the upstream brings.
+    assert 100 * UNIT < row.cost_micro <= 190 * UNIT
+    assert [attempt.verdict for attempt in attempts] == ["ok"]
+
+
+async def test_on_the_native_lane(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.respond_with(long_stream(Format.CHAT))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        limit_group(gateway, budget_day=140 * UNIT)
+        body = await stream(gateway, max_tokens=1)
+        row = await gateway.row()
+    assert b"daily budget of 140 units" in body
+    assert row.cost_micro <= 190 * UNIT
+
+
+async def test_streams_at_a_time_share_what_is_left(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(long_stream(Format.CHAT, pause=0.03))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        limit_key(gateway, budget=400 * UNIT)
+        requests = [stream(gateway, max_tokens=1) for _ in range(10)]
+        bodies = await asyncio.gather(*requests)
+        rows = await gateway.rows(10)
+        await wait_all_released(gateway)
+        assert (await gateway.post(Format.CHAT)).status == 429
+    assert sum(b"insufficient_quota" in body for body in bodies) >= 8
+    assert sum(row.cost_micro for row in rows) <= (400 + 10 * 30) * UNIT, "not 10 * 310"
+
+
+async def test_reservations_grow_with_the_reply(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.respond_with(stalled(long_stream(Format.CHAT), frames=4))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        limit_key(gateway, budget=10_000 * UNIT, tokens_per_minute=10_000)
+        answer = await start_request(gateway, stream=True, max_tokens=1)
+        text = b""
+        while text.count(b"Hello") < WORDS * 17:
+            text += await answer.content.readany()
+        (_, reserved), *_ = in_use(gateway)
+        assert 250 * UNIT < reserved < 500 * UNIT
+        headers = (await gateway.get("/v1/models")).headers
+        assert 9_500 < int(headers["x-ratelimit-remaining-tokens"]) < 9_750
+        answer.close()
+        await wait_all_released(gateway)
+
+
+async def test_a_long_reply_within_the_budget_is_complete(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(long_stream(Format.CHAT, pause=0))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        for limits in ({}, {"budget": 330 * UNIT}):
+            limit_key(gateway, **limits)
+            assert TERMINAL[Format.CHAT] in await stream(gateway, max_tokens=1)
+            await wait_all_released(gateway)
+
+
+def body_of(tokens: int) -> Response:
+    body = orjson.loads(fixture_reply(Format.CHAT).body)
+    body["usage"] |= {"completion_tokens": tokens, "total_tokens": 12 + tokens}
+    return json_response(body)
+
+
+async def test_a_whole_reply_above_its_limit_is_noted_and_expected_again(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(body_of(75))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        limit_key(gateway, budget=160 * UNIT)
+        statuses = []
+        for _ in range(3):
+            answer = await gateway.post(Format.CHAT, max_tokens=1)
+            statuses.append(answer.status)
+        assert statuses == [200, 429, 429], "75 more are expected, not 1"
+        assert b"this request may cost 8" in await answer.read()
+        (row, *_) = await gateway.rows(3)
+        assert row.upstream_error == "75 output tokens, although max_tokens is 1"
+        upstream.respond_with(body_of(1))
+        limit_key(gateway, budget=1000 * UNIT)
+        assert (await gateway.post(Format.CHAT, max_tokens=1)).status == 200
+        limit_key(gateway, budget=120 * UNIT)
+        assert (await gateway.post(Format.CHAT, max_tokens=1)).status == 200, "it keeps to it again"
