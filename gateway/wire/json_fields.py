@@ -149,6 +149,12 @@ def optional_list(body: Payload, name: str, path: str = "") -> list[Any] | None:
     return None if value is None else as_list(value, join_path(path, name))
 
 
+def strings(body: Payload, name: str, path: str = "") -> tuple[str, ...]:
+    """An array of strings; empty if it is absent."""
+    items, path = optional_list(body, name, path) or (), join_path(path, name)
+    return tuple([as_str(item, f"{path}.{index}") for index, item in enumerate(items)])
+
+
 def lenient_str(value: Any) -> str:
     return value if isinstance(value, str) else ""
 

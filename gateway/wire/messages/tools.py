@@ -27,6 +27,7 @@ from gateway.wire.json_fields import (
     optional_str,
     required_object,
     required_str,
+    strings,
 )
 from gateway.wire.json_schema import messages_schema, parameters_schema
 from gateway.wire.messages import client_tools
@@ -105,13 +106,9 @@ def _parse_typed_tool(tool: Payload, kind: str, path: str) -> Tool:
 
 
 def _parse_search(tool: Payload, path: str) -> WebSearch:
-    allowed, blocked = (
-        tuple(map(str, domains)) if isinstance(domains := tool.get(name), list) else ()
-        for name in ("allowed_domains", "blocked_domains")
-    )
     return WebSearch(
-        allowed_domains=allowed,
-        blocked_domains=blocked,
+        allowed_domains=strings(tool, "allowed_domains", path),
+        blocked_domains=strings(tool, "blocked_domains", path),
         max_uses=optional_int(tool, "max_uses", path),
         location=search_location(tool, path),
         client_executable=True,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import CallKind, ProviderData, Refusal, Text, ToolCall
-from gateway.core.prompt import Prompt, Role, Tool, Turn
+from gateway.core.prompt import Prompt, Tool
 from gateway.core.reply import Reply, initial_pieces, reply_events
 from gateway.errors import GatewayError
 from gateway.wire.codec import ReplyMetadata
@@ -30,7 +30,7 @@ from gateway.wire.responses.encode_items import (
 )
 from gateway.wire.responses.ids import IdGenerator
 from gateway.wire.responses.native import error_frame, failed_frame
-from gateway.wire.responses.settings import echo_settings
+from gateway.wire.responses.settings import echo_instructions, echo_settings
 from gateway.wire.responses.tools import echo_tool_choice, echo_tools
 from gateway.wire.responses.usage import render_usage
 
@@ -273,7 +273,7 @@ def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
 
 def _requested_fields(prompt: Prompt) -> Payload:
     fields = echo_settings(prompt)
-    if (instructions := _instructions(prompt.turns)) is not None:
+    if (instructions := echo_instructions(prompt)) is not None:
         fields["instructions"] = instructions
     if prompt.tools:
         fields["tools"] = echo_tools(prompt.tools)
@@ -282,14 +282,6 @@ def _requested_fields(prompt: Prompt) -> Payload:
     if prompt.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = prompt.parallel_tool_calls
     return fields
-
-
-def _instructions(turns: Sequence[Turn]) -> str | None:
-    first = turns[0] if turns else None
-    if first is None or first.role is not Role.SYSTEM or first.extra or len(first.parts) != 1:
-        return None
-    part = first.parts[0]
-    return part.text if type(part) is Text else None
 
 
 def _incomplete_reason(stop: StopReason, *, refused: bool) -> str | None:

@@ -11,15 +11,20 @@ from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire import signatures
+from gateway.wire.codec import replace_model
 from gateway.wire.json_fields import Payload
 from gateway.wire.model_name import ModelNamePatcher
+from gateway.wire.object_edit import find_members
 from gateway.wire.responses.ids import is_generated
 from gateway.wire.responses.input_items import restore_reasoning
+from gateway.wire.responses.settings import echo_instructions
 from gateway.wire.sse import Frame, replace_data, write_frame
 
 _SEQUENCE_FIELD: Final = b'"sequence_number":'
 """The quotes are unescaped, so it cannot be part of a text."""
 _DIGITS: Final = re.compile(rb"\s?\d+")
+_INSTRUCTIONS: Final = b'"instructions"'
+_IN_RESPONSE: Final = [b'"response"', _INSTRUCTIONS]
 
 
 def patch_prompt(body: Payload, target: Target) -> Payload:
@@ -57,16 +62,34 @@ def _patch_item(item: Any, target: Target) -> Any | None:
     return without_id | restored
 
 
+def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
+    """The upstream's body with the client's model name and `instructions`."""
+    body = replace_model(body, data, prompt)
+    return _patch_instructions(body, data, echo_instructions(prompt), [_INSTRUCTIONS])
+
+
+def _patch_instructions(
+    payload: bytes, response: Payload, instructions: str | None, path: list[bytes]
+) -> bytes:
+    """`payload` with the client's own instructions at `path`, where the upstream has others."""
+    if response.get("instructions") in (None, instructions):
+        return payload
+    for _, start, end in reversed([*find_members(payload, path)]):
+        payload = payload[:start] + orjson.dumps(instructions) + payload[end:]
+    return payload
+
+
 class ResponsesRewriter:
     """Edits frames in place. Keeps the last response object and sequence number, for pings and
     errors that follow."""
 
-    __slots__ = ("_client_model", "_model", "_response", "_sequence", "_skipped")
+    __slots__ = ("_client_model", "_instructions", "_model", "_response", "_sequence", "_skipped")
 
     keeps_text = True
 
     def __init__(self, prompt: Prompt) -> None:
         self._client_model = prompt.model
+        self._instructions = echo_instructions(prompt)
         self._model = ModelNamePatcher(prompt.model, parent="response")
         self._response: Payload | None = None
         self._sequence = -1
@@ -81,8 +104,11 @@ class ResponsesRewriter:
         response = data.get("response")
         if not isinstance(response, dict):
             return frame.raw
-        self._response = response
+        self._response = response | {"model": self._client_model}
+        if "instructions" in response:
+            self._response["instructions"] = self._instructions
         payload = self._model.patch(frame.data, response.get("model"))
+        payload = _patch_instructions(payload, response, self._instructions, _IN_RESPONSE)
         return frame.raw if payload is frame.data else replace_data(frame, payload)
 
     def skip(self, frames: bytes) -> None:
@@ -105,7 +131,7 @@ class ResponsesRewriter:
         event = {
             "type": "response.in_progress",
             "sequence_number": self._last_sequence(),
-            "response": self._response | {"model": self._client_model},
+            "response": self._response,
         }
         return write_frame(b"response.in_progress", orjson.dumps(event))
 
@@ -113,7 +139,7 @@ class ResponsesRewriter:
         sequence = self._last_sequence() + 1
         if self._response is None:
             return error_frame(error, sequence)
-        return failed_frame(error, self._response | {"model": self._client_model}, sequence)
+        return failed_frame(error, self._response, sequence)
 
 
 def failed_frame(error: GatewayError, response: Payload, sequence: int) -> bytes:

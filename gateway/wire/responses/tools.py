@@ -19,11 +19,11 @@ from gateway.wire.json_fields import (
     invalid_field,
     join_path,
     optional_bool,
-    optional_list,
     optional_object,
     optional_str,
     required,
     required_str,
+    strings,
 )
 from gateway.wire.json_schema import is_strict, parameters_schema
 from gateway.wire.render_rules import (
@@ -115,9 +115,8 @@ def _parse_typed_tool(tool: Payload, type_: str, path: str) -> Tool:
 
 def _parse_search(tool: Payload, path: str) -> WebSearch:
     filters = optional_object(tool, "filters", path) or {}
-    domains = optional_list(filters, "allowed_domains", join_path(path, "filters")) or ()
     return WebSearch(
-        allowed_domains=tuple(map(str, domains)),
+        allowed_domains=strings(filters, "allowed_domains", join_path(path, "filters")),
         location=search_location(tool, path),
         context_size=optional_str(tool, "search_context_size", path),
     )

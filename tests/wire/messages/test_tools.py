@@ -62,6 +62,17 @@ def test_web_search_without_options() -> None:
     assert tool.search == WebSearch(blocked_domains=("b",), client_executable=True)
 
 
+@pytest.mark.parametrize("field", ["allowed_domains", "blocked_domains"])
+@pytest.mark.parametrize(
+    ("value", "place"), [("a.example", ""), ({"a": 1}, ""), (["a.example", 5], ".1")]
+)
+def test_domains_that_are_no_list_of_names(field: str, value: object, place: str) -> None:
+    """A search without them would be unrestricted."""
+    with pytest.raises(InvalidRequest) as raised:
+        parsed({"type": "web_search_20250305", "name": "web_search", field: value})
+    assert raised.value.param == f"tools.0.{field}{place}"
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "required"),
     [

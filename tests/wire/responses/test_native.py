@@ -8,8 +8,11 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
+from gateway.core.parts import Text
+from gateway.core.prompt import Role, Turn
+from gateway.core.value import replace
 from gateway.errors import InternalError, RequestTooLarge, ServiceUnavailable
-from gateway.wire.responses.native import ResponsesRewriter
+from gateway.wire.responses.native import ResponsesRewriter, patch_reply
 from tests.wire.stream_cases import frames_of, prompt
 
 CREATED = (
@@ -112,3 +115,30 @@ def test_pings() -> None:
     assert name == b"response.in_progress"
     assert event["sequence_number"] == 5
     assert event["response"]["model"] == "shown"
+
+
+INJECTED = (
+    b"event: response.created\n"
+    b'data: {"type":"response.created","sequence_number":0,"response":{"id":"r","model":"up",'
+    b'"instructions": "say \\"instructions\\": \\n","tools":[{"instructions":"kept"}]}}\n\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("system", "sent"), [(None, b"null"), ("mine \\", b'"mine \\\\"'), ("", b'""')]
+)
+def test_instructions_are_the_clients(system: str | None, sent: bytes) -> None:
+    turns = () if system is None else (Turn(Role.SYSTEM, (Text(system),)),)
+    asked = replace(prompt(Format.RESPONSES, "shown"), turns=turns)
+    rewriter = ResponsesRewriter(asked)
+    (frame,) = frames_of([INJECTED])
+    out = rewriter.rewrite(frame, orjson.loads(frame.data or b""))
+    expected = INJECTED.replace(b'"say \\"instructions\\": \\n"', sent).replace(b'"up"', b'"shown"')
+    assert out == expected
+    for later in (rewriter.ping(), rewriter.encode_error(InternalError())):
+        assert parse_frame(later)[1]["response"]["instructions"] == system
+    body = b'{"instructions" : "theirs","output":[{"instructions":"kept"}],"model":"up"}'
+    patched = patch_reply(body, orjson.loads(body), asked)
+    assert patched == body.replace(b'"theirs"', sent).replace(b'"up"', b'"shown"')
+    silent = body.replace(b'"theirs"', b"null")
+    assert b'"instructions" : null' in patch_reply(silent, orjson.loads(silent), asked)
