@@ -33,7 +33,8 @@ class StopReason(FastStrEnum):
 
 
 class FailureKind(FastStrEnum):
-    """RESPONSE is an error that the upstream sent; the others are detected by the gateway."""
+    """RESPONSE is an error that the upstream sent; the others are detected by the gateway. PAGE is
+    a complete response that is no reply, such as a login page."""
 
     RESPONSE = "said"
     CONNECT = "connect"
@@ -42,6 +43,7 @@ class FailureKind(FastStrEnum):
     DISCONNECT = "disconnect"
     TRUNCATED = "cut"
     MALFORMED = "garbage"
+    PAGE = "page"
     EMPTY = "empty"
     TOO_LARGE = "too_large"
     EVENT_TOO_LARGE = "event_too_large"

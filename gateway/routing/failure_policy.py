@@ -230,11 +230,6 @@ def _matches_text(*names: str, pattern: str = r"(?!)") -> _Predicate:
     return lambda f: f.code in names or f.type in names or search(f.message, 0, _MAX_SEARCHED_CHARS)
 
 
-def _is_web_page(failure: Failure) -> bool:
-    """A complete response that is no reply, such as a login page."""
-    return failure.kind is _K.MALFORMED and failure.status is not None
-
-
 # Text before the phrases that disable an account: no quotes, because quoted text can be the
 # client's, and a client must not be able to disable an account.
 _UNQUOTED = r"""\A[^'"`:\n]{0,60}"""
@@ -325,7 +320,7 @@ TABLE: Final[tuple[_Row, ...]] = (
     _Row("empty reply",       _is_kind(_K.EMPTY),        _UPSTREAM,  _YES,   _FAILURE),
     _Row("too large",         _is_kind(_K.TOO_LARGE, _K.EVENT_TOO_LARGE),
                                                          _UPSTREAM,  _NEVER, _FAILURE),
-    _Row("a page, no reply",  _is_web_page,              _UPSTREAM,  _ONCE,  _OPEN),
+    _Row("a page, no reply",  _is_kind(_K.PAGE),         _UPSTREAM,  _ONCE,  _OPEN),
     _Row("unreadable",        _is_kind(_K.MALFORMED),    _UPSTREAM,  _YES,   _FAILURE),
     # Error codes and messages, for any status.
     _Row("refused",           _is_thread_error,          _CLIENT,    _NEVER, _NONE),

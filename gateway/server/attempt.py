@@ -328,12 +328,10 @@ def parse_json_object(body: bytes) -> Payload:
     return data
 
 
-def malformed_reply(message: str, body: bytes = b"", *, status: int | None = None) -> AttemptFailed:
-    """The failure of an upstream whose response cannot be used; with its status where it is no
-    reply at all, but a page."""
+def malformed_reply(message: str, body: bytes = b"") -> AttemptFailed:
+    """The failure of an upstream whose response cannot be used."""
     excerpt = body[:_MAX_EXCERPT].decode("utf-8", "replace") or None
-    kind = FailureKind.MALFORMED
-    return AttemptFailed(Failure(kind=kind, message=message, body=excerpt, status=status))
+    return AttemptFailed(Failure(kind=FailureKind.MALFORMED, message=message, body=excerpt))
 
 
 def is_empty_reply(stop: StopReason, usage: Usage | None) -> bool:

@@ -45,6 +45,7 @@ _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.DISCONNECT: BadUpstreamReply,
     FailureKind.TRUNCATED: BadUpstreamReply,
     FailureKind.MALFORMED: BadUpstreamReply,
+    FailureKind.PAGE: BadUpstreamReply,
     FailureKind.EMPTY: EmptyUpstreamReply,
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,

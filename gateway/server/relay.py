@@ -7,7 +7,8 @@ complete frames, and a reply that breaks off never looks complete.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from math import inf
 from typing import Final
@@ -336,10 +337,11 @@ async def relay_body_as_stream(
 async def _read_as_stream(
     exchange: Exchange, attempt: Attempt, response: UpstreamResponse
 ) -> tuple[UpstreamResponse, CompleteReply]:
-    async with response:
-        reading = response.read_body(exchange.snapshot.config.server.max_response)
-        body = await run_with_timeout(exchange.runtime, attempt.channel.timeouts.whole, reading)
-    return response, attempt.body_as_stream(body)
+    with _note_status(response):
+        async with response:
+            reading = response.read_body(exchange.snapshot.config.server.max_response)
+            body = await run_with_timeout(exchange.runtime, attempt.channel.timeouts.whole, reading)
+        return response, attempt.body_as_stream(body)
 
 
 async def _record_drained(
@@ -399,13 +401,11 @@ async def read_reply(
     requested to."""
     response = await sending
     content_type = check_content_type(response, (JSON, EVENT_STREAM))
-    try:
+    with _note_status(response):
         async with response:
             if content_type == JSON:
                 return response, attempt.parse_body(await response.read_body(limit))
             return response, await _collect_stream(response, attempt, limit, meter)
-    except AttemptFailed as failed:
-        raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
 
 
 async def _collect_stream(
@@ -430,11 +430,19 @@ async def _collect_stream(
     return attempt.collected_reply(collector, translator)
 
 
+@contextmanager
+def _note_status(response: UpstreamResponse) -> Iterator[None]:
+    try:
+        yield
+    except AttemptFailed as failed:
+        raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
+
+
 def broken_off(failure: Failure, status: int, frames: int | None = None) -> Failure:
     """The failure with what came before it: the upstream's status, and the number of frames of a
     stream that broke off before its reply began. An error that the upstream sent tells it itself.
     """
-    if failure.kind in (FailureKind.RESPONSE, FailureKind.MALFORMED):
+    if failure.kind is FailureKind.RESPONSE:
         return failure
     message = failure.message
     if frames is not None:
@@ -452,6 +460,5 @@ def check_content_type(response: UpstreamResponse, expected: tuple[str, ...]) ->
         if named.lower().startswith(content_type):
             return content_type
     response.close()
-    raise malformed_reply(
-        f"the upstream answered {named!r} instead of {' or '.join(expected)}", status=200
-    )
+    message = f"the upstream answered {named!r} instead of {' or '.join(expected)}"
+    raise AttemptFailed(Failure(kind=FailureKind.PAGE, message=message, status=response.status))

@@ -188,7 +188,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
         data = None
     if not isinstance(data, dict):
         message = "the response is no JSON object"
-        raise AttemptFailed(Failure(kind=FailureKind.MALFORMED, status=_OK, message=message))
+        raise AttemptFailed(Failure(kind=FailureKind.PAGE, status=_OK, message=message))
     return data
 
 

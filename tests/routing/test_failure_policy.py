@@ -54,7 +54,7 @@ NETWORK_ERRORS: dict[str, tuple[Failure, Blame, Failover, AccountPenalty, float 
     "event_too_large": (network_error(FailureKind.EVENT_TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
     "garbage": (network_error(FailureKind.MALFORMED), UPSTREAM, YES, FAILURE, None),
     "html_page_opens_5_minutes": (
-        network_error(FailureKind.MALFORMED, status=200),
+        network_error(FailureKind.PAGE, status=200),
         UPSTREAM,
         ONCE,
         CIRCUIT_OPEN,

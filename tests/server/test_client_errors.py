@@ -32,6 +32,7 @@ NETWORK_ERRORS = {
     FailureKind.DISCONNECT: BadUpstreamReply,
     FailureKind.TRUNCATED: BadUpstreamReply,
     FailureKind.MALFORMED: BadUpstreamReply,
+    FailureKind.PAGE: BadUpstreamReply,
     FailureKind.EMPTY: EmptyUpstreamReply,
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,

@@ -181,16 +181,18 @@ async def test_an_error_event_within_a_stream(
     assert "Rate limit reached" in (row.upstream_error or "")
 
 
+@pytest.mark.parametrize("streamed", [False, True])
 async def test_a_whole_reply_that_is_no_reply(
-    gateway: RunningGateway, upstream: ScriptedUpstream
+    gateway: RunningGateway, upstream: ScriptedUpstream, streamed: bool
 ) -> None:
     upstream.respond_with(json_response(b"<html>maintenance</html>"))
-    await gateway.post(Format.CHAT)
+    await gateway.post(Format.CHAT, stream=streamed)
     assert_row(
         await gateway.row(),
         state=ExchangeState.ERROR,
         status=502,
         end_reason="upstream_garbage",
+        upstream_status=200,
         upstream_error="<html>maintenance</html>",
     )
 

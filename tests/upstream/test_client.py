@@ -205,7 +205,7 @@ async def test_a_body_that_is_no_reply(
     """It keeps its status, and that tells it from bytes that are no HTTP."""
     upstream.respond_with(json_response(body))
     failure = await failure_of(line.post_json(CANDIDATE, "/other", b"{}", {}, ""))
-    assert (failure.kind, failure.status) == (FailureKind.MALFORMED, 200)
+    assert (failure.kind, failure.status) == (FailureKind.PAGE, 200)
     upstream.respond_with(Response(raw=b"not HTTP\r\n\r\n"))
     failure = await failure_of(line.post_json(CANDIDATE, "/other", b"{}", {}, ""))
     assert (failure.kind, failure.status) == (FailureKind.MALFORMED, None)
