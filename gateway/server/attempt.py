@@ -27,6 +27,7 @@ from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_f
 from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.json_fields import Payload
+from gateway.wire.json_numbers import parse_json
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
 from gateway.wire.render_rules import check_stateless
@@ -320,7 +321,7 @@ class TranslatedAttempt(Attempt):
 def parse_json_object(body: bytes) -> Payload:
     """Raises `AttemptFailed` where an upstream's body is none."""
     try:
-        data = orjson.loads(body)
+        data = parse_json(body)
     except orjson.JSONDecodeError:
         data = None
     if not isinstance(data, dict):

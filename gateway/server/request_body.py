@@ -22,6 +22,7 @@ from gateway.server.content_encoding import ENCODINGS, decompress
 from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.wire.json_limits import JsonTooComplex, check_complexity
+from gateway.wire.json_numbers import parse_json
 
 UPLOAD_WINDOW: Final = 15.0
 """Seconds in which as much of a body has to arrive as `server.min_upload_rate` says, or its end."""
@@ -127,7 +128,7 @@ async def _read_all(content: StreamReader, exchange: Exchange, max_body: int) ->
 def parse_object(raw: bytes) -> dict[str, Any]:
     """The JSON object in `raw`; of a duplicate key, the last value counts."""
     try:
-        body = orjson.loads(raw)
+        body = parse_json(raw)
     except orjson.JSONDecodeError as error:
         position = f"line {error.lineno} column {error.colno}"
         message = f"The request body is not valid JSON: {error.msg} ({position})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import orjson
+from gateway.wire.json_numbers import parse_json
 
 MAX_VALUES: Final = 200_000
 """Objects, lists, and what is in them."""
@@ -52,7 +52,7 @@ def load_json(text: str | bytes) -> Any:
     """The value of a JSON text within another one. Raises `ValueError`."""
     raw = text.encode() if isinstance(text, str) else text
     check_complexity(raw)
-    return orjson.loads(raw)
+    return parse_json(raw)
 
 
 def _slices(raw: bytes) -> Iterator[bytes]:

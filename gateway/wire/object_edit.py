@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import orjson
 
 from gateway.wire.json_fields import Payload
 
-MAX_SCANNED: Final = 128 * 1024
-"""Bytes of a body that is searched token by token; in a larger one every edited key must occur only
-once."""
-
 _PLAIN_KEY: Final = re.compile(r"[a-z_]+")
 _ESCAPED_KEY: Final = re.compile(rb"\\u00[4-7]")
 """Such an escape may be a letter of a key."""
+_MAX_CANDIDATES: Final = 8
+"""Members of the same name that are tried, one of which may be the object's own."""
 
-_SIMPLE_MEMBER: Final = rb'"%b"\s*:\s*("(?:[^"\\]|\\.)*"|true|false|null|-?[0-9][0-9.eE+-]*)'
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]')
+_MAX_PARSED: Final = 16 * 1024 * 1024
+"""Bytes of a body that is parsed again to find one of several members."""
+
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_SCALAR: Final = re.compile(_STRING + rb"|[^\s,}\]]+")
+_TOKEN: Final = re.compile(_STRING + rb"|[{}\[\],]")
 _OPENING: Final = (b"{", b"[")
 _ENDING: Final = (b",", b"}", b"]")
 _COLON: Final = re.compile(rb"\s*:\s*")
@@ -39,9 +42,9 @@ def edit_object(
     """`raw`, which parses to `before`, with the members that `after` changed or added; None where
     it is uncertain which bytes these are, or where one of the `checked` members may occur more
     than once: then `after` has to be serialised. An unchanged member is the same object in both."""
-    if not before or not before.keys() <= after.keys() or _has_escaped_key(raw):
+    if not before or not before.keys() <= after.keys():
         return None
-    if not all(_occurs_once(raw, key) for key in checked if key in before):
+    if any(_find(raw, key) is None for key in checked if key in before):
         return None
     try:
         return _edit(raw, before, after)
@@ -56,10 +59,10 @@ def _edit(raw: bytes, before: Payload, after: Payload) -> bytes | None:
         if key not in before:
             added += orjson.dumps(key) + b":" + orjson.dumps(value) + b","
         elif not _is_same(value, before[key]):
-            span = _find(raw, key, before[key])
-            if span is None:
+            start = _find(raw, key)
+            if start is None:
                 return None
-            edits.append((span, orjson.dumps(value)))
+            edits.append(((start, _end_of_value(raw, start)), orjson.dumps(value)))
     if added:
         start = raw.index(b"{") + 1
         edits.append(((start, start), added))
@@ -77,32 +80,46 @@ def _is_same(value: Any, other: Any) -> bool:
     return is_small and orjson.dumps(value) == orjson.dumps(other)
 
 
+def _find(raw: bytes, key: str) -> int | None:
+    """Where the value of a top-level member begins; None where there may be several."""
+    if not _PLAIN_KEY.fullmatch(key):
+        return None
+    quoted = b'"%b"' % key.encode()
+    first, last = raw.find(quoted), raw.rfind(quoted)
+    if first == last and not _has_escaped_key(raw):
+        # The object has such a key, and these bytes occur nowhere else.
+        colon = _COLON.match(raw, first + len(quoted)) if first >= 0 else None
+        return colon.end() if colon else None
+    if len(raw) > _MAX_PARSED:
+        return None
+    found = re.finditer(re.escape(quoted) + _COLON.pattern, raw)
+    members = [match.span() for match in islice(found, _MAX_CANDIDATES)]
+    for start, end in [*members[:1], *members[:0:-1]]:
+        renamed = raw[:start] + b'"%b"' % (b"*" * len(key)) + raw[start + len(quoted) :]
+        if key not in orjson.loads(renamed):
+            return end
+    return None
+
+
 def _has_escaped_key(raw: bytes) -> bool:
     # From the back: that search costs half as much in a large body.
     return raw.rfind(b"\\u00") >= 0 and _ESCAPED_KEY.search(raw) is not None
 
 
-def _occurs_once(raw: bytes, key: str) -> bool:
-    quoted = b'"%b"' % key.encode()
-    if raw.find(quoted) == raw.rfind(quoted):
-        return True
-    return len(raw) <= MAX_SCANNED and len([*find_members(raw, [quoted])]) == 1
-
-
-def _find(raw: bytes, key: str, value: Any) -> _Span | None:
-    """The value of a top-level member, which parses to `value`."""
-    if not _PLAIN_KEY.fullmatch(key):
-        return None
-    quoted = b'"%b"' % key.encode()
-    at = raw.find(quoted)
-    if type(value) in _SCALARS and at >= 0 and raw.rfind(quoted) == at:
-        # The object has such a key, and these bytes occur nowhere else.
-        member = re.compile(_SIMPLE_MEMBER % key.encode()).match(raw, at)
-        return None if member is None else member.span(1)
-    if len(raw) > MAX_SCANNED:
-        return None
-    members = [*find_members(raw, [quoted])]
-    return members[0][1:] if len(members) == 1 else None
+def _end_of_value(raw: bytes, start: int) -> int:
+    if raw[start : start + 1] not in _OPENING:
+        scalar = _SCALAR.match(raw, start)
+        return scalar.end() if scalar else start
+    depth = 0
+    for token in _TOKEN.finditer(raw, start):
+        text = token.group()
+        if text in _OPENING:
+            depth += 1
+        elif text in _ENDING[1:]:
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return len(raw)
 
 
 def find_members(raw: bytes, path: list[bytes]) -> Iterator[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.object_edit import MAX_SCANNED, edit_object
+from gateway.wire.object_edit import edit_object
 
 NAMES = ("model", "stream", "stream_options", "messages", "tools", "x y", "a", "mod")
 VALUES = st.recursive(
@@ -70,11 +70,28 @@ def test_keys_that_may_occur_twice_are_not_edited(raw: bytes) -> None:
     assert edited(raw, model="up") is None
 
 
-def test_large_bodies_are_not_scanned() -> None:
-    raw = b'{"x":{"model":"b"},"model":"a","t":"' + b"x" * MAX_SCANNED + b'"}'
-    assert edited(raw, model="up") is None
-    raw = b'{"model":"a","t":"' + b"x" * MAX_SCANNED + b'"}'
-    assert edited(raw, model="up") == raw.replace(b'"a"', b'"up"')
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"model":"a","x":{"model":"b"},"y":[{"model":"a"}]}',
+        b'{"x":{"model":"b"},"model":"a","t":"\\u0041\\"model\\":"}',
+        b'{"x":{"model":"b"},"y":{"model" : "c"},"model":"a","z":{"model":{"model":1}}}',
+        b'{"x":["model","model"],"model":"a"}',
+    ],
+)
+def test_nested_members_of_the_same_name_are_unchanged(raw: bytes) -> None:
+    changed = edited(raw, model="up")
+    assert changed is not None
+    assert orjson.loads(changed) == orjson.loads(raw) | {"model": "up"}
+    before, _, after = (
+        raw.rpartition(b'"model":"a"') if raw[2:7] != b"model" else raw.partition(b'"model":"a"')
+    )
+    assert changed == before + b'"model":"up"' + after
+
+
+def test_too_many_members_of_the_same_name_are_not_tried() -> None:
+    raw = b'{"x":[' + b'{"n":1},' * 20 + b'{}],"n":2,"y":[' + b'{"n":1},' * 20 + b"{}]}"
+    assert edited(raw, n=3) is None
 
 
 def test_removed_members_are_not_edited() -> None:

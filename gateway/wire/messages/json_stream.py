@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.wire.json_numbers import parse_json
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG
 
 _MAX_DEPTH: Final = 200
@@ -198,13 +199,13 @@ def parse_arguments(text: str) -> Any:
     """The object of complete arguments, the same that clients read from the stream."""
     if _is_shallow(text):
         try:
-            value = orjson.loads(text)
+            value = parse_json(text.encode())
         except orjson.JSONDecodeError:
             value = None
         if type(value) is dict:
             return value
     arguments = JsonObjectStream()
-    return orjson.loads(arguments.feed(text) + arguments.finish())
+    return parse_json((arguments.feed(text) + arguments.finish()).encode())
 
 
 def _is_shallow(text: str) -> bool:
@@ -225,6 +226,6 @@ def _as_object(text: str) -> str:
     if not text:
         return "{}"
     try:
-        return orjson.dumps({"value": orjson.loads(text)}).decode()
+        return orjson.dumps({"value": parse_json(text.encode())}).decode()
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # invalid, or nested too deeply
         return orjson.dumps({"_raw": text}).decode()
