@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 from importlib import import_module
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -29,6 +29,15 @@ COMMANDS: Final[dict[str, str]] = {
 """Name → help. The command is the attribute NAME of the module `gateway.cli.NAME`."""
 
 
+_SYNONYMS: Final = {
+    **dict.fromkeys(("create", "add", "new"), ("mint", "add")),
+    **dict.fromkeys(("delete", "remove", "rm"), ("revoke", "remove")),
+    **dict.fromkeys(("change", "edit", "update"), ("set",)),
+    **dict.fromkeys(("get", "info", "describe"), ("show",)),
+    "ls": ("list",),
+}
+
+
 class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -47,6 +56,19 @@ class _LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Suggests what a usual name is here: by its letters, `create` is next to `rotate`."""
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchCommand as error:
+            group = error.ctx.command if error.ctx is not None else self
+            names = group.commands if isinstance(group, click.Group) else {}
+            for name in _SYNONYMS.get(error.command_name, ()):
+                if name in names:
+                    text = f"No such command {error.command_name!r}. Did you mean {name!r}?"
+                    raise click.NoSuchCommand(error.command_name, text, ctx=error.ctx) from None
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -142,7 +142,19 @@ def test_python_m_gateway() -> None:
     assert result.stdout == f"gateway, version {gateway.__version__}\n"
 
 
-def test_the_nearest_command_is_suggested() -> None:
-    result = CliRunner().invoke(main, ["lgs"])
+@pytest.mark.parametrize(
+    ("command", "suggestion"),
+    [
+        (["lgs"], "logs"),
+        (["key", "shw"], "show"),
+        (["key", "create", "alice"], "mint"),
+        (["key", "delete", "alice"], "revoke"),
+        (["group", "create", "team"], "add"),
+        (["group", "update", "team"], "set"),
+        (["account", "ls"], "list"),
+    ],
+)
+def test_the_nearest_command_is_suggested(command: list[str], suggestion: str) -> None:
+    result = CliRunner().invoke(main, command)
     assert result.exit_code == 2
-    assert "No such command 'lgs'. Did you mean 'logs'?" in result.output
+    assert f"Did you mean {suggestion!r}?" in result.output

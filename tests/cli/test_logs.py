@@ -310,3 +310,32 @@ def test_following_prints_each_request_once_when_it_ends(
         follower.kill()
         follower.wait()
     assert (follower.returncode, rest) == (0, b"")
+
+
+def test_refused_requests(shell: CommandRunner, token_id: str) -> None:
+    """Why they were refused, and how many of them share a row."""
+    refusal = {
+        "state": ExchangeState.REJECTED,
+        "status": 429,
+        "error_code": "insufficient_quota",
+        "error_message": "Insufficient quota: key alice: daily budget of 5 units: 5 spent",
+        "channel": None,
+        "usage_source": "none",
+        "first_event_us": None,
+        "requests": 1234,
+    }
+    with admin_gateway(shell.state_dir) as gateway:
+        record(gateway, settlement(4, token_id, **refusal))
+    shown = shell("logs", "show", request_id(4)).stdout
+    story = lines_of(shown.split("\n\n")[0].splitlines()[1:])
+    assert story == [
+        "The last of 1\u202f234 requests that were refused alike.",
+        "No upstream was called.",
+        "Response to the client: 429 (insufficient_quota) in 1.2 s: rejected.",
+        "Insufficient quota: key alice: daily budget of 5 units: 5 spent.",
+        "No tokens, no cost.",
+    ]
+    assert "rejected (1,234)" in shell("logs", "list").stdout
+    assert [row["requests"] for row in shell.json("logs", "list")] == [1234, 1, 1, 1]
+    (found,) = shell.json("logs", "list", "--text", "daily budget")
+    assert found["error_message"] == refusal["error_message"]
