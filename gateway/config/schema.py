@@ -110,8 +110,9 @@ class Server(ConfigModel):
     drain_timeout: Seconds = 30
     """How long running replies may take to finish after a stop signal; "30s" is accepted too."""
     commit_after: Seconds = 10
-    """How long a streamed reply may have no event before the response head and pings are sent;
-    failover to other accounts is still possible after that. "10s" is accepted too."""
+    """How long a streamed reply may have no content before the response head and pings are sent,
+    and its opening events if there are any: failover to other accounts is possible until these.
+    "10s" is accepted too."""
     show_channel: bool = False
     """Whether responses name their channel, in x-gateway-channel."""
 

@@ -206,17 +206,34 @@ class StreamRelay:
         if not chunk and not broken:
             out = translator.close()
         self._last_activity = self._loop.time()
+        if not out and self._last_activity >= self._client.late_at and not self._exchange.committed:
+            out = translator.release()
         if not out:
             return True
-        if self.time_to_first_event is None:  # from now on there is no other attempt
-            self.time_to_first_event = self._last_activity - self._started
-            self._exchange.commit()
-            self._client.ping = translator.ping
+        if self.time_to_first_event is None:
+            self._commit()
         self._is_finished = translator.end is not None
         can_write = self._client.write(out, self._headers, last=self._is_finished)
         if self._is_finished and can_write:  # whatever the client does from now on
             self._exchange.complete()
         return can_write
+
+    def _commit(self) -> None:
+        """From now on there is no other attempt. The first event counts, not what precedes it."""
+        translator = self._translator
+        if translator.started:
+            self.time_to_first_event = self._last_activity - self._started
+        self._exchange.commit()
+        self._client.ping = translator.ping
+
+    def _send_opening(self) -> None:
+        """The reply is late: what has come of it is sent."""
+        try:
+            if out := self._translator.release():
+                self._commit()
+                self._client.write(out, self._headers)
+        except Exception as error:
+            self._end(error)
 
     def _wait_for_client(self, response: UpstreamResponse) -> None:
         """Pauses the upstream until the client has read what was written."""
@@ -245,7 +262,11 @@ class StreamRelay:
             self._ended.exception()  # the waiting task may be cancelled meanwhile
 
     def _next_check(self) -> float:
-        return min(self._loop.time() + _CHECK_INTERVAL, self._deadline()[0])
+        now, late_at = self._loop.time(), self._client.late_at
+        latest = now + _CHECK_INTERVAL
+        if now < late_at < latest:
+            latest = late_at
+        return min(latest, self._deadline()[0])
 
     def on_deadline(self, now: float) -> None:
         """Ends the relay where the upstream is silent or takes too long, or the client does."""
@@ -254,6 +275,8 @@ class StreamRelay:
             self.when = inf
             self._end(timeout_error(self._runtime, limit))
         else:
+            if now >= self._client.late_at and not self._exchange.committed:
+                self._send_opening()
             self.when = self._next_check()
 
     def _deadline(self) -> tuple[float, float]:

@@ -1,7 +1,8 @@
 """Translates one reply: upstream bytes in, client bytes out, rewritten or in another format.
 
 A decoder reads every reply, for usage, stop reason and errors. Nothing is sent before the first
-real event (`started`), so the attempt can be retried until then. Only the format's terminal event
+real event (`started`), so the attempt can be retried until then, unless the reply is late and what
+has come of it is released. Only the format's terminal event
 completes a reply, not the end of the bytes.
 """
 
@@ -51,7 +52,8 @@ _NO_USAGE: Final = Usage()
 class Translator(ABC):
     """One stream in either lane.
 
-    `started`: the first real event has come, so bytes are sent from now on. `end`: the terminal
+    `begun`: the opening event has come. `started`: the first real event has come, so bytes are sent
+    from now on. `end`: the terminal
     event, once it has come. `failure`: why the reply is incomplete. `decode_error`: the decoder's
     first error. `dropped` names what the client's format cannot express. `reply_id` is the
     upstream's. `usage` is the upstream's latest count, complete only where `usage_is_final`;
@@ -60,8 +62,18 @@ class Translator(ABC):
     """
 
     __slots__ = (
-        *("_decoder", "_finished", "_framer", "_held", "_held_size", "_template"),
-        *("chars", "decode_error", "dropped", "end", "failure", "frames", "reply_id", "started"),
+        *("_decoder", "_finished", "_framer", "_held", "_held_size", "_is_released", "_template"),
+        *(
+            "begun",
+            "chars",
+            "decode_error",
+            "dropped",
+            "end",
+            "failure",
+            "frames",
+            "reply_id",
+            "started",
+        ),
         *("usage", "usage_is_final"),
     )
 
@@ -72,7 +84,8 @@ class Translator(ABC):
         self._held: list[bytes] = []
         self._held_size = 0
         self._finished = False
-        self.started = False
+        self._is_released = False
+        self.begun = self.started = False
         self.end: End | None = None
         self.failure: Failure | None = None
         self.decode_error: str | None = None
@@ -108,6 +121,15 @@ class Translator(ABC):
         if not self._finished:
             out += self._finish(clean_eof=complete == frames)
         return self._flush(out)
+
+    def release(self) -> bytes:
+        """The frames that are held, if the reply has begun: it is late, and its client wants to see
+        it alive. Frames are sent as they come from then on."""
+        if not self.begun or self._finished:
+            return b""
+        self._is_released = True
+        held, self._held = self._held, []
+        return b"".join(held)
 
     @abstractmethod
     def abort(self, error: GatewayError) -> bytes:
@@ -167,7 +189,7 @@ class Translator(ABC):
             self._held += out
             self._held_size += sum(map(len, out))
             self.started = self.started or self._held_size > MAX_HELD
-            if not self.started:
+            if not (self.started or self._is_released):
                 return b""
             out, self._held = self._held, []
         return b"".join(out)
@@ -181,6 +203,7 @@ class Translator(ABC):
             case Open(_, part):
                 self.started = self.started or not isinstance(part, Text | Thinking)
             case Begin(id=id, usage=usage):
+                self.begun = True
                 self.usage = usage
                 self.reply_id = id
             case End(stop, usage):

@@ -124,7 +124,7 @@ async def test_pings(
             await gateway.post(client_format, stream=True, **usage_option(client_format))
         ).read()
     ping = {
-        Format.CHAT: b": keepalive\n\n",
+        Format.CHAT: b'"delta":{},',
         Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
         Format.RESPONSES: b"event: response.in_progress\n",
     }[client_format]

@@ -118,7 +118,7 @@ async def test_pings(
     )
     body = await (await gateway.post(format, stream=True)).read()
     ping = {
-        Format.CHAT: b": keepalive\n\n",
+        Format.CHAT: b'"delta":{},',
         Format.MESSAGES: b'event: ping\ndata: {"type":"ping"}\n\n',
         Format.RESPONSES: b"event: response.in_progress\n",
     }[format]

@@ -43,7 +43,7 @@ from gateway.core.prompt import Prompt, Tool, ToolKind
 from gateway.core.reply import Reply
 from gateway.errors import GatewayError
 from gateway.wire.chat.content import render_citation
-from gateway.wire.chat.native import PING, error_frame
+from gateway.wire.chat.native import error_frame
 from gateway.wire.chat.reasoning import render_details
 from gateway.wire.chat.usage import render_usage
 from gateway.wire.codec import ReplyMetadata
@@ -169,7 +169,8 @@ class ChatEncoder:
         return b'%b%b"%b"%b' % (separator, opened.prefix, between.join(json_texts), opened.suffix)
 
     def ping(self) -> bytes:
-        return PING
+        """A chunk without content: clients that wait for chunks ignore comments."""
+        return self._chunk(b"{}")
 
     def encode_error(self, error: GatewayError) -> bytes:
         """Nothing has to be closed: a missing finish reason marks an incomplete reply."""
@@ -230,7 +231,7 @@ class ChatEncoder:
         return self._chunk(b'{"role":"assistant","content":""}')
 
     def _on_ping(self, event: Ping) -> bytes:
-        return PING
+        return self.ping()
 
     def _on_open(self, event: Open) -> bytes:
         part = event.part

@@ -22,8 +22,8 @@ from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.sse import Frame, read_frame, replace_data, write_frame
 from gateway.wire.text_filters import CodeFenceStripper, strip_code_fence
 
-PING: Final = b": keepalive\n\n"
-"""A comment: the format has no ping event, and client libraries fail on unknown ones."""
+_COMMENT: Final = b": keepalive\n\n"
+_CHUNK_FIELDS: Final = ("id", "object", "created", "model")
 _NULL_USAGE: Final = b',"usage":null'
 _NULL_USAGE_PATTERN: Final = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
 
@@ -38,9 +38,9 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
 
 
 class ChatRewriter:
-    """See `gateway.wire.codec.Rewriter`."""
+    """See `gateway.wire.codec.Rewriter`. Keeps the last chunk, for pings."""
 
-    __slots__ = ("_include_usage", "_model_name")
+    __slots__ = ("_chunk", "_include_usage", "_model_name")
 
     @property
     def keeps_text(self) -> bool:
@@ -49,10 +49,12 @@ class ChatRewriter:
     def __init__(self, prompt: Prompt) -> None:
         self._model_name = ModelNamePatcher(prompt.model)
         self._include_usage = prompt.include_usage
+        self._chunk: Payload = {}
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         if data is None or frame.data is None:
             return frame.raw
+        self._chunk = data
         payload = frame.data
         if not self._include_usage and "usage" in data:
             usage = data["usage"]
@@ -68,7 +70,15 @@ class ChatRewriter:
         """There is no state to update."""
 
     def ping(self) -> bytes:
-        return PING
+        """A chunk without content, as clients that wait for chunks ignore comments; a comment where
+        none may come: before the first chunk, and after the finish reason."""
+        chunk, choices = self._chunk, lenient_objects(self._chunk.get("choices"))
+        if not choices or any(choice.get("finish_reason") for choice in choices):
+            return _COMMENT
+        fields = {name: chunk[name] for name in _CHUNK_FIELDS if name in chunk}
+        empty = {"index": 0, "delta": {}, "finish_reason": None}
+        payload = orjson.dumps(fields | {"choices": [empty]})
+        return write_frame(b"", self._model_name.patch(payload, chunk.get("model")))
 
     def encode_error(self, error: GatewayError) -> bytes:
         return error_frame(error)

@@ -334,9 +334,10 @@ def test_refusal() -> None:
     ]
 
 
-def test_pings_are_comments() -> None:
+def test_pings_are_chunks_without_content() -> None:
     chat_encoder = encoder()
-    assert chat_encoder.ping() == chat_encoder.encode(Ping()) == b": keepalive\n\n"
+    assert chat_encoder.ping() == chat_encoder.encode(Ping())
+    assert b'"delta":{},"logprobs":null,"finish_reason":null}]' in chat_encoder.ping()
 
 
 def test_error_ends_the_stream_without_done() -> None:

@@ -137,7 +137,6 @@ class _Stream:
             self._grow(delta)
 
     def _grow(self, delta: Object) -> None:
-        assert delta, "a delta without anything in it"
         has_fields(delta, (), _TEXTS | _LISTS | {"tool_calls"}, "delta")
         for name in _TEXTS & set(delta):
             is_text(delta[name], name)
