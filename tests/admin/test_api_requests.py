@@ -59,7 +59,7 @@ async def test_an_export_as_a_table(client, recorded) -> None:
         assert answer.headers["content-disposition"] == 'attachment; filename="requests.csv"'
         rows = list(csv.DictReader(io.StringIO(await answer.text())))
     assert [row["id"] for row in rows] == [request_id(each) for each in (4, 3, 2, 1)]
-    assert rows[1]["upstream_error"] == "no \x1b[31m room"
+    assert rows[1]["upstream_error"] == r"no \x1b[31m room"
 
 
 async def test_an_empty_export_has_a_header(client) -> None:

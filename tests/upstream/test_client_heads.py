@@ -189,7 +189,7 @@ async def test_another_endpoint(heads: Heads) -> None:
     async with client(heads) as line:
         for path in ("/other", "more"):
             request = line.post_json(candidate(Format.CHAT), path, b"{}", {}, "a=1")
-            assert (await failure_of(request)).kind is FailureKind.MALFORMED
+            assert (await failure_of(request)).kind is FailureKind.PAGE
             assert heads.last[0] == f"POST /v1/{path.lstrip('/')}?a=1 HTTP/1.1"
         await post(line, query="a=1")
         assert heads.last[0] == "POST /v1/chat/completions?a=1 HTTP/1.1"

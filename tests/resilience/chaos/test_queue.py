@@ -36,6 +36,7 @@ from tests.support.timing import SLACK
 REPLIES = 200
 REFUSED = 4800
 CONNECTIONS = 8
+PIPELINED = 50
 COST = 12_500_000
 """Micro-units of a reply."""
 SOON = SLACK
@@ -62,16 +63,17 @@ async def be_answered(http: ClientSession, key: str, name: str) -> None:
 
 
 async def be_refused(address: str, key: str, times: int) -> None:
-    """One request after the other on a connection, none of which is JSON; nobody waits for
-    answers in between."""
+    """One request after the other on a connection, none of which is JSON; nobody waits for the
+    answer to each."""
     place = urlsplit(address)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     request = (
         f"POST {PATHS[Format.CHAT]} HTTP/1.1\r\nhost: gateway\r\ncontent-length: 1\r\n"
         f"authorization: Bearer {key}\r\n\r\n{{"
     )
-    writer.write(request.encode() * times)
-    for _ in range(times):
+    for number in range(times):
+        if number % PIPELINED == 0:
+            writer.write(request.encode() * min(PIPELINED, times - number))
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400")
         length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
