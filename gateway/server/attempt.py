@@ -27,10 +27,10 @@ from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_f
 from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.json_fields import Payload
-from gateway.wire.json_numbers import parse_json
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
 from gateway.wire.render_rules import check_stateless
+from gateway.wire.surrogates import loads_leniently
 from gateway.wire.translator import (
     CrossFormatTranslator,
     NativeTranslator,
@@ -78,7 +78,7 @@ class ClientRequest:
     """A client's request: its body as bytes (`raw_body`), as JSON (`body`) and in no format's form
     (`prompt`). `codec` is that of its format; `forwarded_headers` and `query` may go to an upstream
     of the same format; `snapshot` is the configuration in force for it; `input_tokens` is an
-    estimate."""
+    estimate; `dropped` names what its body has lost already."""
 
     request_id: str
     snapshot: Snapshot
@@ -89,6 +89,7 @@ class ClientRequest:
     forwarded_headers: Mapping[str, str]
     query: str
     input_tokens: int
+    dropped: Set[str] = frozenset()
 
     def reply_metadata(self, candidate: Candidate, now: int) -> ReplyMetadata:
         """Of a reply that the gateway writes itself; `now` is in unix microseconds."""
@@ -148,6 +149,7 @@ class Attempt(ABC):
         self._request = request
         self._candidate = candidate
         self._codec = CODECS[candidate.format]
+        self.dropped = request.dropped
         self._prompt = prompt if self.streamed == prompt.stream else replace(prompt, stream=True)
 
     @property
@@ -273,7 +275,8 @@ class NativeAttempt(Attempt):
         )
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
-        return response_headers_to_forward(response)
+        headers = response_headers_to_forward(response)
+        return headers | _dropped_header(self.dropped) if self.dropped else headers
 
 
 class TranslatedAttempt(Attempt):
@@ -285,7 +288,7 @@ class TranslatedAttempt(Attempt):
         check_stateless(request.prompt)
         self._rendering = self._codec.render_prompt(self._prompt, candidate.target)
         self.payload = write_object(self._with_params(self._rendering.body))
-        self.dropped = self._rendering.dropped
+        self.dropped = request.dropped | self._rendering.dropped
         self.forwarded_headers = version_header(self._codec, request.snapshot.config.server)
         self.query = ""
         if candidate.format is request.prompt.format:
@@ -311,17 +314,20 @@ class TranslatedAttempt(Attempt):
             return self._render_reply(reply, reply.usage)
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
-        dropped = self.dropped | dropped
-        return {DROPPED_HEADER: format_dropped(dropped)} if dropped else {}
+        return _dropped_header(self.dropped | dropped)
 
     def _parse_reply(self, body: bytes) -> Reply:
         return transform_reply(super()._parse_reply(body), self._request.prompt, self._rendering)
 
 
+def _dropped_header(dropped: Set[str]) -> dict[str, str]:
+    return {DROPPED_HEADER: format_dropped(dropped)} if dropped else {}
+
+
 def parse_json_object(body: bytes) -> Payload:
     """Raises `AttemptFailed` where an upstream's body is none."""
     try:
-        data = parse_json(body)
+        data = loads_leniently(body)
     except orjson.JSONDecodeError:
         data = None
     if not isinstance(data, dict):

@@ -60,6 +60,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             forwarded_headers=headers,
             query=query_to_forward(request, codec),
             input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
+            dropped=exchange.dropped,
         )
         candidate = route.candidates[0]
         if (

@@ -23,6 +23,7 @@ from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.wire.json_limits import JsonTooComplex, check_complexity
 from gateway.wire.json_numbers import parse_json
+from gateway.wire.surrogates import LONE_SURROGATE, replace_lone_surrogates
 
 UPLOAD_WINDOW: Final = 15.0
 """Seconds in which as much of a body has to arrive as `server.min_upload_rate` says, or its end."""
@@ -67,14 +68,18 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
         raw = await decompress(raw, encoding, max_body, exchange.book_body, turn)
         exchange.release_body(exchange.bytes_in)
     if len(raw) < _SMALL_BODY or not _is_large(raw):
-        raw = bytes(raw)
-        return raw, parse_object(raw)
-    exchange.is_large = True
-    worker = exchange.runtime.worker
-    body, values = await worker.run(_examine, raw)
-    del raw
-    exchange.book_body(values * BYTES_PER_VALUE)
-    return body, await worker.run(parse_object, body)
+        body = bytes(raw)
+        parsed = parse_object(body)
+    else:
+        exchange.is_large = True
+        worker = exchange.runtime.worker
+        body, values = await worker.run(_examine, raw)
+        del raw
+        exchange.book_body(values * BYTES_PER_VALUE)
+        parsed = await worker.run(parse_object, body)
+    if parsed[0] is not body:
+        exchange.dropped = frozenset({LONE_SURROGATE})
+    return parsed
 
 
 def _is_large(raw: bytes | bytearray) -> bool:
@@ -125,17 +130,20 @@ async def _read_all(content: StreamReader, exchange: Exchange, max_body: int) ->
     return body
 
 
-def parse_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in `raw`; of a duplicate key, the last value counts."""
+def parse_object(raw: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The JSON object in `raw`, and `raw` without lone surrogates; of a duplicate key, the last
+    value counts."""
     try:
         body = parse_json(raw)
     except orjson.JSONDecodeError as error:
+        if (replaced := replace_lone_surrogates(raw)) is not raw:
+            return parse_object(replaced)
         position = f"line {error.lineno} column {error.colno}"
         message = f"The request body is not valid JSON: {error.msg} ({position})"
         raise InvalidJson(message) from None
     if not isinstance(body, dict):
         raise InvalidRequest("body: Input should be a JSON object", param="body")
-    return body
+    return raw, body
 
 
 def write_object(body: dict[str, Any]) -> bytes:

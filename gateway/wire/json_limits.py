@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gateway.wire.json_numbers import parse_json
+from gateway.wire.surrogates import loads_leniently
 
 MAX_VALUES: Final = 200_000
 """Objects, lists, and what is in them."""
@@ -52,7 +52,7 @@ def load_json(text: str | bytes) -> Any:
     """The value of a JSON text within another one. Raises `ValueError`."""
     raw = text.encode() if isinstance(text, str) else text
     check_complexity(raw)
-    return parse_json(raw)
+    return loads_leniently(raw)
 
 
 def _slices(raw: bytes) -> Iterator[bytes]:

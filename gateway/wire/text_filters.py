@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
-from gateway.core.events import Begin, Close, Delta, End, Event, Open, StopReason, Usage
+from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, StopReason, Usage
 from gateway.core.parts import Text
 from gateway.core.value import replace
 
@@ -137,41 +137,84 @@ def strip_code_fence(text: str) -> str:
     return stripper.add(text) + stripper.flush()
 
 
-class StopSequenceFilter(TextFilter):
-    """Ends the reply at the stop sequence that is complete first, wherever the pieces are cut: as
-    many characters are held back as an incomplete one can have."""
+class StopSequenceFilter:
+    """Ends the reply at the stop sequence that is complete first, wherever the pieces are cut, also
+    into several texts that follow each other. As many characters are held back as an incomplete one
+    can have, and the events between them."""
 
-    __slots__ = ("_match", "_max_held", "_stops", "_usage", "finished")
+    __slots__ = ("_held", "_index", "_max_held", "_open", "_stops", "_usage", "finished")
 
     def __init__(self, stops: Sequence[str]) -> None:
-        super().__init__()
         self._stops = stops
         self._max_held = max(map(len, stops)) - 1
-        self._match: str | None = None
+        self._held: list[Event] = []
+        self._index: int | None = None  # of the text that is open
+        self._open: int | None = None  # the same of the events that were let through
         self._usage: Usage | None = None
         self.finished = False
 
     def transforms(self, index: int) -> bool:
-        return self.finished or super().transforms(index)
+        return self.finished or bool(self._held) or index == self._index
 
     def apply(self, event: Event) -> Sequence[Event]:
         if self.finished:
             return ()
+        if type(event) is Delta and event.index == self._index and isinstance(event.piece, str):
+            return self._add(event)
+        if type(event) is Open and type(event.part) is Text:
+            self._index = event.index
+            opening = self._pass(Open(event.index, replace(event.part, text="")))
+            text = event.part.text
+            return (*opening, *self._add(Delta(event.index, text))) if text else opening
+        if type(event) is Close and event.index == self._index:
+            self._index = None
+            return self._pass(event)
+        if type(event) is Ping or (type(event) is Delta and event.index == self._open):
+            return (event,)
         if type(event) is Begin:
             self._usage = event.usage
-        events = super().apply(event)
-        if self._match is None or self._index is None:
-            return events
-        self.finished = True
-        end = End(StopReason.STOP_SEQUENCE, self._usage, self._match)
-        return (*events, Close(self._index), end)
+        return (*self._release(len(self._held_text())), event)
 
-    def add(self, piece: str) -> str:
-        text = self._held + piece
+    def _pass(self, event: Event) -> Sequence[Event]:
+        """Lets an event of a text through that comes after what is held."""
+        self._held.append(event)
+        return () if len(self._held) > 1 else self._release(0)
+
+    def _add(self, delta: Delta) -> Sequence[Event]:
+        last = self._held[-1] if self._held else None
+        if type(last) is Delta:
+            self._held[-1] = Delta(delta.index, str(last.piece) + str(delta.piece))
+        else:
+            self._held.append(delta)
+        text = self._held_text()
         hits = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
-        if hits:
-            _, at, self._match = min(hits)
-            return text[:at]
-        end = max(0, len(text) - self._max_held)
-        self._held = text[end:]
-        return text[:end]
+        if not hits:
+            return self._release(len(text) - self._max_held)
+        _, at, stop = min(hits)
+        events = self._release(at)
+        self.finished = True
+        closing = () if self._open is None else (Close(self._open),)
+        return (*events, *closing, End(StopReason.STOP_SEQUENCE, self._usage, stop))
+
+    def _held_text(self) -> str:
+        return "".join([str(event.piece) for event in self._held if type(event) is Delta])
+
+    def _release(self, count: int) -> list[Event]:
+        """The first `count` characters of what is held, with the events up to the next."""
+        released: list[Event] = []
+        for at, event in enumerate(self._held):
+            if type(event) is Delta:
+                text = str(event.piece)
+                if count < len(text):
+                    released += text_delta(event.index, text[: max(0, count)])
+                    rest = Delta(event.index, text[max(0, count) :])
+                    self._held = [rest, *self._held[at + 1 :]]
+                    return released
+                count -= len(text)
+            elif type(event) is Open:
+                self._open = event.index
+            else:
+                self._open = None
+            released.append(event)
+        self._held = []
+        return released

@@ -38,6 +38,7 @@ from gateway.wire.emulation import EventTransformer
 from gateway.wire.frame_template import FrameTemplate, count_json_characters, parse_json_texts
 from gateway.wire.json_fields import Payload, as_object
 from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_fields, read_frame, replace_data
+from gateway.wire.surrogates import loads_leniently
 from gateway.wire.upstream_errors import truncated_failure
 
 MAX_HELD: Final = 4 * 1024 * 1024
@@ -378,7 +379,10 @@ class CrossFormatTranslator(Translator):
             if data == b"[DONE]":
                 events = self._decoder.done()
             else:  # in every format JSON that is no object is ignored, and what is no JSON an error
-                fields = loads(data)
+                try:
+                    fields = loads(data)
+                except JSONDecodeError:
+                    fields = loads_leniently(data)
                 events = self._decoder.decode(name, fields) if type(fields) is dict else ()
             self._encode_events(events, out)
         except Exception as error:

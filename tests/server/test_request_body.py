@@ -17,7 +17,15 @@ from gateway.wire.json_limits import (
     MAX_VALUES,
 )
 from tests.resilience.bodies.shapes import agent_session
-from tests.support.gateway import PATHS, RunningGateway, channels, request_body, run_gateway
+from tests.support.gateway import (
+    ALPHA,
+    PATHS,
+    RunningGateway,
+    channel,
+    channels,
+    request_body,
+    run_gateway,
+)
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 CHAT = orjson.dumps(request_body(Format.CHAT))
@@ -39,8 +47,6 @@ def _with(value: bytes) -> bytes:
         (b"\xef\xbb\xbf{}", "not valid JSON"),
         (_with(b"NaN"), "not valid JSON"),
         (_with(b"Infinity"), "not valid JSON"),
-        (_with(b'"\\ud800"'), "not valid JSON"),
-        (_with(b'"\xed\xa0\x80"'), "not valid JSON"),
         (_with(b'"\x00"'), "not valid JSON"),
         (_with(b"[" * DEEP + b"]" * DEEP), "not valid JSON"),
         (_with(b'{"a":' * DEEP + b"1" + b"}" * DEEP), "not valid JSON"),
@@ -216,3 +222,27 @@ async def test_the_largest_requests_of_agents_pass(
     session["messages" if "messages" in session else "input"][0]["content"] = "1,2,\u00e9\n" * 2**20
     assert (await gateway.post(format, session)).status == 200
     assert upstream.last_request.json["tools"] == session["tools"]
+
+
+@pytest.mark.parametrize("format", Format)
+@pytest.mark.parametrize("upstream_format", Format)
+async def test_halves_of_emoji_are_replaced_and_named(
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, upstream_format: Format
+) -> None:
+    """In a history they would reject every further request. Both lanes; escaped and encoded."""
+    upstream.respond_with(fixture_reply(upstream_format))
+    body = orjson.dumps(request_body(format, model=ALPHA))
+    async with run_gateway(tmp_path, [channel(upstream_format, upstream.address)]) as gateway:
+        for half in (b"\\ud83d", b"\xed\xa0\xbd"):
+            text = b"a\\\\ud83d \\ud83d\\ude00 %b" % half
+            answer = await gateway.post(format, body.replace(b"Hello", text))
+            assert answer.status == 200, await answer.text()
+            assert answer.headers["x-gateway-dropped"] == "lone_surrogate"
+            sent = str(upstream.last_request.json)
+            assert "a\\\\ud83d \U0001f600 \ufffd" in sent
+            strict = await gateway.post(
+                format, body.replace(b"Hello", half), headers={"x-gateway-strict": "1"}
+            )
+            assert strict.status == 400
+        rows = await gateway.rows(4)
+        assert {row.dropped for row in rows if row.status == 200} == {"lone_surrogate"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,10 +106,10 @@ def test_reasoning_and_calls_are_not_filtered() -> None:
         *(Open(0, Thinking()), Delta(0, "END"), Close(0)),
         *(Open(1, ToolCall("c", "f")), Delta(1, "END"), Close(1)),
         *text("E", index=2),
-        *text("ND", index=3),
+        *text("N", index=3),
     ]
     restored = through(StopSequenceFilter(["END"]), *events)
-    assert filtered_events(restored) == "ENDENDEND"
+    assert filtered_events(restored) == "ENDENDEN"
     assert restored[-1] is END
 
 
@@ -159,3 +161,28 @@ def test_long_texts_take_linear_time(longest: int) -> None:
     stops = StopSequenceFilter(["#" * longest, "never"])
     events = text(*["a few words "] * 20_000)
     assert len(filtered_events(through(stops, *events))) == 240_000
+
+
+@given(st.data())
+def test_a_sequence_may_straddle_texts(data: st.DataObject) -> None:
+    """Wherever the texts and their pieces are cut: as if all of it were one."""
+    whole = data.draw(st.text("ENDx", max_size=12))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+    texts = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    stops = StopSequenceFilter(["END", "NDE"])
+    events = [
+        event
+        for index, part in enumerate(texts)
+        for event in text(*data.draw(splits(part)), index=index)
+    ]
+    restored = through(stops, *events)
+    found = re.search("END|NDE", whole)
+    assert filtered_events(restored) == (whole[: found.start()] if found else whole)
+    assert restored[-1] == (stopped(found[0]) if found else END)
+
+
+def test_other_parts_separate_texts() -> None:
+    call = [Open(1, ToolCall("c", "f")), Delta(1, "{}"), Close(1)]
+    restored = through(StopSequenceFilter(["END"]), *text("E"), *call, *text("ND", index=2))
+    assert filtered_events(restored) == "E{}ND"
+    assert restored[-1] is END

@@ -397,7 +397,7 @@ def test_matching_frames_are_encoded_like_decoded_ones(
     assert (one_by_one.chars, one_by_one.end) == (stream.chars, stream.end)
 
 
-@pytest.mark.parametrize("text", [b"\xff", b"a\x01", b"\\x", b"\\ud800"])
+@pytest.mark.parametrize("text", [b"\xff", b"a\x01", b"\\x", b"\\ud80"])
 def test_matching_frames_must_be_json(text: bytes) -> None:
     stream = translator()
     like = text_chunk("Hi").replace(b"Hi", text)
@@ -409,6 +409,13 @@ def test_matching_frames_must_be_json(text: bytes) -> None:
     ]
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.MALFORMED
+
+
+def test_halves_of_emoji_do_not_end_a_stream() -> None:
+    stream = translator()
+    out = stream.receive(text_chunk("Hi") + text_chunk("Hi").replace(b"Hi", b"\\ud83d"))
+    assert "\ufffd".encode() in out
+    assert stream.failure is None
 
 
 def test_deltas_of_parallel_calls_are_separate() -> None:

@@ -15,7 +15,16 @@ from typing import Any, Final
 
 from gateway.core.events import Begin, Event, Signature, StopReason, Usage
 from gateway.core.formats import Format
-from gateway.core.parts import CallKind, Part, ProviderData, Refusal, Text, Thinking, ToolCall
+from gateway.core.parts import (
+    CallKind,
+    Part,
+    ProviderData,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    UnknownPart,
+)
 from gateway.core.reply import Reply, collect_reply
 from gateway.wire.chat.content import parse_citation
 from gateway.wire.chat.reasoning import has_signature, merge_details
@@ -52,11 +61,13 @@ class ChatDecoder:
     """See `gateway.wire.codec.Decoder`."""
 
     __slots__ = (
-        *("_builder", "_calls", "_finish_reason", "_has_refusal", "_reasoning_details", "_usage"),
+        *("_builder", "_calls", "_finish_reason", "_has_refusal", "_late_annotations"),
+        *("_reasoning_details", "_usage"),
     )
 
     def __init__(self) -> None:
         self._builder = EventBuilder()
+        self._late_annotations: list[Payload] = []
         self._calls = ToolCallAssembler(self._builder)
         self._reasoning_details: list[Payload] = []
         self._finish_reason: str | None = None
@@ -85,6 +96,9 @@ class ChatDecoder:
         if self._builder.started:
             self._calls.finish()
             self._emit_signature()
+            if self._late_annotations:  # their text is closed: a part by which they are named
+                data = ProviderData(Format.CHAT, self._late_annotations)
+                self._builder.open("annotations", UnknownPart("annotations", data))
             self._builder.end(self._stop_reason(), self._usage)
         else:
             self._builder.truncate(self._usage)
@@ -111,7 +125,10 @@ class ChatDecoder:
             merge_details(self._reasoning_details, details)
         self._on_content(content)
         for annotation in filter(None, lenient_objects(delta.get("annotations"))):
-            self._builder.add("text", parse_citation(annotation))
+            if self._builder.open_part("text") is None:
+                self._late_annotations.append(annotation)
+            else:
+                self._builder.add("text", parse_citation(annotation))
         if refusal := delta.get("refusal"):
             self._has_refusal = True
             self._append_text("refusal", refusal)

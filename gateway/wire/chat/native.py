@@ -40,15 +40,12 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
 class ChatRewriter:
     """See `gateway.wire.codec.Rewriter`. Keeps the last chunk, for pings."""
 
-    __slots__ = ("_chunk", "_include_usage", "_model_name")
-
-    @property
-    def keeps_text(self) -> bool:
-        return True
+    __slots__ = ("_chunk", "_include_usage", "_model_name", "keeps_text")
 
     def __init__(self, prompt: Prompt) -> None:
         self._model_name = ModelNamePatcher(prompt.model)
         self._include_usage = prompt.include_usage
+        self.keeps_text = True
         self._chunk: Payload = {}
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
@@ -93,13 +90,10 @@ class JsonChatRewriter(ChatRewriter):
         super().__init__(prompt)
         self._strippers: dict[int, CodeFenceStripper] = {}
 
-    @property
-    def keeps_text(self) -> bool:
-        return all(stripper.keeps_text for stripper in self._strippers.values())
-
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         if data is not None and (choices := data.get("choices")):
             stripped = [self._strip(choice) for choice in lenient_objects(choices)]
+            self.keeps_text = all(each.keeps_text for each in self._strippers.values())
             if stripped != choices:
                 data = data | {"choices": stripped}
                 frame = read_frame(replace_data(frame, orjson.dumps(data)))

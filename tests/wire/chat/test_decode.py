@@ -6,7 +6,16 @@ from typing import Any
 
 from gateway.core.events import Begin, End, Fail, StopReason, Usage
 from gateway.core.formats import Format
-from gateway.core.parts import Citation, Part, ProviderData, Refusal, Text, Thinking, ToolCall
+from gateway.core.parts import (
+    Citation,
+    Part,
+    ProviderData,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    UnknownPart,
+)
 from gateway.core.reply import collect_reply
 from gateway.wire.chat.decode import ChatDecoder
 from tests.support.grammar import assert_grammar
@@ -125,3 +134,22 @@ def test_annotations_and_refusal_in_one_delta() -> None:
         Text("Hi", citations=(Citation(url="https://a"),)),
         Refusal("no"),
     )
+
+
+def test_annotations_of_a_text_that_is_closed_have_a_name() -> None:
+    """They can no longer be told of it."""
+    note = {"type": "url_citation", "url_citation": {"url": "https://a.test"}}
+    chunks: list[Any] = [
+        {"content": "Hello"},
+        {"tool_calls": [CALL | {"function": {"name": "f", "arguments": "{"}}]},
+        {"annotations": [note]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]},
+    ]
+    decoder = ChatDecoder()
+    events = [
+        event for delta in chunks for event in decoder.decode(b"", {"choices": [{"delta": delta}]})
+    ]
+    parts = collect_reply([*events, *decoder.done()]).parts
+    data = ProviderData(Format.CHAT, [note])
+    assert parts[:1] == (Text("Hello"),)
+    assert parts[1:] == (ToolCall("c", "f", "{}"), UnknownPart("annotations", data))

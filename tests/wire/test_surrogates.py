@@ -1,0 +1,56 @@
+"""Halves of surrogate pairs in JSON texts."""
+
+from __future__ import annotations
+
+import json
+from time import perf_counter
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.json_limits import load_json
+from gateway.wire.surrogates import replace_lone_surrogates
+
+_PIECES = st.sampled_from(
+    ["\ud83d", "\ude00", "\U0001f600", "\\", "u", "ud83d", "a", '"', "\n", "\u00e9", "\ufffd"]
+)
+
+
+@given(st.lists(_PIECES).map("".join), st.booleans())
+def test_only_halves_are_replaced(text: str, upper: bool) -> None:
+    """Whatever stands beside them; escaped or encoded."""
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    for ascii in (True, False):
+        raw = json.dumps({"text": text}, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
+        if upper:
+            raw = raw.replace(b"\\ud8", b"\\uD8").replace(b"\\ude", b"\\uDE")
+        replaced = replace_lone_surrogates(raw)
+        expected = (
+            whole if ascii else "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+        )
+        assert orjson.loads(replaced) == {"text": expected}
+        if not any("\ud800" <= c <= "\udfff" for c in text):
+            assert replaced is raw
+        assert load_json(raw) == {"text": expected}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"\\" * 999_999, b"\\ud83d" * 150_000, b"\\n" * 500_000, b"x" * 999_999, b"\xed" * 999_999],
+)
+def test_time_grows_with_the_length(raw: bytes) -> None:
+    def seconds(count: int) -> float:
+        begun = perf_counter()
+        replace_lone_surrogates(raw * count)
+        return perf_counter() - begun
+
+    seconds(1)
+    assert seconds(4) < 12 * max(seconds(1), 0.005)
+
+
+def test_slices_keep_escapes_whole() -> None:
+    half, pair, text = b"\\ud83d", b"\\ud83d\\ude00", b"\xc3\xa9"
+    raw = b'"' + (half + pair + text) * 40_000 + b'"'
+    assert orjson.loads(replace_lone_surrogates(raw)) == "\ufffd\U0001f600\u00e9" * 40_000
