@@ -133,7 +133,7 @@ def namespace_description(format: Format) -> Body:
 
 def deep(format: Format) -> Body:
     nested: Any = {"type": "string"}
-    for _ in range(200):
+    for _ in range(60):
         nested = {"type": "object", "properties": {"p": nested}}
     return body(format, tools=[function(format, f"tool_{n}", nested) for n in range(500)])
 
