@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from gateway.core.events import Failure, FailureKind
+from gateway.upstream.read_turns import READ_SIZE
 from gateway.upstream.response import (
     AttemptFailed,
     StaleConnection,
@@ -42,7 +43,7 @@ _FIRST_FINAL_STATUS: Final = 200
 _SWITCHING_PROTOCOLS: Final = 101
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """`is_reused`: it has served a request before. `idle_since` is a time of the loop."""
 
     __slots__ = (
@@ -165,7 +166,11 @@ class Connection(asyncio.Protocol):
         if can_write is not None and not can_write.done():
             can_write.set_result(None)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._pool.read_turns.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = self._pool.read_turns.buffer[:nbytes]
         response = self._response
         if response is None:  # bytes without a request: the next request cannot trust it
             self.close()
@@ -178,7 +183,7 @@ class Connection(asyncio.Protocol):
                 self._has_body = True
                 self._overhead = 0
             else:
-                self._overhead += len(data)
+                self._overhead += nbytes
                 if self._overhead > MAX_OVERHEAD:
                     raise HttpParserError("too many bytes without any of a body")
         except (HttpParserError, HttpParserUpgrade) as error:
@@ -189,7 +194,14 @@ class Connection(asyncio.Protocol):
             self._not_reusable = True  # bytes after the response belong to no request
         if response.is_complete:
             self._response_ended(response)
+        elif nbytes == READ_SIZE:
+            self.pause_reading()
+            self._pool.read_turns.wait(self._read_on)
         response.notify()
+
+    def _read_on(self) -> None:
+        if self._response is None or not self._response.is_paused:
+            self.resume_reading()
 
     # Called by the parser:
 

@@ -13,6 +13,7 @@ from aiohappyeyeballs import start_connection
 from gateway.core.events import FailureKind
 from gateway.upstream.connection import Connection
 from gateway.upstream.proxy_tunnel import ProxyTunnel
+from gateway.upstream.read_turns import ReadTurns
 from gateway.upstream.response import StaleConnection, UpstreamResponse, attempt_failed
 
 IDLE_TIMEOUT: Final = 10.0
@@ -44,6 +45,7 @@ class ConnectionPool:
         self._addresses: dict[tuple[str, int], tuple[float, list[Any]]] = {}
         self._tls_context: ssl.SSLContext | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
+        self.read_turns = ReadTurns(self._loop)
         self.is_closed = False
 
     async def send(
@@ -149,7 +151,7 @@ class ConnectionPool:
         return connection
 
     async def _connect_to(
-        self, host: str, port: int, protocol: asyncio.Protocol, *, tls: bool
+        self, host: str, port: int, protocol: asyncio.BaseProtocol, *, tls: bool
     ) -> None:
         addresses = await self._resolve(host, port)
         connected = await start_connection(

@@ -52,8 +52,8 @@ class UpstreamResponse:
     """
 
     __slots__ = (
-        *("_chunks", "_error", "_headers", "_inflater", "_paused", "_connection", "_subscriber"),
-        *("_waiter", "head_received", "is_complete", "on_done", "status"),
+        *("_chunks", "_error", "_headers", "_inflater", "_connection", "_subscriber"),
+        *("_waiter", "head_received", "is_complete", "is_paused", "on_done", "status"),
     )
 
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
@@ -64,7 +64,7 @@ class UpstreamResponse:
         self._connection: Connection | None = connection
         self._headers: Mapping[bytes, bytes] = {}
         self._chunks: list[bytes] = []
-        self._paused = False
+        self.is_paused = False
         self._error: AttemptFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._subscriber: Callable[[], None] | None = None
@@ -103,7 +103,7 @@ class UpstreamResponse:
             return self._inflate()
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
-        if self._paused:
+        if self.is_paused:
             self.resume()
         return data
 
@@ -146,11 +146,11 @@ class UpstreamResponse:
 
     def pause(self) -> None:
         if self._connection is not None:
-            self._paused = True
+            self.is_paused = True
             self._connection.pause_reading()
 
     def resume(self) -> None:
-        self._paused = False
+        self.is_paused = False
         if self._connection is not None:
             self._connection.resume_reading()
 
@@ -170,7 +170,7 @@ class UpstreamResponse:
         if self._connection is not None:
             self._subscriber = self._chunks.clear
             self._chunks.clear()
-            if self._paused:
+            if self.is_paused:
                 self.resume()
             self._connection.loop.call_later(seconds, self.close)
 
@@ -201,7 +201,7 @@ class UpstreamResponse:
         """The connection is free for the next request, or closed; `unread` is the rest of the
         body."""
         self._chunks = unread
-        if self._paused and self._connection is not None:
+        if self.is_paused and self._connection is not None:
             self._connection.resume_reading()
         self._connection = None
         if self._inflater is not None and not unread:
@@ -259,7 +259,7 @@ class UpstreamResponse:
             self._chunks.append(inflater.unconsumed_tail)  # even if empty: more may be buffered
         elif self.is_complete:
             self._end_inflating()
-        if self._paused and not self._chunks:
+        if self.is_paused and not self._chunks:
             self.resume()
         return data
 

@@ -153,7 +153,7 @@ async def test_a_slow_subscriber() -> None:
         response = await request
         sizes: list[int] = []
         response.subscribe(lambda: sizes.append(len(response.take())))
-        await wait_until(lambda: response._paused)
+        await wait_until(lambda: response.is_paused)
         assert not saying.done()
         assert max(sizes) <= MAX_INFLATED
         assert _buffered(response) <= 3 * MAX_BUFFERED

@@ -1,0 +1,42 @@
+"""Connections with much to read take turns.
+
+The event loop reads a connection many times in a row as long as each read fills its buffer. With
+fast upstreams that is megabytes of one response, which would be processed before anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+READ_SIZE: Final = 64 * 1024
+"""Bytes of one read, at most. After so many a connection waits for its turn."""
+
+_PER_ITERATION: Final = 16
+"""Connections that read on in one iteration of the event loop."""
+
+
+class ReadTurns:
+    """The connections that wait, as functions that let one read on. `buffer` is for every read,
+    because what is in it is processed at once."""
+
+    __slots__ = ("_loop", "_waiting", "buffer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.buffer = memoryview(bytearray(READ_SIZE))
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def wait(self, read_on: Callable[[], None]) -> None:
+        """`read_on` is called in a later iteration of the loop."""
+        if not self._waiting:
+            self._loop.call_soon(self._next)
+        self._waiting.append(read_on)
+
+    def _next(self) -> None:
+        for _ in range(min(len(self._waiting), _PER_ITERATION)):
+            self._waiting.popleft()()
+        if self._waiting:
+            self._loop.call_soon(self._next)
