@@ -67,9 +67,9 @@ class ModelAccess:
     model_ids: frozenset[str]
     families: frozenset[Family]
 
-    def check_family(self, family: Family | None, method: str, path: str) -> None:
+    def check_family(self, family: Family, method: str, path: str) -> None:
         """Raises `InvalidUrl` where the endpoint is only for keys that may use this family."""
-        if family is not None and family not in self.families:
+        if family not in self.families:
             hint = f"this endpoint needs a key whose group may use {family}-* models"
             raise InvalidUrl(method, path, hint=hint)
 

@@ -276,7 +276,9 @@ class NativeAttempt(Attempt):
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         headers = response_headers_to_forward(response)
-        return headers | _dropped_header(self.dropped) if self.dropped else headers
+        if self.dropped:
+            headers[DROPPED_HEADER] = format_dropped(self.dropped)
+        return headers
 
 
 class TranslatedAttempt(Attempt):
@@ -314,14 +316,11 @@ class TranslatedAttempt(Attempt):
             return self._render_reply(reply, reply.usage)
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
-        return _dropped_header(self.dropped | dropped)
+        dropped = self.dropped | dropped
+        return {DROPPED_HEADER: format_dropped(dropped)} if dropped else {}
 
     def _parse_reply(self, body: bytes) -> Reply:
         return transform_reply(super()._parse_reply(body), self._request.prompt, self._rendering)
-
-
-def _dropped_header(dropped: Set[str]) -> dict[str, str]:
-    return {DROPPED_HEADER: format_dropped(dropped)} if dropped else {}
 
 
 def parse_json_object(body: bytes) -> Payload:

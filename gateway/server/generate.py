@@ -37,7 +37,8 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         runtime, snapshot, meter = exchange.runtime, exchange.snapshot, exchange.meter
         permit = authorize(request, codec.format.value)
         permit.check_can_generate()
-        permit.access.check_family(codec.family, request.method, request.path)
+        if codec.family is not None:
+            permit.access.check_family(codec.family, request.method, request.path)
         headers = request_headers_to_forward(request, codec, snapshot.config.server)
         raw_body, body = await read_json(request)
         await next_stage()

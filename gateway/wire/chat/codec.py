@@ -7,7 +7,7 @@ from typing import Final
 from gateway.core.formats import Format
 from gateway.wire.chat.decode import ChatDecoder, parse_reply, read_usage
 from gateway.wire.chat.encode import ChatEncoder, render_reply
-from gateway.wire.chat.native import patch_prompt, patch_reply, rewriter
+from gateway.wire.chat.native import ChatRewriter, patch_prompt, patch_reply
 from gateway.wire.chat.parse_prompt import parse_prompt
 from gateway.wire.chat.render_prompt import render_prompt
 from gateway.wire.codec import Codec
@@ -23,7 +23,7 @@ CODEC: Final = Codec(
     patch_prompt=patch_prompt,
     decoder=ChatDecoder,
     encoder=ChatEncoder,
-    rewriter=rewriter,
+    rewriter=ChatRewriter,
     patch_reply=patch_reply,
     parse_reply=parse_reply,
     read_usage=read_usage,

@@ -19,7 +19,7 @@ from gateway.wire.codec import replace_model
 from gateway.wire.error_body import chat_error_body
 from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
 from gateway.wire.model_name import ModelNamePatcher
-from gateway.wire.sse import Frame, read_frame, replace_data, write_frame
+from gateway.wire.sse import Frame, replace_data, write_frame
 from gateway.wire.text_filters import CodeFenceStripper, strip_code_fence
 
 _COMMENT: Final = b": keepalive\n\n"
@@ -38,21 +38,25 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
 
 
 class ChatRewriter:
-    """See `gateway.wire.codec.Rewriter`. Keeps the last chunk, for pings."""
+    """See `gateway.wire.codec.Rewriter`. Keeps the last chunk, for pings. For a client that
+    requested JSON it removes the code fence around that, of each choice."""
 
-    __slots__ = ("_chunk", "_include_usage", "_model_name", "keeps_text")
+    __slots__ = ("_chunk", "_fences", "_include_usage", "_model_name", "keeps_text")
 
     def __init__(self, prompt: Prompt) -> None:
         self._model_name = ModelNamePatcher(prompt.model)
         self._include_usage = prompt.include_usage
+        self._fences: dict[int, CodeFenceStripper] | None = None if prompt.output is None else {}
         self.keeps_text = True
         self._chunk: Payload = {}
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         if data is None or frame.data is None:
             return frame.raw
-        self._chunk = data
         payload = frame.data
+        if self._fences is not None:
+            data, payload = self._strip_fences(data, payload, self._fences)
+        self._chunk = data
         if not self._include_usage and "usage" in data:
             usage = data["usage"]
             if usage and not data.get("choices") and not data.get("error"):
@@ -80,39 +84,26 @@ class ChatRewriter:
     def encode_error(self, error: GatewayError) -> bytes:
         return error_frame(error)
 
-
-class JsonChatRewriter(ChatRewriter):
-    """For a client that requested JSON: removes the code fence around it, of each choice."""
-
-    __slots__ = ("_strippers",)
-
-    def __init__(self, prompt: Prompt) -> None:
-        super().__init__(prompt)
-        self._strippers: dict[int, CodeFenceStripper] = {}
-
-    def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
-        if data is not None and (choices := data.get("choices")):
-            stripped = [self._strip(choice) for choice in lenient_objects(choices)]
-            self.keeps_text = all(each.keeps_text for each in self._strippers.values())
-            if stripped != choices:
-                data = data | {"choices": stripped}
-                frame = read_frame(replace_data(frame, orjson.dumps(data)))
-        return super().rewrite(frame, data)
-
-    def _strip(self, choice: Payload) -> Payload:
-        index, delta = choice.get("index"), lenient_object(choice.get("delta"))
-        content = lenient_str(delta.get("content"))
-        stripper = self._strippers.setdefault(
-            index if isinstance(index, int) else 0, CodeFenceStripper()
-        )
-        text = stripper.add(content) if content else ""
-        if choice.get("finish_reason"):
-            text += stripper.flush()
-        return choice if text == content else choice | {"delta": delta | {"content": text}}
+    def _strip_fences(
+        self, data: Payload, payload: bytes, fences: dict[int, CodeFenceStripper]
+    ) -> tuple[Payload, bytes]:
+        choices = lenient_objects(data.get("choices"))
+        stripped = [_strip_delta(choice, fences) for choice in choices]
+        self.keeps_text = all(fence.keeps_text for fence in fences.values())
+        if stripped == choices:
+            return data, payload
+        data = data | {"choices": stripped}
+        return data, orjson.dumps(data)
 
 
-def rewriter(prompt: Prompt) -> ChatRewriter:
-    return ChatRewriter(prompt) if prompt.output is None else JsonChatRewriter(prompt)
+def _strip_delta(choice: Payload, fences: dict[int, CodeFenceStripper]) -> Payload:
+    index, delta = choice.get("index"), lenient_object(choice.get("delta"))
+    content = lenient_str(delta.get("content"))
+    fence = fences.setdefault(index if isinstance(index, int) else 0, CodeFenceStripper())
+    text = fence.add(content) if content else ""
+    if choice.get("finish_reason"):
+        text += fence.flush()
+    return choice if text == content else choice | {"delta": delta | {"content": text}}
 
 
 def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:

@@ -15,7 +15,7 @@ from gateway.core.formats import Format
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt
 from gateway.core.value import replace
 from gateway.wire.chat.decode import ChatDecoder
-from gateway.wire.chat.native import ChatRewriter, patch_reply, rewriter
+from gateway.wire.chat.native import ChatRewriter, patch_reply
 from gateway.wire.sse import Frame
 from gateway.wire.translator import NativeTranslator
 from tests.support.cases import in_one_test
@@ -113,7 +113,7 @@ def chunk(index: int, content: str | None, finish_reason: str | None = None) -> 
 
 def native_stream(chunks: list[dict[str, Any]], prompt: Prompt) -> bytes:
     """What the client gets of the chunks, one at a time."""
-    translator = NativeTranslator(ChatDecoder(), rewriter(prompt), str)
+    translator = NativeTranslator(ChatDecoder(), ChatRewriter(prompt), str)
     frames = [*map(orjson.dumps, chunks), b"[DONE]"]
     return b"".join(translator.receive(b"data: %b\n\n" % frame) for frame in frames)
 
