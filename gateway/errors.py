@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
+_MAX_MESSAGE: Final = 4096
+"""Characters of a message."""
 MAX_RETRY_AFTER: Final = 60
 """Seconds in `retry-after`: some client libraries sleep for any value."""
 
@@ -55,6 +57,8 @@ class GatewayError(Exception):
         detail: str | None = None,
     ) -> None:
         self.message = message or self.text
+        if len(self.message) > _MAX_MESSAGE:  # it repeats what the client has sent
+            self.message = f"{self.message[:_MAX_MESSAGE]}..."
         self.param = param
         self.detail = detail
         if retry_after is not None:

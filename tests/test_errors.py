@@ -9,6 +9,7 @@ import pytest
 from gateway import errors
 from gateway.errors import (
     GatewayError,
+    InvalidRequest,
     MethodNotAllowed,
     NoAvailableAccounts,
     ServiceUnavailable,
@@ -100,3 +101,8 @@ def test_the_detail_is_not_sent() -> None:
 
 def test_allowed_methods_are_in_the_header() -> None:
     assert MethodNotAllowed("GET, POST").headers()["allow"] == "GET, POST"
+
+
+def test_messages_that_repeat_what_a_client_has_sent_are_cut() -> None:
+    error = InvalidRequest("x" * 10**6)
+    assert error.message == "x" * 4096 + "..."

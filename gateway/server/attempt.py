@@ -27,6 +27,7 @@ from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_f
 from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.json_fields import Payload
+from gateway.wire.json_limits import JsonTooComplex, check_complexity
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
 from gateway.wire.render_rules import check_stateless
@@ -40,6 +41,8 @@ from gateway.wire.translator import (
     with_estimated_usage,
 )
 
+LARGE_REPLY: Final = 256 * 1024
+"""Bytes of a complete reply that a thread reads and translates."""
 _MAX_EXCERPT: Final = 2048
 _MAX_ERROR_TEXT: Final = 500
 _REQUEST_ID_PREFIX: Final = "req_"
@@ -123,7 +126,9 @@ class ClientRequest:
 
 
 class Attempt(ABC):
-    """`payload`, `forwarded_headers` and `query` go to the upstream; they request a stream where
+    """`worker` is for what takes long.
+
+    `payload`, `forwarded_headers` and `query` go to the upstream; they request a stream where
     `streamed`: the client wants one, or the upstream supports nothing else. `dropped` names what
     does not go. `succeeded`: the upstream's reply is complete."""
 
@@ -146,6 +151,7 @@ class Attempt(ABC):
             or (candidate.channel, candidate.target.model) in runtime.stream_only
         )
         self._runtime = runtime
+        self.worker = runtime.worker
         self._request = request
         self._candidate = candidate
         self._codec = CODECS[candidate.format]
@@ -326,7 +332,11 @@ class TranslatedAttempt(Attempt):
 def parse_json_object(body: bytes) -> Payload:
     """Raises `AttemptFailed` where an upstream's body is none."""
     try:
+        if len(body) > LARGE_REPLY:
+            check_complexity(body)
         data = loads_leniently(body)
+    except JsonTooComplex as error:
+        raise malformed_reply(f"the reply is too complex: {error}", body) from None
     except orjson.JSONDecodeError:
         data = None
     if not isinstance(data, dict):

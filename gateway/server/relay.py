@@ -24,7 +24,7 @@ from gateway.errors import (
     without_traceback,
 )
 from gateway.scheduler import next_stage
-from gateway.server.attempt import Attempt, CompleteReply, malformed_reply
+from gateway.server.attempt import LARGE_REPLY, Attempt, CompleteReply, malformed_reply
 from gateway.server.background_drain import can_drain, detachable, drain
 from gateway.server.billing import UsageMeter
 from gateway.server.client_stream import ClientStream, ResponseWriter
@@ -364,6 +364,8 @@ async def _read_as_stream(
         async with response:
             reading = response.read_body(exchange.snapshot.config.server.max_response)
             body = await run_with_timeout(exchange.runtime, attempt.channel.timeouts.whole, reading)
+        if len(body) > LARGE_REPLY:
+            return response, await attempt.worker.run(attempt.body_as_stream, body)
         return response, attempt.body_as_stream(body)
 
 
@@ -427,7 +429,10 @@ async def read_reply(
     with _note_status(response):
         async with response:
             if content_type == JSON:
-                return response, attempt.parse_body(await response.read_body(limit))
+                body = await response.read_body(limit)
+                if len(body) > LARGE_REPLY:
+                    return response, await attempt.worker.run(attempt.parse_body, body)
+                return response, attempt.parse_body(body)
             return response, await _collect_stream(response, attempt, limit, meter)
 
 
@@ -450,6 +455,8 @@ async def _collect_stream(
             meter.record_usage(translator.usage, translator.chars, is_final=False)
         raise
     translator.close()
+    if size > LARGE_REPLY:
+        return await attempt.worker.run(attempt.collected_reply, collector, translator)
     return attempt.collected_reply(collector, translator)
 
 

@@ -507,3 +507,16 @@ def agent_session(format: Format, turns: int, tools: int, image_bytes: int) -> J
         part["image_url"] = {"url": url} if format is Format.CHAT else url
     definitions = [function(format, f"tool_{number}", schema) for number in range(tools)]
     return with_turns(format, [*session, image], tools=definitions)
+
+
+def mixture(format: Format, names: list[str], n: int) -> Json:
+    """One body of several shapes, with the turns and the tools of all of them."""
+    mixed: Json = {}
+    for name in names:
+        for field, value in (SHAPES[name](format, n) or {}).items():
+            before = mixed.get(field)
+            if not isinstance(before, list):
+                mixed[field] = value
+            elif isinstance(value, list):
+                mixed[field] = before + value
+    return request_body(format) | mixed

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from random import Random
 
 import orjson
 import pytest
 
 from gateway.core.formats import Format
-from tests.resilience.bodies.shapes import SHAPES
+from tests.resilience.bodies.shapes import SHAPES, mixture
 from tests.resilience.bodies.work import PAIRS, Pair, Work, measure
 
 SMALL, LARGE = 250, 2000
@@ -39,6 +40,18 @@ def test_work_grows_with_the_size(name: str) -> None:
             growth, work = _growth(orjson.dumps(small), orjson.dumps(large), pair)
             assert growth < MAX_GROWTH, (pair, growth, work)
             assert work.size < MAX_EXPANSION * len(orjson.dumps(large)), (pair, work)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_work_for_a_mixture_grows_with_its_size(seed: int) -> None:
+    """Several shapes in one body, which meet each other's reordering and merging."""
+    for client in Format:
+        names = Random(seed).sample([*SHAPES], 5)
+        small, large = (orjson.dumps(mixture(client, names, n)) for n in (SMALL, LARGE))
+        pair = Random(seed).choice(PAIRS[client])
+        growth, work = _growth(small, large, pair)
+        assert growth < MAX_GROWTH, (names, pair, growth, work)
+        assert work.size < MAX_EXPANSION * len(large), (names, pair, work)
 
 
 def _growth(small: bytes, large: bytes, pair: Pair) -> tuple[float, Work]:
