@@ -149,14 +149,6 @@ class Runtime:
         self._close_snapshot(self.current)
         await asyncio.wait(self._closing)
 
-    @property
-    def can_record(self) -> bool:
-        """Whether the request log is written, or has not been in arrears for too long."""
-        recorder, limits = self.recorder, self.config.logs
-        return (
-            recorder.backlog <= limits.max_unwritten and recorder.delay() <= limits.max_write_delay
-        )
-
     def permit(self, token: Token) -> Permit:
         """The permissions of its key."""
         version = (self.current, self.registry.version)

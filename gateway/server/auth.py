@@ -32,7 +32,7 @@ def authorize(request: web.Request, client_format: str) -> Permit:
     exchange = request[EXCHANGE]
     runtime, exchange.format = exchange.runtime, client_format
     token, is_old_key = authenticate(request, runtime)
-    if not runtime.can_record:
+    if runtime.recorder.is_behind(exchange.snapshot.config.logs):
         raise AccountingUnavailable
     exchange.token = token
     permit = exchange.meter.permit = runtime.permit(token)

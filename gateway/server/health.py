@@ -31,7 +31,7 @@ async def readyz(request: web.Request) -> web.Response:
 def _why_not_ready(runtime: Runtime) -> str | None:
     if runtime.draining:
         return "the gateway is stopping"
-    if not (runtime.recorder.alive and runtime.can_record):
+    if not runtime.recorder.alive or runtime.recorder.is_behind(runtime.config.logs):
         return "the request log cannot be written"
     return None if runtime.config.channels else "there are no channels"
 

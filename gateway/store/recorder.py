@@ -21,6 +21,7 @@ from itertools import islice
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
+from gateway.config.limits import RequestLog
 from gateway.store.batch import build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
 from gateway.store.errors import RowsLost
@@ -78,9 +79,12 @@ class Recorder:
         """Entries that wait for a commit."""
         return len(self._queue)
 
-    def delay(self) -> float:
-        """Seconds for which entries have been waiting while none was written."""
-        return self._loop.time() - self._waiting_since if self._queue else 0.0
+    def is_behind(self, limits: RequestLog) -> bool:
+        """Whether too many entries wait, or have waited for too long while none was written."""
+        if not self._queue:
+            return False
+        delay = self._loop.time() - self._waiting_since
+        return len(self._queue) > limits.max_unwritten or delay > limits.max_write_delay
 
     @property
     def alive(self) -> bool:

@@ -73,8 +73,9 @@ async def test_requests_are_refused_while_too_many_rows_wait(
             other.execute("BEGIN IMMEDIATE")
             asked = await asyncio.gather(*(gateway.post(Format.CHAT) for _ in range(60)))
             assert {answer.status for answer in asked} <= {200, 503}
-            while recorder.delay() < 0.3:
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(SLACK):
+                while not recorder.is_behind(gateway.daemon.runtime.config.logs):
+                    await asyncio.sleep(0.01)
             waiting, seen = recorder.backlog, len(upstream.requests)
             for format in Format:
                 refused = await gateway.post(format)
