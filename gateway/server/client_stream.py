@@ -19,7 +19,6 @@ from aiohttp.http_writer import StreamWriter
 
 from gateway.config.channel import Timeouts
 from gateway.errors import GatewayError
-from gateway.scheduler import MIN_INTERVAL
 from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.headers import reply_head
@@ -186,12 +185,11 @@ class ClientStream(ResponseWriter):
     """One streamed reply. The head is sent with its first frames, or with the first ping where the
     reply is late.
 
-    `ping` renders a ping; the relay replaces it once the reply has begun. `when` is the loop's
-    time of the next one. `late_at` is just before the first: a reply that has begun by then is
-    sent although it has no content yet. `write_started` is the loop's time since which the client
-    has not read what was written, or None."""
+    `ping` renders a ping; the relay replaces it. `when` is the loop's time of the next one.
+    `write_started` is the loop's time since which the client has not read what was written, or
+    None."""
 
-    __slots__ = ("_exchange", "_loop", "_scheduler", "late_at", "ping", "when", "write_started")
+    __slots__ = ("_exchange", "_loop", "_scheduler", "ping", "when", "write_started")
 
     def __init__(
         self, request: web.Request, ping: Callable[[], bytes], first_ping_after: float
@@ -203,7 +201,6 @@ class ClientStream(ResponseWriter):
         self._exchange = request[EXCHANGE]
         self._loop = asyncio.get_running_loop()
         self.when = self._loop.time() + first_ping_after
-        self.late_at = self.when - MIN_INTERVAL
         self._scheduler = self._exchange.runtime.scheduler
         self._scheduler.add(self)
 

@@ -60,6 +60,7 @@ class StreamRelay:
         self._exchange = exchange
         self._meter = exchange.meter
         self._client = client
+        self._early_ping = client.ping
         self._limits = attempt.channel.timeouts
         self._attempt = attempt
         self._headers: Mapping[str, str] = {}
@@ -94,6 +95,7 @@ class StreamRelay:
                 await exchange.wait_for_intent()
                 self._headers = self._attempt.response_headers(response, frozenset())
                 self._last_activity = self._loop.time()
+                self._client.ping = self._late_ping
                 await self._relay(response)
             except AttemptFailed as failed:
                 failure = without_traceback(failed).failure
@@ -110,6 +112,8 @@ class StreamRelay:
                 response = None
             raise
         finally:
+            if not exchange.committed:
+                self._client.ping = self._early_ping
             if response is not None:
                 if self._translator.end is not None and not self._attempt.is_finished:
                     response.discard_rest(EOF_GRACE)
@@ -206,8 +210,8 @@ class StreamRelay:
         if not chunk and not broken:
             out = translator.close()
         self._last_activity = self._loop.time()
-        if not out and self._last_activity >= self._client.late_at and not self._exchange.committed:
-            out = translator.release()
+        if not out and self._exchange.headers_sent and not self._exchange.committed:
+            out = translator.release()  # the reply is late
         if not out:
             return True
         if self.time_to_first_event is None:
@@ -226,14 +230,13 @@ class StreamRelay:
         self._exchange.commit()
         self._client.ping = translator.ping
 
-    def _send_opening(self) -> None:
-        """The reply is late: what has come of it is sent."""
-        try:
-            if out := self._translator.release():
-                self._commit()
-                self._client.write(out, self._headers)
-        except Exception as error:
-            self._end(error)
+    def _late_ping(self) -> bytes:
+        """The first pings. What has come of the reply is sent instead, and commits."""
+        if not (out := self._translator.release()):
+            return self._early_ping()
+        self._commit()
+        self._client.write(out, self._headers)
+        return b""
 
     def _wait_for_client(self, response: UpstreamResponse) -> None:
         """Pauses the upstream until the client has read what was written."""
@@ -262,11 +265,7 @@ class StreamRelay:
             self._ended.exception()  # the waiting task may be cancelled meanwhile
 
     def _next_check(self) -> float:
-        now, late_at = self._loop.time(), self._client.late_at
-        latest = now + _CHECK_INTERVAL
-        if now < late_at < latest:
-            latest = late_at
-        return min(latest, self._deadline()[0])
+        return min(self._loop.time() + _CHECK_INTERVAL, self._deadline()[0])
 
     def on_deadline(self, now: float) -> None:
         """Ends the relay where the upstream is silent or takes too long, or the client does."""
@@ -275,8 +274,6 @@ class StreamRelay:
             self.when = inf
             self._end(timeout_error(self._runtime, limit))
         else:
-            if now >= self._client.late_at and not self._exchange.committed:
-                self._send_opening()
             self.when = self._next_check()
 
     def _deadline(self) -> tuple[float, float]:
