@@ -161,12 +161,14 @@ class Ping:
 
 @value
 class End:
-    """The reply is complete. `usage` is None if the upstream reported none."""
+    """The reply is complete. `usage` is None if the upstream reported none; `service_tier` is the
+    one that it was served with, where that is known, as chat and responses call it."""
 
     stop: StopReason
     usage: Usage | None
     stop_sequence: str | None = None
     extra: ProviderData | None = None
+    service_tier: str | None = None
 
 
 @value

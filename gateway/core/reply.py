@@ -25,7 +25,7 @@ from gateway.core.value import replace, value
 
 @value(kw_only=True)
 class Reply:
-    """`usage` is None if the upstream reported none."""
+    """`usage` is None if the upstream reported none; `service_tier` as in `End`."""
 
     id: str
     model: str
@@ -33,6 +33,7 @@ class Reply:
     stop: StopReason
     usage: Usage | None
     stop_sequence: str | None = None
+    service_tier: str | None = None
 
 
 class ReplyFailed(Exception):
@@ -66,6 +67,7 @@ def collect_reply(events: Iterable[Event]) -> Reply:
                 stop=event.stop,
                 usage=event.usage,
                 stop_sequence=event.stop_sequence,
+                service_tier=event.service_tier,
             )
     raise ValueError("incomplete events: no Begin, or no End")
 
@@ -78,7 +80,7 @@ def reply_events(reply: Reply) -> Iterator[Event]:
         for piece in initial_pieces(part):
             yield Delta(index, piece)
         yield Close(index)
-    yield End(reply.stop, reply.usage, reply.stop_sequence)
+    yield End(reply.stop, reply.usage, reply.stop_sequence, service_tier=reply.service_tier)
 
 
 def count_output_chars(reply: Reply, usage: Usage | None = None) -> int:

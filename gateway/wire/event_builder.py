@@ -114,6 +114,7 @@ class EventBuilder:
         usage: Usage | None,
         stop_sequence: str | None = None,
         extra: ProviderData | None = None,
+        service_tier: str | None = None,
     ) -> None:
         """Closes all open parts and ends the reply."""
         if self.finished:
@@ -122,7 +123,7 @@ class EventBuilder:
         self.close_all()
         self.finished = True
         stop = normalize_stop(stop, self.tool_called)
-        self._events.append(End(stop, usage, stop_sequence, extra))
+        self._events.append(End(stop, usage, stop_sequence, extra, service_tier))
 
     def fail(self, failure: Failure, usage: Usage | None) -> None:
         if not self.finished:

@@ -623,6 +623,7 @@ REPLIES: Final[dict[str, Sequence[str]]] = {
     ],
     "usage": ["cached_usage"],
     "an upstream without usage": ["usage_unknown"],
+    "service tier, where the upstream states it": ["text"],
     "the model's name": ["text"],
     "an error within a stream": ["error_mid_stream"],
 }

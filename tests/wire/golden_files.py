@@ -92,6 +92,8 @@ def visible(events: Sequence[Event]) -> dict[str, Any]:
         [*events[:-1], last if isinstance(last, End) else End(StopReason.PAUSE, None)]
     )
     parts = [_unpacked(part) for part in reply.parts]
+    if isinstance(last, End):
+        last = replace(last, service_tier=None)  # messages always has one
     end = last.failure.message if isinstance(last, Fail) else to_json(last)
     return {"parts": [to_json(part) for part in parts], "end": end}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from time import perf_counter
+from time import process_time
 
 import orjson
 import pytest
@@ -42,12 +42,11 @@ def test_only_halves_are_replaced(text: str, upper: bool) -> None:
 )
 def test_time_grows_with_the_length(raw: bytes) -> None:
     def seconds(count: int) -> float:
-        begun = perf_counter()
+        begun = process_time()
         replace_lone_surrogates(raw * count)
-        return perf_counter() - begun
+        return process_time() - begun
 
-    seconds(1)
-    assert seconds(4) < 12 * max(seconds(1), 0.005)
+    assert min(seconds(4) for _ in range(3)) < 12 * max(min(seconds(1) for _ in range(3)), 0.005)
 
 
 def test_slices_keep_escapes_whole() -> None:

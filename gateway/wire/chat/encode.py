@@ -71,6 +71,8 @@ def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple
         "usage": _render_usage(reply.usage, metadata),
         "system_fingerprint": None,
     }
+    if reply.service_tier is not None:
+        body["service_tier"] = reply.service_tier
     return body, encoder.dropped
 
 
@@ -284,7 +286,11 @@ class ChatEncoder:
         return b""
 
     def _on_end(self, event: End) -> bytes:
-        out = [self._chunk(b"{}", _dumps(self.finish_reason(event.stop))), _DONE]
+        finish = self._chunk(b"{}", _dumps(self.finish_reason(event.stop)))
+        if event.service_tier is not None:
+            tier = b',"service_tier":%b}\n\n' % _dumps(event.service_tier)
+            finish = finish.removesuffix(b"}\n\n") + tier
+        out = [finish, _DONE]
         # Client libraries merge the lists of several deltas by the index of the entries.
         annotations = [entry | {"index": i} for i, entry in enumerate(self._annotations)]
         lists = {"annotations": annotations} if annotations else {}

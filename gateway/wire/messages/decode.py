@@ -32,7 +32,7 @@ from gateway.wire.json_fields import (
     lenient_str,
 )
 from gateway.wire.messages.content import parse_citation
-from gateway.wire.messages.usage import merge_usage, parse_usage
+from gateway.wire.messages.usage import merge_usage, parse_usage, service_tier
 from gateway.wire.upstream_errors import parse_stream_error
 
 STOP_REASONS: Final = {
@@ -166,6 +166,7 @@ class MessagesDecoder:
             parse_usage(self._counts),
             self._stop_sequence,
             self._last_delta,
+            service_tier(self._counts),
         )
 
     def _on_error(self, data: Payload) -> None:
@@ -198,6 +199,7 @@ def parse_reply(body: Payload) -> Reply:
         stop=stop,
         usage=_usage(body),
         stop_sequence=lenient_str(body.get("stop_sequence")) or None,
+        service_tier=service_tier(body.get("usage")),
     )
 
 

@@ -92,7 +92,8 @@ class ResponsesDecoder:
         response = lenient_object(data.get("response"))
         self._output.finish(response.get("output"))
         stop = _stop_reason(response, kind, self._output.refused)
-        self._builder.end(stop, self._usage, extra=ProviderData(Format.RESPONSES, response))
+        extra = ProviderData(Format.RESPONSES, response)
+        self._builder.end(stop, self._usage, extra=extra, service_tier=_service_tier(response))
 
     def _on_error(self, data: Payload) -> None:
         self._usage = parse_usage(lenient_object(data.get("response")), self._usage)
@@ -124,6 +125,7 @@ def parse_reply(body: Payload) -> Reply:
         parts=parts,
         stop=normalize_stop(_stop_reason(body, kind, Refusal in kinds), ToolCall in kinds),
         usage=parse_usage(body),
+        service_tier=_service_tier(body),
     )
 
 
@@ -158,6 +160,10 @@ def _has_duplicate_ids(items: Sequence[Payload]) -> bool:
 
 def _has_refusal(message: Payload) -> bool:
     return any([part.get("type") == "refusal" for part in lenient_objects(message.get("content"))])
+
+
+def _service_tier(response: Payload) -> str | None:
+    return lenient_str(response.get("service_tier")) or None
 
 
 def _stop_reason(response: Payload, kind: str, refused: bool) -> StopReason:

@@ -199,7 +199,7 @@ def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple
     """The response that a stream would end with."""
     items = None if client_tools_of(prompt.tools) else _render_simple_items(reply, metadata)
     if items is not None:
-        end = End(reply.stop, reply.usage, reply.stop_sequence)
+        end = End(reply.stop, reply.usage, service_tier=reply.service_tier)
         reason = _incomplete_reason(reply.stop, refused=False)
         opening = _opening_response(prompt, metadata)
         return _finished_response(opening, items, end, reason), frozenset()
@@ -303,6 +303,6 @@ def _finished_response(
         response["completed_at"] = opening["created_at"]
     if end.usage is not None:
         response |= render_usage(end.usage)
-    if tier := ProviderData.native_fields(end.extra, Format.RESPONSES).get("service_tier"):
-        response["service_tier"] = tier
+    if end.service_tier is not None:
+        response["service_tier"] = end.service_tier
     return response

@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gateway.core.events import StopReason, Usage
+import orjson
+import pytest
+
+from gateway.core.events import End, StopReason, Usage
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Text, ToolCall, UnknownPart
 from gateway.core.prompt import Tool, ToolKind
-from gateway.core.reply import Reply
+from gateway.core.reply import Reply, reply_events
 from gateway.wire.chat.codec import CODEC
 from gateway.wire.codec import ReplyMetadata
-from tests.wire.stream_cases import prompt
+from gateway.wire.registry import CODECS
+from tests.wire.golden_files import encode
+from tests.wire.stream_cases import frames_of, prompt
 
 METADATA = ReplyMetadata(reply_id="0123", created=1, origin="here")
 OF_OLD = Tool(
@@ -44,3 +49,49 @@ def test_unsupported_parts_are_reported() -> None:
     choice, dropped = rendered(Text("Hello"), strange)
     assert choice["message"]["content"] == "Hello"
     assert dropped == {"container_upload"}
+
+
+@pytest.mark.parametrize(
+    ("format", "body", "tier"),
+    [
+        (Format.RESPONSES, {"output": [], "service_tier": "flex"}, "flex"),
+        (Format.MESSAGES, {"content": [], "usage": {"service_tier": "standard"}}, "default"),
+        (Format.MESSAGES, {"content": [], "usage": {"service_tier": "priority"}}, "priority"),
+        (Format.MESSAGES, {"content": [], "usage": {}}, None),
+    ],
+)
+def test_the_service_tier_where_it_is_known(
+    format: Format, body: dict[str, Any], tier: str | None
+) -> None:
+    """Of complete replies and of streams."""
+    reply = CODECS[format].parse_reply(body)
+    assert reply.service_tier == tier
+    request = prompt(Format.CHAT, "shown", include_usage=True)
+    assert CODEC.render_reply(reply, request, METADATA)[0].get("service_tier") == tier
+    encoder = CODEC.encoder(request, METADATA)
+    raw = encode(encoder, reply_events(reply))
+    tiers = [orjson.loads(frame.data or b"").get("service_tier") for frame in frames_of([raw])[:-1]]
+    assert [each for each in tiers if each] == ([tier] if tier else [])
+
+
+@pytest.mark.parametrize(
+    ("format", "frames"),
+    [
+        (
+            Format.RESPONSES,
+            [{"type": "response.completed", "response": {"output": [], "service_tier": "flex"}}],
+        ),
+        (
+            Format.MESSAGES,
+            [
+                {"type": "message_start", "message": {"usage": {"service_tier": "flex"}}},
+                {"type": "message_stop"},
+            ],
+        ),
+    ],
+)
+def test_the_service_tier_of_streams(format: Format, frames: list[dict[str, Any]]) -> None:
+    decoder = CODECS[format].decoder()
+    events = [event for frame in frames for event in decoder.decode(b"", frame)]
+    assert isinstance(events[-1], End)
+    assert events[-1].service_tier == "flex"

@@ -252,8 +252,7 @@ def test_usage() -> None:
 def test_native_service_tier() -> None:
     encoder = new_encoder()
     encoder.encode(Begin("", ""))
-    extra = ProviderData(Format.RESPONSES, {"service_tier": "priority"})
-    encoder.encode(End(StopReason.END_TURN, USAGE, extra=extra))
+    encoder.encode(End(StopReason.END_TURN, USAGE, service_tier="priority"))
     assert encoder.response["service_tier"] == "priority"
 
 
