@@ -101,6 +101,7 @@ class ClientRequest:
             created=now // 1_000_000,
             origin=candidate.target.origin,
             input_tokens=self.input_tokens,
+            request_size=len(self.raw_body),
         )
 
     def render_reply(

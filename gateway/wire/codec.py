@@ -41,13 +41,15 @@ class Rendering:
 @value(kw_only=True)
 class ReplyMetadata:
     """What the gateway itself adds to a translated reply: `reply_id` is a unique suffix without
-    prefix, `created` Unix seconds, `origin` the `Target.origin` of the reasoning in it, and
-    `input_tokens` an estimate for formats that report it before the upstream does."""
+    prefix, `created` Unix seconds, `origin` the `Target.origin` of the reasoning in it,
+    `input_tokens` an estimate for formats that report it before the upstream does, and
+    `request_size` is in bytes, for formats that repeat parts of the request."""
 
     reply_id: str
     created: int
     origin: str = ""
     input_tokens: int = 0
+    request_size: int = 0
 
 
 class Decoder(Protocol):

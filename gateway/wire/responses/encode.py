@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, ClassVar, Final
 
+import orjson
+
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, StopReason
 from gateway.core.formats import Format
 from gateway.core.parts import CallKind, ProviderData, Refusal, Text, ToolCall
@@ -62,6 +64,10 @@ _DEFAULTS: Final[Payload] = {
     "user": None,
 }
 """Fields of the request that a response echoes, and their values where the client sent none."""
+
+
+_MAX_ECHO: Final = 1024 * 1024
+"""Bytes of a field that is echoed, three times in a stream."""
 
 
 class ResponsesEncoder:
@@ -263,8 +269,9 @@ def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
         **_DEFAULTS,
         "usage": None,
     }
+    is_large = metadata.request_size > _MAX_ECHO
     for name, value in _requested_fields(prompt).items():
-        if name in _DEFAULTS:
+        if name in _DEFAULTS and not (is_large and len(orjson.dumps(value)) > _MAX_ECHO):
             default = _DEFAULTS[name]
             merge = isinstance(default, dict) and isinstance(value, dict)
             response[name] = default | value if merge else value

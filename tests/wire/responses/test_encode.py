@@ -22,7 +22,10 @@ from gateway.core.events import (
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Refusal, Text, Thinking, ToolCall
 from gateway.errors import InternalError, TooManyRequests
+from gateway.wire.codec import ReplyMetadata
+from gateway.wire.responses import CODEC
 from gateway.wire.responses.decode import ResponsesDecoder
+from gateway.wire.responses.encode import ResponsesEncoder
 from gateway.wire.signatures import wrap
 from tests.support.fixture_json import to_json
 from tests.wire.responses.encoding import (
@@ -296,3 +299,20 @@ def test_pings() -> None:
     assert to_json([event for event in again[1:] if not isinstance(event, Ping)]) == to_json(
         [*events[1:], End(StopReason.END_TURN, USAGE)]
     )
+
+
+def test_large_settings_are_not_repeated() -> None:
+    """Each is in three events of a stream."""
+    tool = {"type": "function", "name": "f", "description": "d" * 2**20}
+    body = {
+        "model": "m",
+        "input": "x",
+        "instructions": "i",
+        "tools": [tool],
+        "metadata": {"a": "b"},
+    }
+    prompt = CODEC.parse_prompt(body)
+    for size, tools in ((2**20, [tool]), (2**20 + 1, [])):
+        metadata = ReplyMetadata(reply_id="r", created=1, request_size=size)
+        response = ResponsesEncoder(prompt, metadata).response
+        assert (response["tools"], response["metadata"]) == (tools, {"a": "b"})
