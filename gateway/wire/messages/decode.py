@@ -32,7 +32,7 @@ from gateway.wire.json_fields import (
     lenient_str,
 )
 from gateway.wire.messages.content import parse_citation
-from gateway.wire.messages.usage import merge_usage, parse_usage, service_tier
+from gateway.wire.messages.usage import merge_usage, parse_usage
 from gateway.wire.upstream_errors import parse_stream_error
 
 STOP_REASONS: Final = {
@@ -45,6 +45,8 @@ STOP_REASONS: Final = {
     "model_context_window_exceeded": StopReason.CONTEXT_WINDOW,
     "compaction": StopReason.COMPACTION,
 }
+_SERVICE_TIERS: Final = {"standard": "default"}
+"""Names of a reply's service tier in chat and responses, where they differ."""
 _TOOL_USE: Final = "tool_use"
 _SERVER_TOOL_USES: Final = ("server_tool_use", "mcp_tool_use")
 _CALL_FIELDS: Final = frozenset({"type", "id", "name", "input"})
@@ -161,12 +163,13 @@ class MessagesDecoder:
     def _on_message_stop(self, data: Payload) -> None:
         if self._stop is StopReason.REFUSAL and self._index < 0:  # nothing else has the reason
             self._append_text(0, _EMPTY_REFUSAL, self._explanation)
+        tier = lenient_str((self._counts or {}).get("service_tier"))
         self._builder.end(
             self._stop or StopReason.END_TURN,
             parse_usage(self._counts),
             self._stop_sequence,
             self._last_delta,
-            service_tier(self._counts),
+            _SERVICE_TIERS.get(tier, tier) or None,
         )
 
     def _on_error(self, data: Payload) -> None:
@@ -192,6 +195,7 @@ def parse_reply(body: Payload) -> Reply:
         details = lenient_object(body.get("stop_details"))
         if explanation := lenient_str(details.get("explanation")):
             parts.append(Refusal(explanation))
+    tier = lenient_str(lenient_object(body.get("usage")).get("service_tier"))
     return Reply(
         id=lenient_str(body.get("id")),
         model=lenient_str(body.get("model")),
@@ -199,7 +203,7 @@ def parse_reply(body: Payload) -> Reply:
         stop=stop,
         usage=_usage(body),
         stop_sequence=lenient_str(body.get("stop_sequence")) or None,
-        service_tier=service_tier(body.get("usage")),
+        service_tier=_SERVICE_TIERS.get(tier, tier) or None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.events import Usage
-from gateway.wire.json_fields import Payload, lenient_object, lenient_str, token_count
+from gateway.wire.json_fields import Payload, token_count
 
 _NO_USAGE: Final = Usage()
 _PROMPT_COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -26,12 +26,6 @@ def merge_usage(counts: Payload | None, report: Any) -> Payload | None:
     if not token_count(new, "output_tokens"):
         new.pop("output_tokens", None)
     return new if counts is None else counts | new
-
-
-def service_tier(counts: object) -> str | None:
-    """The tier of a usage object by its name in chat and responses."""
-    name = lenient_str(lenient_object(counts).get("service_tier"))
-    return "default" if name == "standard" else name or None
 
 
 def parse_usage(counts: Payload | None) -> Usage | None:
