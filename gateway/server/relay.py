@@ -44,10 +44,6 @@ reused; nothing waits for it."""
 _CHECK_INTERVAL: Final = 15.0
 """Seconds between two checks of a stream's deadlines, at most."""
 
-_MAX_CHUNKS: Final = 16
-"""Chunks that are relayed before other tasks of the loop run: one read gives one, unless it has to
-be decompressed."""
-
 
 class StreamRelay:
     """One streamed reply. Make it just before the request is sent: its time limits start then.
@@ -181,7 +177,7 @@ class StreamRelay:
     def _relay_available(self, response: UpstreamResponse) -> bool:
         """The hot path: one translation and one write for each read. Whether that was the last."""
         translator = self._translator
-        for _ in range(_MAX_CHUNKS):
+        while True:
             chunk, error = response.take(), response.error
             if not chunk and error is None and not response.is_read:
                 return False
@@ -195,10 +191,11 @@ class StreamRelay:
             if not can_write:
                 self._wait_for_client(response)
                 return False
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._on_data)
-        return False
+            if response.has_more:
+                if not self._is_scheduled:
+                    self._is_scheduled = True
+                    self._loop.call_soon(self._on_data)
+                return False
 
     def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool:
         """Whether the client can take more at once. Raises `InsufficientQuota` where budgets have

@@ -30,6 +30,9 @@ MAX_OVERHEAD: Final = 256 * 1024
 
 MAX_HEADER: Final = 64 * 1024
 MAX_HEADERS: Final = 256
+MAX_HEADER_NAME: Final = 256
+MAX_INTERIM: Final = 16
+"""Interim responses (100, 103) before one response."""
 
 WRITE_SIZE: Final = 256 * 1024
 """Bytes of a request per write: other tasks run between two writes."""
@@ -47,7 +50,7 @@ class Connection(asyncio.BufferedProtocol):
     """`is_reused`: it has served a request before. `idle_since` is a time of the loop."""
 
     __slots__ = (
-        *("_can_write", "_chunks", "_has_body", "_has_received", "_head", "_is_ended"),
+        *("_can_write", "_chunks", "_has_body", "_has_received", "_head", "_interim", "_is_ended"),
         *("_not_reusable", "_overhead", "_pool", "_parser", "_response", "_sent_at"),
         *("_transport", "idle_since", "is_reused", "loop", "origin"),
     )
@@ -66,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self._sent_at = 0.0
-        self._overhead = 0
+        self._overhead = self._interim = 0
         self._has_received = False
         self._has_body = False
         self._is_ended = False
@@ -85,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         reused connection."""
         self._response = response = UpstreamResponse(self, self.loop)
         self._sent_at = self.loop.time()
-        self._overhead = 0
+        self._overhead = self._interim = 0
         self._has_received = self._has_body = False
         transport = self._transport
         try:
@@ -217,12 +220,18 @@ class Connection(asyncio.BufferedProtocol):
             raise ValueError("another protocol")
         if len(head) > MAX_HEADERS or max(map(len, head.values()), default=0) > MAX_HEADER:
             raise ValueError("the head is too large")
+        if max(map(len, head), default=0) > MAX_HEADER_NAME:
+            raise ValueError("a header has too long a name")
         if status >= _FIRST_FINAL_STATUS:
             # Reversed, so that the first of names counts that differ only in case.
             headers = {name.lower(): value for name, value in reversed(head.items())}
             response.start(status, headers, self._chunks)
         elif status < _FIRST_STATUS or _announces_body(head):
             raise ValueError("no interim response has a body")
+        else:
+            self._interim += 1
+            if self._interim > MAX_INTERIM:
+                raise ValueError("too many interim responses")
         head.clear()
 
     def on_message_complete(self) -> None:

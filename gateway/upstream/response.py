@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
+import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.core.events import Failure, FailureKind
+from gateway.upstream.inflater import Inflater
 
 if TYPE_CHECKING:
     from gateway.upstream.connection import Connection
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
 MAX_BUFFERED: Final = 256 * 1024
 """Unread bytes above which the upstream is paused."""
 
-MAX_INFLATED: Final = 256 * 1024
-"""Bytes that one read decompresses, at most."""
+MAX_PIECE: Final = 32 * 1024
+"""Bytes that are taken at once: other tasks run before the next ones are handled."""
 
 MAX_MESSAGE: Final = 2000
 """Characters of an error message."""
 
 _IDENTITY: Final = (b"", b"identity")
 _DEFLATE: Final = (b"gzip", b"x-gzip", b"deflate")
+_ALL: Final = sys.maxsize
 
 
 class AttemptFailed(Exception):
@@ -68,7 +70,7 @@ class UpstreamResponse:
         self._error: AttemptFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._subscriber: Callable[[], None] | None = None
-        self._inflater: Any = None
+        self._inflater: Inflater | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -94,26 +96,38 @@ class UpstreamResponse:
         """Why the body broke off, once everything before that was read."""
         return None if self._chunks else self._error
 
-    def take(self) -> bytes:
-        """What has arrived and was not read yet; does not wait."""
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to `take`, or may be."""
+        return bool(self._chunks)
+
+    def take(self, limit: int = MAX_PIECE) -> bytes:
+        """What has arrived and was not read yet, at most `limit` bytes, or `MAX_PIECE` where it has
+        to be decompressed; does not wait."""
         chunks = self._chunks
         if not chunks:
             return b""
         if self._inflater is not None:
-            return self._inflate()
+            return self._inflate(self._inflater)
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if len(data) > limit:
+            chunks[:] = [data[limit:]]
+            return data[:limit]
         chunks.clear()
         if self.is_paused:
             self.resume()
         return data
 
-    async def read_chunk(self) -> bytes:
+    async def read_chunk(self, limit: int = MAX_PIECE) -> bytes:
         """Waits for the next bytes; empty at the end. Raises `AttemptFailed` where the body broke
         off, after everything before that was read."""
         while True:
-            if self._chunks and (data := self.take()):
-                return data
             if self._chunks:
+                data = self.take(limit)
+                if self._chunks:
+                    await asyncio.sleep(0)  # there is more: other tasks run before it is read
+                if data:
+                    return data
                 continue
             if self._error is not None:
                 raise self._error
@@ -127,12 +141,12 @@ class UpstreamResponse:
 
     async def read_body(self, limit: int) -> bytes:
         """The whole body, `limit` bytes at most after decompression. Raises `AttemptFailed`."""
-        chunk = await self.read_chunk()
+        chunk = await self.read_chunk(_ALL)
         if len(chunk) <= limit and self.is_read:
             return chunk
         chunks, size = [chunk], len(chunk)
         while size <= limit:
-            chunk = await self.read_chunk()
+            chunk = await self.read_chunk(_ALL)
             if not chunk:
                 return b"".join(chunks)
             chunks.append(chunk)
@@ -141,7 +155,7 @@ class UpstreamResponse:
 
     def subscribe(self, subscriber: Callable[[], None] | None) -> None:
         """`subscriber` is called after each read of the connection, and at the end. It controls the
-        flow: only `pause` and bytes that are still compressed pause the upstream."""
+        flow: only `pause`, and what it leaves, pause the upstream."""
         self._subscriber = subscriber
 
     def pause(self) -> None:
@@ -192,7 +206,7 @@ class UpstreamResponse:
         if coding is not None and (coding := coding.strip().lower()) not in _IDENTITY:
             if coding not in _DEFLATE:
                 raise ValueError("an unknown content-encoding")
-            self._inflater = zlib.decompressobj(wbits=47)  # detects gzip or zlib
+            self._inflater = Inflater(coding)
         self.status = status
         self._headers = headers
         self._chunks = chunks
@@ -217,11 +231,9 @@ class UpstreamResponse:
             self.head_received.set_result(None)
         if self._subscriber is not None:
             self._subscriber()
-            if self._inflater is None:
-                return
         else:
             self._wake()
-        if not self.is_complete and sum(map(len, self._chunks)) > MAX_BUFFERED:
+        if self._chunks and not self.is_complete and sum(map(len, self._chunks)) > MAX_BUFFERED:
             self.pause()
 
     def fail(self, error: AttemptFailed) -> None:
@@ -245,26 +257,28 @@ class UpstreamResponse:
         if on_done is not None:
             on_done()
 
-    def _inflate(self) -> bytes:
-        packed, inflater = b"".join(self._chunks), self._inflater
-        self._chunks.clear()
+    def _inflate(self, inflater: Inflater) -> bytes:
+        packed, chunks = b"", self._chunks
+        if not inflater.has_more:
+            packed = b"".join(chunks)
+            chunks.clear()
         try:
-            data: bytes = inflater.decompress(packed, MAX_INFLATED)
-        except zlib.error as error:
+            data = inflater.feed(packed, MAX_PIECE)
+        except ValueError as error:
+            chunks.clear()
             self._inflating_failed(error)
             return b""
-        if inflater.unused_data:
-            self._inflating_failed("bytes follow its end")
-        elif inflater.unconsumed_tail or (len(data) == MAX_INFLATED and not inflater.eof):
-            self._chunks.append(inflater.unconsumed_tail)  # even if empty: more may be buffered
-        elif self.is_complete:
-            self._end_inflating()
-        if self.is_paused and not self._chunks:
-            self.resume()
+        if inflater.has_more:
+            chunks[:] = chunks or [b""]
+        elif not chunks:
+            if self.is_complete:
+                self._end_inflating()
+            if self.is_paused:
+                self.resume()
         return data
 
     def _end_inflating(self) -> None:
-        if self._inflater.eof:
+        if self._inflater is not None and self._inflater.is_complete:
             self._inflater = None
         else:
             self._inflating_failed("it ends too early")

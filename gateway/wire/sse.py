@@ -15,8 +15,9 @@ MAX_FRAME: Final = 16 * 1024 * 1024
 
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"  # the look-ahead keeps a CRLF from counting as two ends
 _BLANK_LINE = re.compile(_EOL + _EOL)
-_LINE_END = re.compile(_EOL)
 _BOM = b"\xef\xbb\xbf"
+_MAX_SEAM = 3
+"""Bytes of a blank line that the next chunk may complete."""
 
 
 class FrameTooLarge(Exception):
@@ -60,25 +61,28 @@ class Framer:
 
     def complete_frames(self, chunk: bytes) -> bytes:
         """The bytes of the frames that `chunk` completes. Raises `FrameTooLarge`."""
-        has_cr = b"\r" in chunk
-        if has_cr:
+        if b"\r" in chunk:
             self._lf_only = False
-        if self.pending:
-            if not (has_cr or b"\n" in chunk or self.pending.endswith(b"\r")):
-                self.pending += chunk  # no frame ends here
-                chunk = b""
-            else:
-                chunk = bytes(self.pending) + chunk
-                self.pending.clear()
-        end = chunk.rfind(b"\n\n") + 2
+        pending, start = self.pending, 0
+        if pending:
+            start = max(0, len(pending) - _MAX_SEAM)
+            pending += chunk
         # Of three line ends the first two end the frame.
-        if end < 2 or not self._lf_only or chunk.endswith(b"\n\n\n", 0, end):
-            end = _end_of_last(chunk)
-        if end < len(chunk):
-            self.pending += chunk[end:]
-        if len(self.pending) > self._limit:
+        text = pending or chunk
+        end = text.rfind(b"\n\n", start) + 2
+        if end < 2 or not self._lf_only or text.endswith(b"\n\n\n", start, end):
+            end = _end_of_last(text, start)
+        if not pending:
+            if end < len(chunk):
+                pending += chunk[end:]
+            chunk = chunk[:end]
+        else:
+            with memoryview(pending) as view:
+                chunk = bytes(view[:end])
+            del pending[:end]
+        if len(pending) > self._limit:
             raise FrameTooLarge
-        return chunk[:end]
+        return chunk
 
     def end_of(self, frames: bytes, start: int) -> int:
         """Where the frame at `start` ends, in the bytes from `complete_frames`."""
@@ -94,11 +98,11 @@ class Framer:
         return [read_frame(raw)] if raw.strip(b"\r\n") else []
 
 
-def _end_of_last(chunk: bytes) -> int:
-    """Where the last complete frame ends; 0 where there is none. A CR at the very end may be half
-    of a CRLF: it waits for the next byte."""
-    stop = len(chunk) - chunk.endswith(b"\r")
-    return max((match.end() for match in _BLANK_LINE.finditer(chunk, 0, stop)), default=0)
+def _end_of_last(text: bytes | bytearray, start: int) -> int:
+    """Where the last frame that is complete after `start` ends; 0 where there is none. A CR at the
+    very end may be half of a CRLF: it waits for the next byte."""
+    stop = len(text) - text.endswith(b"\r")
+    return max((match.end() for match in _BLANK_LINE.finditer(text, start, stop)), default=0)
 
 
 def read_frame(raw: bytes) -> Frame:
@@ -124,7 +128,10 @@ def read_fields(raw: bytes) -> tuple[bytes, bytes | None]:
 def _read_lines(raw: bytes) -> tuple[bytes, bytes | None]:
     name = b""
     data: list[bytes] = []
-    for line in _LINE_END.split(raw.removeprefix(_BOM)):
+    raw = raw.removeprefix(_BOM)
+    if b"\r" in raw:
+        raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    for line in raw.split(b"\n"):
         field, _, value = line.partition(b":")
         if value.startswith(b" "):
             value = value[1:]

@@ -55,6 +55,8 @@ GARBAGE = {
     "zstd": OK + b"Content-Encoding: ZSTD\r\n" + LENGTH + b"\r\nhello",
     "two codings": OK + b"content-encoding: gzip, gzip\r\n" + LENGTH + b"\r\nhello",
     "long value": OK + b"a: " + b"x" * 70_000 + b"\r\n" + LENGTH + b"\r\nhello",
+    "long name": OK + b"a" * 300 + b": x\r\n" + LENGTH + b"\r\nhello",
+    "interim responses": b"HTTP/1.1 100 Continue\r\n\r\n" * 20 + OK + LENGTH + b"\r\nhello",
     "many headers": OK + b"".join(b"a%d: x\r\n" % n for n in range(300)) + LENGTH + b"\r\nhello",
     "chunk size: a word": CHUNKED + b"five\r\nhello\r\n",
     "chunk size: negative": CHUNKED + b"-5\r\nhello\r\n",

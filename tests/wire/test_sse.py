@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from time import perf_counter
 
 import pytest
 from hypothesis import given
@@ -145,3 +146,17 @@ def test_replaced_data(raw: bytes, after: bytes) -> None:
 def test_replaced_data_of_several_lines() -> None:
     (frame,) = frames_of([b'data: {"a":\ndata: 1}\n\n'])
     assert replace_data(frame, b'{"a":\n2}') == b'data: {"a": 2}\n\n'
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_a_long_frame_in_small_pieces_is_not_copied_for_each(end: bytes) -> None:
+    """Twice the lines take about twice the time: ten times as many far less than a hundred."""
+
+    def seconds(lines: int) -> float:
+        framer, piece = Framer(), b"data: 12345678" * 10 + end
+        began = perf_counter()
+        for _ in range(lines):
+            assert framer.complete_frames(piece) == b""
+        return perf_counter() - began
+
+    assert seconds(20_000) < 40 * min(seconds(2_000) for _ in range(3)) + 0.005

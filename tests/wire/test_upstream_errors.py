@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -47,6 +48,22 @@ def test_http_errors(body: bytes, message: str, type: str | None, code: str | No
     assert (failure.status, failure.message) == (502, message)
     assert (failure.type, failure.code) == (type, code)
     assert failure.body == body.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("text", ["<title", "<title>", "<title x=1", "ratelimit"])
+def test_repetitions_take_linear_time(text: str) -> None:
+    """Twice as much in about twice the time, at most."""
+
+    def seconds(size: int) -> float:
+        body = (text * (size // len(text))).encode()
+        times = []
+        for _ in range(5):
+            began = perf_counter()
+            parse_http_error(500, {}, body)
+            times.append(perf_counter() - began)
+        return min(times)
+
+    assert seconds(32_000) < 20 * seconds(4_000) + 0.005
 
 
 def test_long_bodies_are_truncated() -> None:
