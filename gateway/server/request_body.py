@@ -84,7 +84,7 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
 
 def _is_large(raw: bytes | bytearray) -> bool:
     """Whether it takes long to read and translate: then a thread does that."""
-    return len(raw) > _LARGE_BODY or raw.count(b",") > _MANY_VALUES
+    return len(raw) > _LARGE_BODY or raw.count(b",") + raw.count(b"{") > _MANY_VALUES
 
 
 def _examine(raw: bytes | bytearray) -> tuple[bytes, int]:

@@ -25,12 +25,14 @@ _IGNORED: Final = ("$schema", "$id", "$anchor", "$comment", *_DEFINITIONS, "disc
 """Keywords that neither restrict nor describe a value."""
 
 _MAX_DEPTH: Final = 64
-_BASE_BUDGET: Final = 1_000_000
-_MAX_BUDGET: Final = 64_000_000
-_BUDGET_PER_BYTE: Final = 50
-_VISIT_COST: Final = 100
-"""A visited schema costs this and its size; a schema without references is visited twice, with
-all that it is in."""
+_BASE_BYTES: Final = 1_000_000
+_BYTES_PER_BYTE: Final = 50
+_MAX_BYTES: Final = 64_000_000
+_BASE_VISITS: Final = 2_000
+_VISITS_PER_OBJECT: Final = 5
+_MAX_VISITS: Final = 200_000
+"""What is visited, in bytes and objects: for a schema without references each object twice, with
+all that is in it."""
 
 _TYPE_KEYWORDS: Final = ("type", "anyOf", "enum", "const", "$ref")
 _STRICT_KEYWORDS: Final = frozenset(
@@ -63,21 +65,26 @@ class UnsupportedSchema(Exception):
 
 
 class SchemaBudget:
-    """What the schemas of one prompt may cost, in bytes: references repeat what they refer to, so
-    a small schema can become a huge one. It grows with each schema by a multiple of its size."""
+    """What the schemas of one prompt may cost: references repeat what they refer to, so a small
+    schema can become a huge one. It grows with each schema by a multiple of its size."""
 
-    __slots__ = ("_limit", "_spent")
+    __slots__ = ("_bytes", "_max_bytes", "_max_visits", "_visits")
 
     def __init__(self) -> None:
-        self._limit, self._spent = _BASE_BUDGET, 0
+        self._bytes, self._max_bytes = 0, _BASE_BYTES
+        self._visits, self._max_visits = 0, _BASE_VISITS
 
     def add(self, root: Payload) -> None:
-        self._limit = min(self._limit + _BUDGET_PER_BYTE * _json_size(root), _MAX_BUDGET)
+        """Raises `UnsupportedSchema` where it is nested too deeply."""
+        visits = self._max_visits + _VISITS_PER_OBJECT * _count_objects(root)
+        self._max_visits = min(visits, _MAX_VISITS)
+        self._max_bytes = min(self._max_bytes + _BYTES_PER_BYTE * _json_size(root), _MAX_BYTES)
 
     def spend(self, schema: Payload) -> None:
         """Raises `UnsupportedSchema` where nothing is left."""
-        self._spent += _VISIT_COST + _json_size(schema)
-        if self._spent > self._limit:
+        self._visits += 1
+        self._bytes += _json_size(schema)
+        if self._visits > self._max_visits or self._bytes > self._max_bytes:
             raise UnsupportedSchema
 
 
@@ -138,8 +145,6 @@ class RefResolver:
     method raises `UnsupportedSchema` beyond them."""
 
     def __init__(self, root: Payload, budget: SchemaBudget | None = None) -> None:
-        if _is_too_deep(root):
-            raise UnsupportedSchema
         self.root = root
         self._targets: dict[str, Any] = {}
         self._budget = budget or SchemaBudget()
@@ -250,12 +255,13 @@ def _json_size(schema: object) -> int:
         raise UnsupportedSchema from None
 
 
-def _is_too_deep(node: object, levels: int = 2 * _MAX_DEPTH) -> bool:
-    """Whether the JSON is nested too deeply for recursion."""
+def _count_objects(node: object, levels: int = 2 * _MAX_DEPTH) -> int:
+    """Raises `UnsupportedSchema` where the JSON is nested too deeply for recursion."""
     values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return levels == 0 or any(
-        _is_too_deep(value, levels - 1) for value in values if isinstance(value, dict | list)
-    )
+    if levels == 0:
+        raise UnsupportedSchema
+    count = sum([_count_objects(each, levels - 1) for each in values if type(each) in (dict, list)])
+    return count + isinstance(node, dict)
 
 
 def _single_object(resolver: RefResolver, schema: object, depth: int) -> Payload:
