@@ -160,7 +160,6 @@ async def _serve(config: Config, source: ConfigSource) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
         async with systemd_notifications(daemon):
             _freeze_objects()
-            _yield_often()
             public = config.server.public_url
             log.info("serving on %s%s", daemon.address, f", for clients {public}" if public else "")
             await _wait_for_signal(daemon)
@@ -200,8 +199,6 @@ async def _simulator() -> AsyncIterator[int]:
         yield runner.addresses[0][1]
 
 
-_SWITCH_INTERVAL: Final = 0.001
-"""Seconds; Python's default of 0.005 is paid several times per request."""
 _GC_THRESHOLD: Final = 10_000
 """New objects between two garbage collections. Requests create no reference cycles, and Python's
 default of 700 is reached every few requests."""
@@ -213,11 +210,6 @@ def _freeze_objects() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
-
-
-def _yield_often() -> None:
-    """While a thread reads a large body, the event loop waits this long for its turn."""
-    sys.setswitchinterval(_SWITCH_INTERVAL)
 
 
 async def _wait_for_signal(daemon: Daemon) -> None:

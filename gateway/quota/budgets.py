@@ -106,16 +106,20 @@ class BudgetTracker:
             self._add(spent, at)
 
     def _add(self, spent: int, at: int) -> None:
-        for amounts, start in (
-            (self._days, at - at % _DAY),
-            (self._months, self._month_of(at).start),
-        ):
-            amounts[start] = amounts.get(start, 0) + spent
-            if len(amounts) > _KEPT_PERIODS:
-                del amounts[min(amounts)]
+        _add_to(self._days, at - at % _DAY, spent)
+        _add_to(self._months, self._month_of(at).start, spent)
 
     def _month_of(self, at: int) -> Period:
         """Of the last request too, in most cases."""
         if not self._month.start <= at < self._month.end:
             self._month = month_of(at)
         return self._month
+
+
+def _add_to(amounts: dict[int, int], start: int, spent: int) -> None:
+    if start in amounts:
+        amounts[start] += spent
+        return
+    amounts[start] = spent
+    if len(amounts) > _KEPT_PERIODS:
+        del amounts[min(amounts)]
