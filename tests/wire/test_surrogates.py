@@ -24,7 +24,7 @@ def test_only_halves_are_replaced(text: str, upper: bool) -> None:
     whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     for ascii in (True, False):
         raw = json.dumps({"text": text}, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
-        if upper:
+        if upper and "\\" not in text:
             raw = raw.replace(b"\\ud8", b"\\uD8").replace(b"\\ude", b"\\uDE")
         replaced = replace_lone_surrogates(raw)
         expected = (

@@ -27,7 +27,7 @@ from tests.support.upstream import (
     json_response,
 )
 
-MOST_AWAITS: Final = 14
+MOST_AWAITS: Final = 20
 """No handler here has many more."""
 
 BROKEN: Final = (ExchangeState.CLIENT_GONE, ExchangeState.OK)
