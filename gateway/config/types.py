@@ -130,7 +130,9 @@ def check_proxy_url(url: str) -> str:
     return url.rstrip("/")
 
 
-_ENDPOINT: Final = re.compile(r"(?:/v1)?/(?:chat/completions|messages|responses|models)\Z")
+_ENDPOINT: Final = re.compile(
+    r"(?:/v1)?/(?:chat/completions|messages(?:/count_tokens)?|responses|models)\Z", re.IGNORECASE
+)
 
 
 def check_base_url(url: str, info: ValidationInfo) -> str:
@@ -139,7 +141,9 @@ def check_base_url(url: str, info: ValidationInfo) -> str:
     url, format = check_url(url), info.data.get("format")
     path = urlsplit(url).path
     if match := _ENDPOINT.search(path):
-        endpoint = match[0] if format is Format.MESSAGES else match[0].removeprefix("/v1")
+        endpoint = match[0]
+        if format is not Format.MESSAGES and endpoint.lower().startswith("/v1"):
+            endpoint = endpoint[len("/v1") :]
         raise PydanticCustomError(
             "base_url", f"must not end in an endpoint: leave out {endpoint}, which is appended"
         )

@@ -20,8 +20,9 @@ WINDOW: Final = 300 * 1_000_000
 """Microseconds in which attempts are counted."""
 DELAYS: Final = (0.0, 0.0, 0.0, 1.0, 2.0, 4.0)
 """Seconds before the first, second, … attempt of an address; the last is that of all others."""
-MAX_WAITING: Final = 32
-"""Attempts of one address at the same time."""
+MAX_WAITING: Final = 500
+"""Attempts of one address at the same time. A check takes less than a tenth of a second, so that
+each has its turn within a minute."""
 _MAX_NETWORKS: Final = 10_000
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.config.schema import Server
 from gateway.config.secrets import is_secret_name
@@ -41,6 +42,8 @@ _PAYER_HEADERS: Final = frozenset(
     }
 )
 """They say whose account pays, which the operator decides with a channel's `headers`."""
+_KEY: Final = re.compile(r"\bsk-|\b(?:bearer|basic) \S", re.IGNORECASE)
+"""Credentials, whatever the name of their header."""
 _RESPONSE_HEADERS: Final = (
     b"openai-processing-ms",
     b"openai-version",
@@ -73,10 +76,13 @@ def request_headers_to_forward(
     headers = request.headers
     forwarded: dict[str, str] = {}
     for name, value in headers.items():
-        if (known := _forwarded_name(codec.format, name)) is not None:
+        if (known := _forwarded_name(codec.format, name, value)) is not None:
             forwarded[known] = f"{forwarded[known]}, {value}" if known in forwarded else value
     for name in (*server.version_headers, *server.beta_headers):
         forwarded.pop(name, None)
+    if forwarded and hdrs.CONNECTION in headers:  # headers that it names are for this connection
+        for name in headers[hdrs.CONNECTION].lower().split(","):
+            forwarded.pop(name.strip(), None)
     if codec.version is None:
         return forwarded
     version = next((headers[name] for name in server.version_headers if name in headers), None)
@@ -92,11 +98,11 @@ def request_headers_to_forward(
 
 
 @lru_cache(maxsize=1024)
-def _forwarded_name(client_format: Format, name: str) -> str | None:
-    """In lower case; None where it stays here."""
+def _forwarded_name(client_format: Format, name: str, value: str) -> str | None:
+    """In lower case; None where the header stays here."""
     name = name.lower()
     is_forwarded = name.startswith(CODECS[client_format].forwarded_headers)
-    if not is_forwarded or name in _PAYER_HEADERS or is_secret_name(name):
+    if not is_forwarded or name in _PAYER_HEADERS or is_secret_name(name) or _KEY.search(value):
         return None
     return name
 

@@ -308,6 +308,8 @@ def test_single_problem(text: str, expected: str) -> None:
         ("chat", "http://host/v1/messages", f"{ENDPOINT} /messages,"),
         ("responses", "http://host/responses", f"{ENDPOINT} /responses,"),
         ("responses", "http://host/v1/models", f"{ENDPOINT} /models,"),
+        ("messages", "http://host/v1/messages/count_tokens", f"{ENDPOINT} /v1/messages/count_"),
+        ("chat", "http://host/V1/Chat/Completions", f"{ENDPOINT} /Chat/Completions,"),
         ("chat", "http://host", "must have a path"),
         ("responses", "http://host/", "must have a path"),
         ("chat", "ftp://host/v1", "must begin with http:// or https://"),

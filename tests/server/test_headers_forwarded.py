@@ -64,6 +64,19 @@ def test_credentials_and_payers_are_the_operators(format: Format, name: str) -> 
     assert name not in forwarded
 
 
+@pytest.mark.parametrize("value", ["Bearer sk-x", "bearer abc", "Basic dTpw", "x sk-1234"])
+def test_credentials_have_any_name(value: str) -> None:
+    request = make_mocked_request("POST", "/", headers={"openai-login": value})
+    assert request_headers_to_forward(request, CODECS[Format.CHAT], SERVER_OPTIONS) == {}
+
+
+def test_headers_of_the_connection_stay() -> None:
+    headers = {"openai-hop": "x", "openai-beta": "y", "connection": "keep-alive, OpenAI-Hop"}
+    request = make_mocked_request("POST", "/", headers=headers)
+    forwarded = request_headers_to_forward(request, CODECS[Format.CHAT], SERVER_OPTIONS)
+    assert forwarded == {"openai-beta": "y"}
+
+
 def test_messages_needs_a_version_unless_configured() -> None:
     request = make_mocked_request("POST", "/")
     with pytest.raises(InvalidRequest) as refused:
