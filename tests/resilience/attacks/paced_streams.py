@@ -2,9 +2,9 @@
 read them through a gateway: what they see while something else is done to that gateway.
 
 `python -m tests.resilience.attacks.paced_streams` reads commands from stdin, a line of JSON each,
-and answers with a line of JSON: first the upstream's address; then `start` opens the streams, and
-`measure` tells what was seen since the last `measure`. Some streams come without the gateway, as a
-control: what they suffer is the machine's doing.
+and answers with a line of JSON: first the upstream's address; then `start` opens the streams,
+`measure` tells what was seen since the last `measure`, and `measure_all` since the start. Some
+streams come without the gateway, as a control: what they suffer is the machine's doing.
 """
 
 from __future__ import annotations
@@ -52,6 +52,13 @@ class Seen:
     completed: int = 0
     cut: list[str] = field(default_factory=list)
 
+    def add(self, other: Seen) -> None:
+        self.events += other.events
+        self.controls += other.controls
+        self.probes += other.probes
+        self.completed += other.completed
+        self.cut += other.cut
+
     def report(self) -> dict[str, Any]:
         return {
             "events": _distribution(self.events),
@@ -95,7 +102,7 @@ class PacedStreams:
     def __init__(self, http: ClientSession, upstream: str) -> None:
         self._http, self._upstream = http, upstream
         self._tasks: set[asyncio.Task[None]] = set()
-        self.seen = Seen()
+        self.seen = self._total = Seen()
 
     def start(self, gateway: str, key: str, streams: int) -> None:
         formats = list(Format)
@@ -110,7 +117,14 @@ class PacedStreams:
 
     def measure(self) -> dict[str, Any]:
         seen, self.seen = self.seen, Seen()
+        if self._total is not seen:
+            self._total.add(seen)
         return seen.report()
+
+    def measure_all(self) -> dict[str, Any]:
+        """Since the start."""
+        self.measure()
+        return self._total.report()
 
     def _run(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -176,6 +190,7 @@ async def main() -> None:
         commands: dict[str, Callable[..., Any]] = {
             "start": streams.start,
             "measure": streams.measure,
+            "measure_all": streams.measure_all,
         }
         _say({"upstream": model.address})
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):

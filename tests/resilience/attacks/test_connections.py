@@ -8,12 +8,13 @@ import pytest
 
 from gateway.core.formats import Format
 from tests.resilience.attacks.attackers import connections, head, post
-from tests.resilience.attacks.target import HOSTILE, MIB, Target
+from tests.resilience.attacks.target import HOSTILE, MIB, Target, attack
 from tests.support.upstream import event_stream, fixture_stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
+@attack
 async def test_partial_heads_with_many_headers(target: Target) -> None:
     """400 sockets that never end their 120 headers of 8 KB."""
     before = target.rss()
@@ -25,6 +26,7 @@ async def test_partial_heads_with_many_headers(target: Target) -> None:
         assert target.rss() - before <= 100 * MIB
 
 
+@attack
 async def test_partial_heads_end_within_ten_seconds(target: Target) -> None:
     async with connections(target, 5) as sockets:
         for socket in sockets:
@@ -34,6 +36,7 @@ async def test_partial_heads_end_within_ten_seconds(target: Target) -> None:
     assert all(answer == b"" or answer.startswith(b"HTTP/1.1 408") for answer in answers)
 
 
+@attack
 async def test_requests_with_many_headers_one_behind_another(target: Target) -> None:
     """200 clients that read no answer to what they send, and keep their connections."""
     before = target.rss()
@@ -46,6 +49,7 @@ async def test_requests_with_many_headers_one_behind_another(target: Target) -> 
         assert target.rss() - before <= 100 * MIB
 
 
+@attack
 async def test_more_connections_than_one_address_may_have(target: Target) -> None:
     async with connections(target, 2500) as sockets:
         await asyncio.sleep(1)
@@ -54,17 +58,20 @@ async def test_more_connections_than_one_address_may_have(target: Target) -> Non
     assert any(answer.startswith(b"HTTP/1.1 429") for answer in answers)
 
 
+@attack
 async def test_many_wrong_keys(target: Target) -> None:
     statuses = await post(target, Format.CHAT, b"{}", key="sk-wrong", times=1000)
     assert set(statuses) <= {401, 429, 0}
 
 
+@attack
 async def test_garbage(target: Target) -> None:
     async with connections(target, 200) as sockets:
         await asyncio.gather(*(socket.send(b"\x00\xff" * 50_000) for socket in sockets))
         await asyncio.sleep(1)
 
 
+@attack
 async def test_clients_that_never_read(target: Target) -> None:
     """200 clients, each with a reply of 8 MB that it does not read: memory comes back."""
     before = target.rss()

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.formats import Format
 from tests.resilience.attacks.attackers import post
-from tests.resilience.attacks.target import HOSTILE, MIB, Target
+from tests.resilience.attacks.target import HOSTILE, MIB, Target, attack
 from tests.support.upstream import Response, event_stream, fixture_stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -53,6 +53,7 @@ REPLIES: Final[Mapping[str, Response]] = {
 
 
 @pytest.mark.parametrize("name", REPLIES)
+@attack
 async def test_a_reply(target: Target, name: str) -> None:
     target.hostile.respond_with(REPLIES[name])
     model = HOSTILE.format(Format.CHAT).encode()
