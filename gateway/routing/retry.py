@@ -51,6 +51,7 @@ class RetryState:
     attempts: int = 0
     total_wait: float = 0.0
     accounts: set[AccountRef] = field(default_factory=set)
+    _free: int = 0
     _current: AccountRef | None = None
     _retried: AccountRef | None = None
     _is_last_account: bool = False
@@ -66,7 +67,10 @@ def next_step(
 ) -> NextStep:
     """The step after an attempt that failed with `verdict`; `left` are the candidates that were not
     tried yet, `now` is monotonic, in seconds. A step that is not `GIVE_UP` takes one retry of the
-    budget. An account is retried once at most."""
+    budget, unless it is free. An account is retried once at most."""
+    if _is_free(state, verdict, left):
+        state._free += 1
+        return NextStep(Action.FAILOVER)
     same = verdict.same_account_retry
     if same is not None and state._retried != state._current and not (same.last_resort and left):
         wait = same.wait(state.random_float())
@@ -98,18 +102,30 @@ def backoff(attempt: int, random_value: float) -> float:
     return random_value * min(_MAX_DELAY, _BASE_DELAY * 2.0 ** (attempt - 1))
 
 
+def _is_free(state: RetryState, verdict: Verdict, left: Sequence[RankedCandidate]) -> bool:
+    """Whether the next attempt takes no retry of the budget and the last one counts towards no
+    limit: an upstream without the model refuses at no cost, and each channel is asked once so."""
+    if verdict.reason != MODEL_NOT_FOUND or verdict.failover is Failover.NEVER:
+        return False
+    tried = {channel for channel, _ in state.accounts}
+    return any(
+        ranked.reason is not RankReason.UNAVAILABLE and ranked.candidate.channel not in tried
+        for ranked in left
+    )
+
+
 def _may_fail_over(state: RetryState, verdict: Verdict, left: Sequence[RankedCandidate]) -> bool:
     return (
         verdict.failover is not Failover.NEVER
         and not state._is_last_account
-        and len(state.accounts) < MAX_ACCOUNTS
+        and len(state.accounts) - state._free < MAX_ACCOUNTS
         and any(ranked.reason is not RankReason.UNAVAILABLE for ranked in left)
     )
 
 
 def _acquire(state: RetryState, wait: float, now: float) -> bool:
     """Takes a retry of the budget where the limits of the request allow one more attempt."""
-    if state.attempts >= MAX_ATTEMPTS or state.total_wait + wait > MAX_TOTAL_WAIT:
+    if state.attempts - state._free >= MAX_ATTEMPTS or state.total_wait + wait > MAX_TOTAL_WAIT:
         return False
     if not state.budget.try_acquire(now):
         return False

@@ -27,7 +27,7 @@ from gateway.errors import (
     without_traceback,
 )
 from gateway.routing.affinity import Affinity, can_be_continued, continues_conversation
-from gateway.routing.failure_policy import requires_streaming
+from gateway.routing.failure_policy import MODEL_NOT_FOUND, requires_streaming
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.retry import GIVE_UP, Action, RetryState, next_step, order_after_failure
 from gateway.routing.router import Candidate, Route
@@ -282,18 +282,21 @@ class Dispatch:
             )
 
     def _final_error(self) -> GatewayError:
-        """A model is unknown only where every channel says so: the others may have it later."""
-        error = self._last_error
-        if isinstance(error, ModelNotFound):
-            tried = {channel for channel, _ in self._retries.accounts}
-            if any(channel not in tried for channel, _ in self._route.account_refs):
-                return self._none_available()
-        return error or self._none_available()
-
-    def _none_available(self) -> GatewayError:
-        """Every account is unavailable or has as many requests as it may have."""
-        now, route = self._loop.time(), self._route
-        wait = self._runtime.health.retry_after(route.account_refs, route.model, now)
+        """A model is unknown only where every channel says so, now or when its circuit opened: the
+        others may have it later."""
+        error, route = self._last_error, self._route
+        if error is not None and not isinstance(error, ModelNotFound):
+            return error
+        health, now = self._runtime.health, self._loop.time()
+        lacking = {channel for channel, _ in self._retries.accounts}
+        for ref in route.account_refs:
+            if health.status(ref, route.model, now).reason == MODEL_NOT_FOUND:
+                lacking.add(ref[0])
+        others = [ref for ref in route.account_refs if ref[0] not in lacking]
+        if not others:
+            return error or ModelNotFound(self._client_request.prompt.model)
+        # Every one of them is unavailable or has as many requests as it may have.
+        wait = health.retry_after(others, route.model, now)
         return NoAvailableAccounts(retry_after=_AT_CAPACITY_RETRY if wait is None else wait)
 
     async def _send_stream_error(

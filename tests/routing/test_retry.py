@@ -11,6 +11,7 @@ import pytest
 from gateway.core.formats import Format, Lane
 from gateway.core.target import Target
 from gateway.routing.failure_policy import (
+    MODEL_NOT_FOUND,
     AccountPenalty,
     Blame,
     Failover,
@@ -40,6 +41,7 @@ OVERLOADED = Verdict(
     AccountPenalty.FAILURE,
     SameAccountRetry(1.0, jitter=0.5),
 )
+NO_MODEL = replace(SERVER_ERROR, reason=MODEL_NOT_FOUND)
 FINAL = Verdict("refused", Blame.CLIENT, Failover.NEVER, AccountPenalty.NONE)
 
 
@@ -148,6 +150,39 @@ def test_retries_share_a_budget() -> None:
     state = RetryState(budget, lambda: HALF)
     state.start_attempt(("one", "a"))
     assert step(state, OVERLOADED) is GIVE_UP
+
+
+def test_the_next_channel_is_free_where_one_lacks_the_model() -> None:
+    """It takes nothing of the budget and counts towards no limit of the request."""
+    budget = RetryBudget()
+    while budget.try_acquire(0.0):
+        pass
+    state = RetryState(budget, lambda: HALF)
+    for number in range(10):
+        state.start_attempt((f"c{number}", "a"))
+        assert step(state, NO_MODEL, [ranked("c0", "b"), ranked("last")]) == (Action.FAILOVER, 0.0)
+    state.start_attempt(("last", "a"))
+    assert step(state, left=LEFT) is GIVE_UP, "another failure takes a retry"
+
+
+def test_another_account_of_a_channel_without_the_model_is_a_retry(state: RetryState) -> None:
+    unavailable = ranked("two", reason=RankReason.UNAVAILABLE)
+    for account in ("b", "c"):
+        assert step(state, NO_MODEL, [LEFT[0], unavailable]) == (
+            Action.FAILOVER,
+            backoff(state.attempts, HALF),
+        )
+        state.start_attempt(("one", account))
+    assert step(state, NO_MODEL, [LEFT[0], unavailable]) is GIVE_UP
+
+
+def test_a_free_attempt_leaves_all_retries_of_the_request(state: RetryState) -> None:
+    step(state, NO_MODEL)
+    for channel in ("two", "three"):
+        state.start_attempt((channel, "a"))
+        assert step(state, left=[ranked("four")]).action is Action.FAILOVER
+    state.start_attempt(("four", "a"))
+    assert step(state, left=[ranked("five")]) is GIVE_UP
 
 
 def test_a_network_error_moves_its_channel_behind_the_others() -> None:

@@ -275,13 +275,14 @@ async def test_a_channel_without_the_model_is_passed_over(
         (["refuse:404", "refuse:404"], "model_not_found"),
         (["refuse:404", "refuse:500"], "server_is_overloaded"),
         (["refuse:500", "refuse:404"], "server_is_overloaded"),
-        (["refuse:404"] * 4, "no_available_accounts"),
+        (["refuse:404"] * 4, "model_not_found"),
+        ([*["refuse:404"] * 4, "refuse:500"], "server_is_overloaded"),
     ],
 )
 async def test_a_model_is_unknown_only_where_every_channel_says_so(
     tmp_path: Path, plans: list[str], code: str
 ) -> None:
-    """Of four channels only three are asked."""
+    """All of them are asked, however many there are."""
     async with (
         fault_upstream() as upstream,
         gateway_before(tmp_path, accounts(upstream, Format.CHAT, *plans)) as gateway,
@@ -290,6 +291,49 @@ async def test_a_model_is_unknown_only_where_every_channel_says_so(
         error = (await answer.json())["error"]
     assert (answer.status, error["code"]) == (503, code)
     assert UPSTREAM_MODEL not in error["message"]
+
+
+@each_format
+@pytest.mark.parametrize("concurrent", [1, 20])
+@pytest.mark.parametrize("second", ["ok", "refuse:404"])
+async def test_a_channel_without_the_model_takes_no_retries(
+    tmp_path: Path, format: Format, concurrent: int, second: str
+) -> None:
+    """Of 20 requests all get the reply, or the error that no channel has it: also once the circuits
+    are open, which they are after five failures, so that less is asked."""
+    async with fault_upstream() as upstream:
+        channels = accounts(upstream, format, "refuse:404", second)
+        async with gateway_before(tmp_path, channels) as gateway:
+            gate, answers = asyncio.Semaphore(concurrent), set()
+
+            async def one() -> None:
+                async with gate:
+                    answer = await gateway.post(format, model="beta-5.4")
+                    unknown = b"model_not_found" in await answer.read()
+                    answers.add((answer.status, unknown, answer.headers.get("x-should-retry")))
+
+            await asyncio.gather(*(one() for _ in range(20)))
+    assert answers == {(200, False, None) if second == "ok" else (503, True, "false")}
+    if concurrent == 1:
+        assert len(upstream.calls) == 25
+
+
+async def test_a_channel_without_the_model_is_not_waited_for(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """The time to come back is that of the channels that may have it."""
+    limited = json_response({"error": {"message": "slow down"}}, 429, **{"retry-after": "40"})
+    upstream.respond_with(limited)
+    async with fault_upstream() as lacking:
+        other = channel(Format.CHAT, upstream.address, priority=-1)
+        channels = [*accounts(lacking, Format.CHAT, "refuse:404"), other]
+        async with run_gateway(tmp_path, channels) as gateway:
+            for _ in range(2):
+                answer = await gateway.post(Format.CHAT, model="beta-5.4")
+                error = (await answer.json())["error"]
+                assert (answer.status, error["code"]) == (503, "no_available_accounts")
+                assert 30 < int(answer.headers["retry-after"]) <= 40
+    assert len(upstream.requests) == 1
 
 
 @pytest.mark.parametrize("client_format", list(Format))
