@@ -83,6 +83,16 @@ def reply_events(reply: Reply) -> Iterator[Event]:
     yield End(reply.stop, reply.usage, reply.stop_sequence, service_tier=reply.service_tier)
 
 
+def cut_deltas(events: Iterable[Event], length: int) -> Iterator[Event]:
+    """The same events with the text of deltas in pieces of at most `length` characters."""
+    for event in events:
+        if type(event) is Delta and type(event.piece) is str:
+            for at in range(0, len(event.piece), length):
+                yield Delta(event.index, event.piece[at : at + length])
+        else:
+            yield event
+
+
 def count_output_chars(reply: Reply, usage: Usage | None = None) -> int:
     """Characters of the model's output, reasoning and arguments included; 0 if `usage` has output
     tokens, because then nothing has to be estimated."""

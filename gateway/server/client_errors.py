@@ -36,7 +36,7 @@ from gateway.routing.failure_policy import (
     context_overflow,
 )
 from gateway.upstream.redaction import Redactor
-from gateway.wire.translator import redact_json
+from gateway.wire.json_fields import redact_json
 
 _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.CONNECT: ServiceUnavailable,

@@ -32,7 +32,7 @@ from gateway.server.deadlines import run_with_timeout, timeout_error
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.headers import reply_head
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
-from gateway.wire.translator import ReplyCollector
+from gateway.wire.translator import ReplyCollector, Translator
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -138,7 +138,7 @@ class StreamRelay:
                 if not chunk:
                     translator.close()
                     break
-                translator.receive(chunk)
+                await _receive(translator, chunk)
         finally:
             response.close()
             self._record_result()
@@ -165,36 +165,42 @@ class StreamRelay:
 
     def _on_data(self) -> None:
         """The upstream has sent something, or will send nothing more."""
-        if self._draining_client is not None or self._ended.done():
+        if self._is_scheduled or self._draining_client is not None or self._ended.done():
             return
-        self._is_scheduled = False
         try:
             if self._relay_available(self._response):
                 self._end(None)
         except Exception as error:
             self._end(error)
 
+    def _go_on(self) -> None:
+        """Other tasks have run."""
+        self._is_scheduled = False
+        self._on_data()
+
     def _relay_available(self, response: UpstreamResponse) -> bool:
         """The hot path: one translation and one write for each read. Whether that was the last."""
         translator = self._translator
         while True:
-            chunk, error = response.take(), response.error
-            if not chunk and error is None and not response.is_read:
-                return False
+            if is_rest := translator.has_more:
+                chunk, error = b"", None
+            else:
+                chunk, error = response.take(), response.error
+                if not chunk and error is None and not response.is_read:
+                    return False
             can_write = self._relay_chunk(chunk, broken=error is not None)
             if translator.end is not None or translator.failure is not None:
                 return True
             if error is not None:
                 raise error
-            if not chunk:
+            if not (chunk or is_rest):
                 return True
             if not can_write:
                 self._wait_for_client(response)
                 return False
-            if response.has_more:
-                if not self._is_scheduled:
-                    self._is_scheduled = True
-                    self._loop.call_soon(self._on_data)
+            if response.has_more or translator.has_more:
+                self._is_scheduled = True
+                self._loop.call_soon(self._go_on)
                 return False
 
     def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool:
@@ -203,8 +209,10 @@ class StreamRelay:
         translator, meter = self._translator, self._meter
         if translator.chars > meter.reserved_chars and self._exchange.committed:
             meter.extend_reservation(translator.usage, translator.chars)
-        out = translator.receive(chunk) if chunk else b""
-        if not chunk and not broken:
+        out = b""
+        if chunk or translator.has_more:
+            out = translator.receive(chunk)
+        elif not broken:
             out = translator.close()
         self._last_activity = self._loop.time()
         if not out and self._exchange.headers_sent and not self._exchange.committed:
@@ -441,7 +449,7 @@ async def _collect_stream(
             size += len(chunk)
             if size > limit:
                 raise malformed_reply("the reply is too large")
-            translator.receive(chunk)
+            await _receive(translator, chunk)
             if translator.end is not None or translator.failure is not None:
                 break
     except asyncio.CancelledError:
@@ -452,6 +460,14 @@ async def _collect_stream(
     if size > LARGE_REPLY:
         return await attempt.worker.run(attempt.collected_reply, collector, translator)
     return attempt.collected_reply(collector, translator)
+
+
+async def _receive(translator: Translator, chunk: bytes) -> None:
+    """Translates all of it, with other tasks in between."""
+    translator.receive(chunk)
+    while translator.has_more:
+        await asyncio.sleep(0)
+        translator.receive(b"")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ fields read alike. Strict readers raise `InvalidRequest` with the path; lenient 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import orjson
@@ -190,3 +190,14 @@ def dump_json(value: Any) -> str:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:
         return "null"
+
+
+def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [redact_json(item, redact) for item in value]
+    if isinstance(value, dict):
+        return {redact(key): redact_json(item, redact) for key, item in value.items()}
+    return value

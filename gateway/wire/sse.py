@@ -14,14 +14,23 @@ MAX_FRAME: Final = 16 * 1024 * 1024
 """Bytes of one frame, beyond which the stream fails."""
 
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"  # the look-ahead keeps a CRLF from counting as two ends
+_LINE_ENDS = re.compile(rb"[\r\n]*")
 _BLANK_LINE = re.compile(_EOL + _EOL)
 _BOM = b"\xef\xbb\xbf"
 _MAX_SEAM = 3
 """Bytes of a blank line that the next chunk may complete."""
 
 
+MAX_LINES: Final = 100_000
+"""Lines of one frame: a line takes far longer to read than its bytes."""
+
+
+MAX_BLANK: Final = 4
+"""Bytes of a frame that may be empty, at most: two line ends."""
+
+
 class FrameTooLarge(Exception):
-    """A frame grew past the limit without ending."""
+    """A frame grew past a limit; the text says which."""
 
 
 class Frame(NamedTuple):
@@ -81,7 +90,7 @@ class Framer:
                 chunk = bytes(view[:end])
             del pending[:end]
         if len(pending) > self._limit:
-            raise FrameTooLarge
+            raise FrameTooLarge("an event of the stream is too large")
         return chunk
 
     def end_of(self, frames: bytes, start: int) -> int:
@@ -98,6 +107,12 @@ class Framer:
         return [read_frame(raw)] if raw.strip(b"\r\n") else []
 
 
+def end_of_blank_lines(frames: bytes, start: int) -> int:
+    """Where the line ends at `start` stop: any number of empty frames is handled as one."""
+    match = _LINE_ENDS.match(frames, start)
+    return match.end() if match else start
+
+
 def _end_of_last(text: bytes | bytearray, start: int) -> int:
     """Where the last frame that is complete after `start` ends; 0 where there is none. A CR at the
     very end may be half of a CRLF: it waits for the next byte."""
@@ -106,12 +121,13 @@ def _end_of_last(text: bytes | bytearray, start: int) -> int:
 
 
 def read_frame(raw: bytes) -> Frame:
-    """One block with its fields."""
+    """One block with its fields. Raises `FrameTooLarge`."""
     return Frame(raw, *read_fields(raw))
 
 
 def read_fields(raw: bytes) -> tuple[bytes, bytes | None]:
-    """Name and data of one block, as in `Frame`; a byte order mark at its start is skipped."""
+    """Name and data of one block, as in `Frame`; a byte order mark at its start is skipped.
+    Raises `FrameTooLarge`."""
     # The two usual shapes, recognised without a loop over the lines.
     end = len(raw) - 2
     if raw.startswith(b"data: "):
@@ -128,9 +144,11 @@ def read_fields(raw: bytes) -> tuple[bytes, bytes | None]:
 def _read_lines(raw: bytes) -> tuple[bytes, bytes | None]:
     name = b""
     data: list[bytes] = []
-    raw = raw.removeprefix(_BOM)
+    raw = raw.removeprefix(_BOM).strip(b"\r\n")
     if b"\r" in raw:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if raw.count(b"\n") > MAX_LINES:
+        raise FrameTooLarge("an event of the stream has too many lines")
     for line in raw.split(b"\n"):
         field, _, value = line.partition(b":")
         if value.startswith(b" "):

@@ -9,8 +9,9 @@ completes a reply, not the end of the bytes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence, Set
-from typing import Any, Final
+from typing import Final
 
 from orjson import JSONDecodeError, dumps, loads
 
@@ -30,19 +31,43 @@ from gateway.core.events import (
     Usage,
 )
 from gateway.core.parts import Text, Thinking
-from gateway.core.reply import Reply, collect_reply, count_output_chars, reply_events
+from gateway.core.reply import (
+    Reply,
+    collect_reply,
+    count_output_chars,
+    cut_deltas,
+    reply_events,
+)
 from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Encoder, Rewriter
 from gateway.wire.emulation import EventTransformer
 from gateway.wire.frame_template import FrameTemplate, count_json_characters, parse_json_texts
-from gateway.wire.json_fields import Payload, as_object
-from gateway.wire.sse import Frame, Framer, FrameTooLarge, read_fields, read_frame, replace_data
+from gateway.wire.json_fields import Payload, as_object, redact_json
+from gateway.wire.sse import (
+    MAX_BLANK,
+    Frame,
+    Framer,
+    FrameTooLarge,
+    end_of_blank_lines,
+    read_fields,
+    read_frame,
+    replace_data,
+)
 from gateway.wire.surrogates import loads_leniently
 from gateway.wire.upstream_errors import truncated_failure
 
 MAX_HELD: Final = 4 * 1024 * 1024
 """Bytes of frames held back before the reply has started; beyond it the reply counts as started."""
+
+_MAX_FRAMES: Final = 1000
+"""Frames that are decoded at once."""
+
+_MAX_PIECE: Final = 32 * 1024
+"""Characters of a delta that are encoded at once."""
+
+_MAX_RUN: Final = 64 * 1024
+"""Bytes of frames beyond which none is translated without decoding it."""
 
 _MAX_DELTA: Final = 3000
 """Characters of a delta where a complete reply is sent as a stream."""
@@ -59,11 +84,13 @@ class Translator(ABC):
     first error. `dropped` names what the client's format cannot express. `reply_id` is the
     upstream's. `usage` is the upstream's latest count, complete only where `usage_is_final`;
     `chars` is the number of characters of the reply, exact or nearly. `frames` is the number of
-    frames that were decoded: all of them until the reply has started.
+    frames that were decoded: all of them until the reply has started. `has_more`: what was received
+    takes longer to translate than others should wait; `receive` goes on with it.
     """
 
     __slots__ = (
         *("_decoder", "_finished", "_framer", "_held", "_held_size", "_is_released", "_template"),
+        *("_frames_left", "has_more"),
         *(
             "begun",
             "chars",
@@ -86,6 +113,8 @@ class Translator(ABC):
         self._held_size = 0
         self._finished = False
         self._is_released = False
+        self._frames_left = b""
+        self.has_more = False
         self.begun = self.started = False
         self.end: End | None = None
         self.failure: Failure | None = None
@@ -97,18 +126,19 @@ class Translator(ABC):
         self.reply_id = ""
 
     def receive(self, chunk: bytes) -> bytes:
-        """The bytes to send now: complete frames, maybe none."""
+        """The bytes to send now: complete frames, maybe none. While it `has_more`, call it again
+        with an empty chunk, once other tasks have run."""
         if self._finished:
+            self.has_more = False
             return b""
-        if self.started and not self._held and not self._framer.pending:
+        if self.started and not (self._held or self._framer.pending or self.has_more):
             text = self._template.match_chunk(chunk)  # many upstreams send one frame at a time
             if text is not None and (edited := self._handle_chunk(chunk, text)) is not None:
                 return edited
         try:
             out = self._process(chunk)
-        except FrameTooLarge:
-            message = "an event of the stream is too large"
-            self._fail(Failure(kind=FailureKind.EVENT_TOO_LARGE, message=message))
+        except FrameTooLarge as error:
+            self._fail(Failure(kind=FailureKind.EVENT_TOO_LARGE, message=str(error)))
             return b""
         return self._flush(out) if out else b""
 
@@ -116,11 +146,20 @@ class Translator(ABC):
         """At the end of the upstream's bytes; sets `failure` where the reply is incomplete."""
         if self._finished:
             return b""
-        frames = self._framer.close()
-        complete = [frame for frame in frames if _is_complete(frame)]
-        out = self._process(b"".join(frame.raw.rstrip(b"\r\n") + b"\n\n" for frame in complete))
+        try:
+            frames = self._framer.close()
+            complete = [frame for frame in frames if _is_complete(frame)]
+            last = b"".join(frame.raw.rstrip(b"\r\n") + b"\n\n" for frame in complete)
+            out = self._process(last)
+            while self.has_more and not self._finished:
+                out += self._process(b"")
+        except FrameTooLarge as error:
+            self._fail(Failure(kind=FailureKind.EVENT_TOO_LARGE, message=str(error)))
+            return b""
         if not self._finished:
             out += self._finish(clean_eof=complete == frames)
+        while self.has_more and not self._finished:
+            out += self._process(b"")
         return self._flush(out)
 
     def release(self) -> bytes:
@@ -142,7 +181,11 @@ class Translator(ABC):
 
     @abstractmethod
     def _handle_frame(self, raw: bytes, out: list[bytes]) -> None:
-        """Decodes one frame; adds to `out` what may be sent for it."""
+        """Decodes one frame; adds to `out` what may be sent for it, or sets `has_more`."""
+
+    def _handle_rest(self, out: list[bytes]) -> bool:
+        """Goes on with the frame that set `has_more`; whether there is more of it."""
+        return False
 
     @abstractmethod
     def _handle_run(
@@ -164,12 +207,20 @@ class Translator(ABC):
         """What to send for the frames that the chunk completes. Raises `FrameTooLarge`."""
         out: list[bytes] = []
         frames = self._framer.complete_frames(chunk)
+        if self.has_more:
+            frames, self._frames_left = self._frames_left + frames, b""
+            self.has_more = self._handle_rest(out)
         template = self._template
-        in_runs = True
         start, stop = 0, len(frames)
+        in_runs, is_short = True, stop <= _MAX_RUN
+        last = self.frames + _MAX_FRAMES
         while start < stop and not self._finished:  # nothing may follow an error
+            if self.has_more or self.frames == last:
+                self._frames_left = frames[start:]
+                self.has_more = True
+                break
             match = None
-            if template.matches(frames, start):
+            if is_short and template.matches(frames, start):
                 match = template.match_run(frames, start) if in_runs else None
                 if match is None:  # no run is left: frame by frame from here on
                     in_runs = False
@@ -179,6 +230,8 @@ class Translator(ABC):
                 continue
             in_runs = in_runs and match is None
             end = self._framer.end_of(frames, start)
+            if end - start <= MAX_BLANK:
+                end = max(end, end_of_blank_lines(frames, start))
             self.frames += 1
             self._handle_frame(frames[start:end], out)
             start = end
@@ -341,7 +394,7 @@ class CrossFormatTranslator(Translator):
     error.
     """
 
-    __slots__ = ("_encoder", "_index", "_input_tokens", "_transformer")
+    __slots__ = ("_encoder", "_events_left", "_index", "_input_tokens", "_transformer")
 
     def __init__(
         self,
@@ -357,6 +410,7 @@ class CrossFormatTranslator(Translator):
         self._encoder = encoder
         self._transformer = transformer
         self._input_tokens = input_tokens
+        self._events_left: deque[Event] = deque()
         self._index = 0
 
     def abort(self, error: GatewayError) -> bytes:
@@ -393,6 +447,15 @@ class CrossFormatTranslator(Translator):
                 self._index = delta[0]
         elif events:
             self._template.reset()
+
+    def _handle_rest(self, out: list[bytes]) -> bool:
+        if not self._events_left:
+            return False
+        try:
+            self._encode((self._events_left.popleft(),), out)
+        except Exception as error:
+            self._fail_unreadable(error)
+        return bool(self._events_left)
 
     def _handle_run(
         self, frames: bytes, start: int, end: int, json_texts: list[bytes], out: list[bytes]
@@ -443,9 +506,17 @@ class CrossFormatTranslator(Translator):
     def _encode_events(self, events: Sequence[Event], out: list[bytes]) -> None:
         if self._transformer is not None:
             events = [after for event in events for after in self._transformer.apply(event)]
-        for event in events:
+        self._encode(events, out)
+
+    def _encode(self, events: Sequence[Event], out: list[bytes]) -> None:
+        """A long delta is cut and left for later, with everything after it."""
+        for at, event in enumerate(events):
             if type(event) is Delta and type(event.piece) is str:  # nearly all of them
                 self.started = True
+                if len(event.piece) > _MAX_PIECE:
+                    self._events_left.extend(cut_deltas(events[at:], _MAX_PIECE))
+                    self.has_more = True
+                    return
                 self.chars += len(event.piece)
             else:
                 self._observe(event)
@@ -500,15 +571,7 @@ class ReplyCollector:
 
 def encode_reply(reply: Reply, encoder: Encoder) -> bytes:
     """A complete reply as a stream."""
-    out: list[bytes] = []
-    for event in reply_events(reply):
-        if delta := single_text_delta((event,)):
-            index, text = delta
-            texts = (text[at : at + _MAX_DELTA] for at in range(0, len(text), _MAX_DELTA))
-            out += [encoder.encode(Delta(index, text)) for text in texts]
-        else:
-            out.append(encoder.encode(event))
-    return b"".join(out)
+    return b"".join(map(encoder.encode, cut_deltas(reply_events(reply), _MAX_DELTA)))
 
 
 def with_estimated_usage(reply: Reply, input_tokens: int) -> Reply:
@@ -535,14 +598,3 @@ def _is_complete(frame: Frame) -> bool:
     except JSONDecodeError:
         return False
     return True
-
-
-def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
-    """A JSON value with every text in it redacted."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, list):
-        return [redact_json(item, redact) for item in value]
-    if isinstance(value, dict):
-        return {redact(key): redact_json(item, redact) for key, item in value.items()}
-    return value

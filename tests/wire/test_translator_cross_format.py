@@ -21,7 +21,7 @@ from gateway.errors import ServiceUnavailable
 from gateway.wire.codec import Encoder, Rendering, ReplyMetadata
 from gateway.wire.emulation import event_transformer
 from gateway.wire.registry import CODECS
-from gateway.wire.sse import MAX_FRAME, write_frame
+from gateway.wire.sse import MAX_FRAME, MAX_LINES, write_frame
 from gateway.wire.translator import CrossFormatTranslator, encode_reply, with_estimated_usage
 from tests.support.cases import in_one_test
 from tests.wire.stream_cases import STREAMS, decode, decode_frames, frames_of, param_id
@@ -234,6 +234,65 @@ def test_too_large_frames_end_the_reply() -> None:
     assert stream.receive(b"data: " + b"x" * MAX_FRAME) == b""
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.EVENT_TOO_LARGE
+
+
+def test_frames_of_too_many_lines_end_the_reply() -> None:
+    for end in (b"\n", b"\r", b"\r\n"):
+        stream = translator()
+        assert stream.receive(text_chunk("x"))
+        lines = b"data: {}" + end
+        assert stream.receive(lines * (MAX_LINES + 2) + end + b"data: {}\n\n") == b""
+        assert stream.failure is not None
+        assert stream.failure.kind is FailureKind.EVENT_TOO_LARGE
+        assert "lines" in stream.failure.message
+        unfinished = translator()
+        unfinished.receive(lines * (MAX_LINES + 2))
+        unfinished.close()
+        assert unfinished.failure is not None
+        assert unfinished.failure.kind is FailureKind.EVENT_TOO_LARGE
+
+
+@CLIENTS
+@pytest.mark.parametrize("piece", ["[],", "1,", "word ", "é\\n"])
+def test_long_deltas_are_translated_in_pieces(to: Format, piece: str) -> None:
+    text = '{"a":["' * (piece == "word ") + piece * 40_000
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}
+    more = {"index": 0, "function": {"arguments": text}}
+    raw = chunk({"tool_calls": [call]}) + chunk({"tool_calls": [more]})
+    raw += text_chunk("after") + chunk({}, "tool_calls") + b"data: [DONE]\n\n"
+    stream, pieces = translator(to), []
+    pieces.append(stream.receive(raw))
+    assert stream.has_more
+    assert stream.end is None
+    while stream.has_more:
+        pieces.append(stream.receive(b""))
+    assert stream.end is not None
+    assert len(pieces) > len(text) // (32 * 1024)
+    at_once = translator(to)
+    assert at_once.receive(raw) + at_once.close() == b"".join(pieces)
+    assert at_once.end == stream.end
+    assert at_once.chars == stream.chars
+
+
+def test_many_frames_are_translated_in_turns() -> None:
+    stream = translator()
+    frames = b": x\n\n" * 2500
+    stream.receive(text_chunk("a"))
+    turns = 1
+    stream.receive(frames + text_chunk("b") + chunk({}, "stop") + b"data: [DONE]\n\n")
+    while stream.has_more:
+        stream.receive(b"")
+        turns += 1
+    assert turns == 3
+    assert stream.end is not None
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_blank_lines_are_one_frame(end: bytes) -> None:
+    stream = translator()
+    stream.receive(end * 100_000 + end + text_chunk("a").replace(b"\n", end) + b"\n")
+    assert stream.started
+    assert stream.frames == 2
 
 
 def test_comments_byte_order_marks_and_line_ends() -> None:

@@ -25,6 +25,11 @@ _STRING: Final = re.compile(
 )
 _PARTIAL_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,4}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?\Z")
 _SCALAR: Final = re.compile(r"[-+.0-9a-zA-Z]+")
+_ITEMS: Final = re.compile(
+    r'(?:(?:-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?|true|false|null|"[^"\\\x00-\x1f]*+")'
+    r"[ \t\n\r]*+,[ \t\n\r]*+)++"
+)
+"""Simple items of an array, each with the comma after it."""
 _LONG_SCALAR: Final = re.compile(rf"[-+.0-9a-zA-Z]{{{_MAX_SCALAR + 1}}}")
 _CLOSERS: Final = {"{": "}", "[": "]"}
 _OPENERS: Final = {"}": "{", "]": "["}
@@ -118,6 +123,13 @@ class JsonObjectStream:
                 at = self._scan_string(text, at)
             elif match := _WHITESPACE.match(text, at):
                 at = match.end()
+            elif (
+                self._expected in _VALUES
+                and self._stack[-1:] == ["["]
+                and (match := _ITEMS.match(text, at))
+            ):
+                at = match.end()
+                self._expected = _Expected.VALUE
             else:
                 at = self._scan_token(text, at)
             if at == start:

@@ -48,6 +48,9 @@ REPLIES: Final[Mapping[str, Response]] = {
     "an event of many lines in small pieces": _dripped(_LINES, 2000),
     "compressed empty events": _packed(b"data: {}\n\n" * 1_000_000),
     "compressed white space": _packed(b" " * 15 * MIB + b"\n\n"),
+    "blank lines": event_stream(_OPENING + b"\n" * 5 * MIB + _REST),
+    "comments": event_stream(_OPENING + b": x\n\n" * MIB + _REST),
+    "an event of empty lines of data": event_stream(_OPENING + b"data: \n" * 2 * MIB + _REST),
     "empty events": event_stream(_OPENING + b"data: {}\n\n" * 500_000 + _REST),
 }
 

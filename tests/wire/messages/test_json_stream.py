@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import orjson
 import pytest
 from hypothesis import given
@@ -23,6 +25,7 @@ def streamed(*pieces: str) -> str:
         '{ "a" : [ 1.5e3 , -0 , null , true , {} , [] ] }',
         '{"a":{"b":"c"},"d":[[],[1,2]]}',
         '{"escapes":"\\" \\\\ \\/ \\u00e9 \\ud83d\\ude00 \\n"}',
+        '{"a":[1, -2.5 ,"x",true,"",null, 1e5,[3,4,"\\n"],{"b":5},false]}',
         "{}",
     ],
 )
@@ -66,6 +69,9 @@ def test_truncated_json_is_completed(text: str, expected: str) -> None:
         ('{"a":oops}', {"a": None, "_raw": "oops}"}),
         ('{"a":01}', {"a": None, "_raw": "01}"}),
         ('{"a":1e999}', {"a": None, "_raw": "1e999}"}),
+        ('{"a":[1,"b",03]}', {"a": [1, "b", None], "_raw": "03]}"}),
+        ('{"a":[1,,2]}', {"a": [1, None], "_raw": ",2]}"}),
+        ('{"a":[1,]}', {"a": [1, None], "_raw": "]}"}),
         ('{"a":[1 2]}', {"a": [1], "_raw": "2]}"}),
         ('{"a":{"b":1]', {"a": {"b": 1}, "_raw": "]"}),
         ('{"a":"\n"}', {"a": "", "_raw": '\n"}'}),
@@ -124,3 +130,10 @@ def test_invalid_text_is_kept_in_order() -> None:
     pieces = [f"word {number} " for number in range(2000)]
     assert [arguments.feed(piece) for piece in pieces] == [""] * len(pieces)
     assert orjson.loads(arguments.finish()) == {"_raw": "".join(pieces)}
+
+
+def test_long_arrays_are_scanned_quickly() -> None:
+    text = '{"a":[' + "1," * 500_000 + "1]}"
+    began = process_time()
+    assert streamed(text) == text
+    assert process_time() - began < 0.3  # 0.7 s where each token is scanned alone
