@@ -34,7 +34,8 @@ class StopReason(FastStrEnum):
 
 class FailureKind(FastStrEnum):
     """RESPONSE is an error that the upstream sent; the others are detected by the gateway. PAGE is
-    a complete response that is no reply, such as a login page."""
+    a complete response that is no reply, such as a login page; UNWRITABLE is a reply that could be
+    read, but not written for the client."""
 
     RESPONSE = "said"
     CONNECT = "connect"
@@ -47,6 +48,7 @@ class FailureKind(FastStrEnum):
     EMPTY = "empty"
     TOO_LARGE = "too_large"
     EVENT_TOO_LARGE = "event_too_large"
+    UNWRITABLE = "unwritable"
 
 
 @value(kw_only=True)

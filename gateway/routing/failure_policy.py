@@ -322,6 +322,7 @@ TABLE: Final[tuple[_Row, ...]] = (
                                                          _UPSTREAM,  _NEVER, _FAILURE),
     _Row("a page, no reply",  _is_kind(_K.PAGE),         _UPSTREAM,  _ONCE,  _OPEN),
     _Row("unreadable",        _is_kind(_K.MALFORMED),    _UPSTREAM,  _YES,   _FAILURE),
+    _Row("not written",       _is_kind(_K.UNWRITABLE),   _UPSTREAM,  _NEVER, _NONE),
     # Error codes and messages, for any status.
     _Row("refused",           _is_thread_error,          _CLIENT,    _NEVER, _NONE),
     _Row("account closed",    _IS_ACCOUNT_CLOSED,        _ACCOUNT,   _YES,   _AUTH, alert=True),

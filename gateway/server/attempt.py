@@ -13,6 +13,7 @@ from typing import Final
 import orjson
 
 from gateway.core.events import Failure, FailureKind, StopReason, Usage
+from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, ReplyFailed, count_output_chars
 from gateway.core.value import replace, value
@@ -37,14 +38,15 @@ from gateway.wire.translator import (
     NativeTranslator,
     ReplyCollector,
     Translator,
+    describe_error,
     encode_reply,
+    unwritable,
     with_estimated_usage,
 )
 
 LARGE_REPLY: Final = 256 * 1024
 """Bytes of a complete reply that a thread reads and translates."""
 _MAX_EXCERPT: Final = 2048
-_MAX_ERROR_TEXT: Final = 500
 _REQUEST_ID_PREFIX: Final = "req_"
 _CHECKED_FIELDS: Final = (
     "model",
@@ -64,7 +66,7 @@ class CompleteReply:
 
     `output_chars` is its length in characters, counted only where the upstream reported no output
     tokens; `parse_error` what could not be read of it; `dropped` what the client's format cannot
-    express; `id` the upstream's name of it.
+    express; `id` the upstream's name of it. With a `failure` it was read but cannot be written.
     """
 
     body: bytes
@@ -74,6 +76,7 @@ class CompleteReply:
     parse_error: str | None = None
     dropped: Set[str] = frozenset()
     id: str = ""
+    failure: Failure | None = None
 
 
 @value(kw_only=True)
@@ -110,15 +113,24 @@ class ClientRequest:
         """`usage` is what the upstream reported; where the reply has none, the client receives an
         estimate."""
         estimated = with_estimated_usage(reply, metadata.input_tokens)
-        if stream:
-            encoder = self.codec.encoder(self.prompt, metadata)
-            body, dropped = encode_reply(estimated, encoder), encoder.dropped
-        else:
-            data, dropped = self.codec.render_reply(estimated, self.prompt, metadata)
-            body = orjson.dumps(data)
-        output_chars = count_output_chars(reply, usage)
+        body, failure = b"", None
+        dropped: Set[str] = frozenset()
+        try:
+            if stream:
+                encoder = self.codec.encoder(self.prompt, metadata)
+                body, dropped = encode_reply(estimated, encoder), encoder.dropped
+            else:
+                data, dropped = self.codec.render_reply(estimated, self.prompt, metadata)
+                body = orjson.dumps(data)
+        except Exception as error:
+            failure = unwritable(error)
         return CompleteReply(
-            body=body, stop=reply.stop, usage=usage, output_chars=output_chars, dropped=dropped
+            body=body,
+            stop=reply.stop,
+            usage=usage,
+            output_chars=count_output_chars(reply, usage),
+            dropped=dropped,
+            failure=failure,
         )
 
     def ping(self) -> bytes:
@@ -158,6 +170,9 @@ class Attempt(ABC):
         self._codec = CODECS[candidate.format]
         self.dropped = request.dropped
         self._prompt = prompt if self.streamed == prompt.stream else replace(prompt, stream=True)
+        renders_reply = candidate.lane is Lane.TRANSLATED or self._prompt is not prompt
+        if renders_reply and (echo := request.codec.echo) is not None:
+            write_object({"response": echo(prompt)})  # as deep as in a stream
 
     @property
     def is_finished(self) -> bool:
@@ -358,11 +373,6 @@ def is_empty_reply(stop: StopReason, usage: Usage | None) -> bool:
 
 def empty_reply() -> AttemptFailed:
     return attempt_failed(FailureKind.EMPTY, "a reply without anything")
-
-
-def describe_error(error: Exception) -> str:
-    """As the request log has it."""
-    return f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT]
 
 
 @contextmanager

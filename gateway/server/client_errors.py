@@ -49,6 +49,7 @@ _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.EMPTY: EmptyUpstreamReply,
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
+    FailureKind.UNWRITABLE: BadUpstreamReply,
 }
 _CLIENT_STATUSES = frozenset({400, 404, 413, 422})
 _REJECTED_STATUSES = _CLIENT_STATUSES | {409}

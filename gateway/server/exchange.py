@@ -205,7 +205,7 @@ class Exchange:
     def set_failure(self, failure: Failure) -> None:
         """The upstream's part of an error."""
         self.failure = failure
-        if not self.committed:
+        if not self.committed and failure.kind is not FailureKind.UNWRITABLE:
             self.meter.start_attempt()  # an attempt that failed before it sent anything is free
         broken = failure.kind in (FailureKind.TRUNCATED, FailureKind.DISCONNECT, FailureKind.EMPTY)
         self.state = (

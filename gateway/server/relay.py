@@ -395,9 +395,11 @@ async def send_reply(
     client: ClientStream | None = None,
 ) -> web.StreamResponse:
     """Sends it once the intent row is written, as a stream to `client`. Not the framework sends it,
-    so that the exchange lasts until the client has received everything."""
+    so that the exchange lasts until the client has received everything. Raises `AttemptFailed`."""
     exchange = request[EXCHANGE]
     _record_reply(exchange, reply)
+    if reply.failure is not None:
+        raise AttemptFailed(reply.failure)
     await next_stage()
     await exchange.wait_for_intent()
     exchange.commit()

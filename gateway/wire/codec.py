@@ -190,6 +190,8 @@ class Codec:
     """Stop reason and usage of a complete JSON body. Raises `ReplyFailed` like `parse_reply`."""
     render_reply: Callable[[Reply, Prompt, ReplyMetadata], tuple[Payload, Set[str]]]
     """The complete JSON body, and the names of what the format could not express."""
+    echo: Callable[[Prompt], Payload] | None = None
+    """The fields of the client's prompt that its reply repeats, where the format has such."""
     patch_reply: Callable[[bytes, Payload, Prompt], bytes] = replace_model
     """An upstream's JSON body for a client of this format, edited in place; the second argument is
     the parsed body."""

@@ -72,6 +72,7 @@ _MAX_RUN: Final = 64 * 1024
 _MAX_DELTA: Final = 3000
 """Characters of a delta where a complete reply is sent as a stream."""
 
+_MAX_ERROR_TEXT: Final = 500
 _NO_USAGE: Final = Usage()
 
 
@@ -282,7 +283,7 @@ class Translator(ABC):
         self._finished = True
 
     def _record_error(self, error: Exception) -> None:
-        self.decode_error = self.decode_error or f"{type(error).__name__}: {error}"[:500]
+        self.decode_error = self.decode_error or describe_error(error)
 
 
 class NativeTranslator(Translator):
@@ -471,12 +472,16 @@ class CrossFormatTranslator(Translator):
         try:
             if self._transformer is not None and self._transformer.transforms(self._index):
                 self._encode_events([Delta(self._index, text) for text in texts], out)
-            else:
-                self.started = True
-                self.chars += sum(map(len, texts))
-                out.append(self._encoder.encode_text_run(self._index, texts, json_texts))
+                return True
         except Exception as error:
             self._fail_unreadable(error)
+            return True
+        self.started = True
+        self.chars += sum(map(len, texts))
+        try:
+            out.append(self._encoder.encode_text_run(self._index, texts, json_texts))
+        except Exception as error:
+            self._fail_unwritable(error)
         return True
 
     def _handle_chunk(self, frame: bytes, text: bytes) -> bytes | None:
@@ -492,7 +497,7 @@ class CrossFormatTranslator(Translator):
         try:
             return self._encoder.encode(Delta(self._index, piece))
         except Exception as error:
-            self._fail_unreadable(error)
+            self._fail_unwritable(error)
             return b""
 
     def _finish(self, *, clean_eof: bool) -> list[bytes]:
@@ -527,14 +532,21 @@ class CrossFormatTranslator(Translator):
                     if event.usage is None:
                         usage = Usage.estimated(self._input_tokens, self.chars)
                         event = replace(event, usage=usage)
-            out.append(self._encoder.encode(event))
+            try:
+                out.append(self._encoder.encode(event))
+            except Exception as error:
+                self._fail_unwritable(error)
+                return
 
     def _fail_unreadable(self, error: Exception) -> None:
-        """An end that could not be encoded does not count."""
-        self.end = None
         self._record_error(error)
         message = f"unreadable: {self.decode_error}"
         self._fail(Failure(kind=FailureKind.MALFORMED, message=message))
+
+    def _fail_unwritable(self, error: Exception) -> None:
+        """An end that could not be encoded does not count."""
+        self.end = None
+        self._fail(unwritable(error))
 
 
 class ReplyCollector:
@@ -572,6 +584,17 @@ class ReplyCollector:
 def encode_reply(reply: Reply, encoder: Encoder) -> bytes:
     """A complete reply as a stream."""
     return b"".join(map(encoder.encode, cut_deltas(reply_events(reply), _MAX_DELTA)))
+
+
+def unwritable(error: Exception) -> Failure:
+    """Why a reply that could be read was not written: the account is not to blame."""
+    message = f"the reply cannot be written: {describe_error(error)}"
+    return Failure(kind=FailureKind.UNWRITABLE, message=message)
+
+
+def describe_error(error: Exception) -> str:
+    """As the request log has it."""
+    return f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT]
 
 
 def with_estimated_usage(reply: Reply, input_tokens: int) -> Reply:

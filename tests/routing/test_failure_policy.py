@@ -52,6 +52,7 @@ NETWORK_ERRORS: dict[str, tuple[Failure, Blame, Failover, AccountPenalty, float 
     "empty_success": (network_error(FailureKind.EMPTY), UPSTREAM, YES, FAILURE, None),
     "reply_too_large": (network_error(FailureKind.TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
     "event_too_large": (network_error(FailureKind.EVENT_TOO_LARGE), UPSTREAM, NEVER, FAILURE, None),
+    "unwritable": (network_error(FailureKind.UNWRITABLE), UPSTREAM, NEVER, NONE, None),
     "garbage": (network_error(FailureKind.MALFORMED), UPSTREAM, YES, FAILURE, None),
     "html_page_opens_5_minutes": (
         network_error(FailureKind.PAGE, status=200),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
 from tests.server.format_pairs import TERMINAL, TRANSLATED_PAIRS, OpenGateway
+from tests.support.gateway import request_body
 from tests.support.upstream import (
     TRUNCATIONS,
     ScriptedUpstream,
@@ -168,10 +170,10 @@ async def test_a_prompt_that_is_too_long_has_the_text_that_clients_recognise(
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_reply_that_cannot_be_written_again_is_an_upstream_s_failure(
+async def test_a_reply_that_cannot_be_written_is_paid_and_no_failure_of_the_account(
     upstream: ScriptedUpstream, behind: OpenGateway, streams: bool
 ) -> None:
-    """Parsing goes deeper than writing."""
+    """Parsing goes deeper than writing. The upstream did its work, so that its account stays."""
     block = b'{"type":"unknown","data":%b}' % (b"[" * 300 + b"]" * 300)
     upstream.respond_with(
         json_response(
@@ -181,8 +183,31 @@ async def test_a_reply_that_cannot_be_written_again_is_an_upstream_s_failure(
         )
     )
     async with behind(Format.MESSAGES) as gateway:
-        answer = await gateway.post(Format.MESSAGES, stream=streams)
-        assert answer.status == 502
-        assert (await answer.json())["error"]["type"] == "api_error"
-        row = await gateway.row()
-        assert row.state is ExchangeState.ERROR
+        for asked in range(1, 7):  # more often than a circuit allows failures
+            answer = await gateway.post(Format.MESSAGES, stream=streams)
+            assert answer.status == 502
+            assert (await answer.json())["error"]["type"] == "api_error"
+            assert len(upstream.requests) == asked
+        row, *_ = await gateway.rows()
+        assert (row.state, row.end_reason) == (ExchangeState.ERROR, "upstream_unwritable")
+        assert (row.input_tokens, row.output_tokens, row.usage_source) == (12, 4, "upstream")
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("upstream_format", [Format.CHAT, Format.MESSAGES])
+async def test_settings_that_a_reply_cannot_repeat_are_refused_before_anything_is_sent(
+    upstream: ScriptedUpstream, behind: OpenGateway, upstream_format: Format, streams: bool
+) -> None:
+    nested: Any = {}
+    for _ in range(300):
+        nested = {"anyOf": nested}
+    fields = {name: nested for name in ("metadata", "reasoning", "text")}
+    fields["tool_choice"] = {"type": "other", "nested": nested}
+    fields["tools"] = [{"type": "function", "name": "f", "parameters": nested}]
+    async with behind(upstream_format) as gateway:
+        for name, value in fields.items():
+            body = request_body(Format.RESPONSES, stream=streams) | {name: value}
+            answer = await gateway.post(Format.RESPONSES, json.dumps(body).encode())
+            assert answer.status == 400, name
+            assert "Input is nested too deeply" in (await answer.json())["error"]["message"]
+    assert not upstream.requests

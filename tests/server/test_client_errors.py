@@ -36,6 +36,7 @@ NETWORK_ERRORS = {
     FailureKind.EMPTY: EmptyUpstreamReply,
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
+    FailureKind.UNWRITABLE: BadUpstreamReply,
 }
 BY_STATUS: dict[int | None, type[GatewayError]] = {
     **dict.fromkeys((400, 404, 413, 422), UpstreamRejected),

@@ -17,6 +17,7 @@ from gateway.core.formats import Format
 from gateway.core.parts import CallKind, Text, Thinking, ToolCall
 from gateway.core.prompt import Prompt, Tool, ToolKind
 from gateway.core.reply import Reply, collect_reply
+from gateway.core.value import replace
 from gateway.errors import ServiceUnavailable
 from gateway.wire.codec import Encoder, Rendering, ReplyMetadata
 from gateway.wire.emulation import event_transformer
@@ -136,6 +137,20 @@ def test_missing_terminator_after_the_stop_reason(to: Format) -> None:
     assert stream.end is not None
     assert final(raw, to).parts[0] == Text("Hi") or to is Format.RESPONSES
     assert stream.failure is None
+
+
+def test_what_cannot_be_written_is_not_unreadable() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    echoing = replace(prompt(Format.RESPONSES), metadata=deep)
+    stream = CrossFormatTranslator(
+        CODECS[Format.CHAT].decoder(), CODECS[Format.RESPONSES].encoder(echoing, STAMP)
+    )
+    assert stream.receive(text_chunk("Hello")) == b""
+    assert stream.failure is not None
+    assert stream.failure.kind is FailureKind.UNWRITABLE
+    assert stream.decode_error is None
 
 
 def test_last_frame_without_blank_line() -> None:

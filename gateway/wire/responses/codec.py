@@ -7,7 +7,7 @@ from typing import Final
 from gateway.core.formats import Family, Format
 from gateway.wire.codec import Codec
 from gateway.wire.responses.decode import ResponsesDecoder, parse_reply, read_usage
-from gateway.wire.responses.encode import ResponsesEncoder, render_reply
+from gateway.wire.responses.encode import ResponsesEncoder, echo, render_reply
 from gateway.wire.responses.native import ResponsesRewriter, patch_prompt, patch_reply
 from gateway.wire.responses.parse_prompt import parse_prompt
 from gateway.wire.responses.render_prompt import render_prompt
@@ -34,6 +34,7 @@ CODEC: Final = Codec(
     decoder=ResponsesDecoder,
     encoder=ResponsesEncoder,
     rewriter=ResponsesRewriter,
+    echo=echo,
     patch_reply=patch_reply,
     parse_reply=parse_reply,
     read_usage=read_usage,

@@ -270,15 +270,16 @@ def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
         "usage": None,
     }
     is_large = metadata.request_size > _MAX_ECHO
-    for name, value in _requested_fields(prompt).items():
-        if name in _DEFAULTS and not (is_large and len(orjson.dumps(value)) > _MAX_ECHO):
+    for name, value in echo(prompt).items():
+        if not (is_large and len(orjson.dumps(value)) > _MAX_ECHO):
             default = _DEFAULTS[name]
             merge = isinstance(default, dict) and isinstance(value, dict)
             response[name] = default | value if merge else value
     return response
 
 
-def _requested_fields(prompt: Prompt) -> Payload:
+def echo(prompt: Prompt) -> Payload:
+    """The client's settings that a response repeats."""
     fields = echo_settings(prompt)
     if (instructions := echo_instructions(prompt)) is not None:
         fields["instructions"] = instructions
@@ -288,7 +289,7 @@ def _requested_fields(prompt: Prompt) -> Payload:
         fields["tool_choice"] = echo_tool_choice(prompt.tool_choice)
     if prompt.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = prompt.parallel_tool_calls
-    return fields
+    return {name: value for name, value in fields.items() if name in _DEFAULTS}
 
 
 def _incomplete_reason(stop: StopReason, *, refused: bool) -> str | None:
