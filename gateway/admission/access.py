@@ -43,14 +43,16 @@ class UserAgentRule:
 @dataclass(slots=True, eq=False)
 class Permit:
     """`access` are the models of the key, `group_access` those of its group; `holders` have the
-    limits that apply; `has_minute_limits`: any of them per minute. `tokens_per_minute` is the
-    smallest. Built once per token, and again when group or configuration change."""
+    limits that apply; `has_minute_limits`: any of them per minute; `has_budget`: any of them of
+    money. `tokens_per_minute` is the smallest. Built once per token, and again when group or
+    configuration change."""
 
     token: Token
     access: ModelAccess
     group_access: ModelAccess
     holders: tuple[Holder, ...]
     has_minute_limits: bool
+    has_budget: bool
     tokens_per_minute: int | None
     multiplier: str
     networks: tuple[Network, ...] | None
@@ -82,6 +84,7 @@ class Permit:
             holders=tuple(holders),
             has_minute_limits=bool(tokens)
             or any(limit.requests_per_minute is not None for limit in limits),
+            has_budget=any(limit.has_budget for limit in limits),
             tokens_per_minute=min(tokens, default=None),
             multiplier=group.multiplier if group else "1",
             networks=None if token.addresses is None else tuple(map(ip_network, token.addresses)),

@@ -33,6 +33,11 @@ class Limits:
         """Whether any limit is set."""
         return self != UNLIMITED
 
+    @property
+    def has_budget(self) -> bool:
+        budgets = self.budget, self.budget_day, self.budget_month
+        return any(budget is not None for budget in budgets)
+
 
 UNLIMITED: Final = Limits()
 

@@ -98,6 +98,16 @@ class BudgetTracker:
                 return BudgetShortfall(name, limit, spent, self.reserved, resets_at)
         return None
 
+    def room(self, limits: Limits, at: int) -> int | None:
+        """What fits every budget; None without one."""
+        budgets = limits.budget, limits.budget_day, limits.budget_month
+        rooms = [
+            limit - spent - self.reserved
+            for limit, spent in zip(budgets, self.spent(at), strict=True)
+            if limit is not None
+        ]
+        return min(rooms, default=None)
+
     def settle(self, reserved: int, spent: int, at: int) -> None:
         """An exchange that began at `at` has ended: what it had reserved, and its cost."""
         self.reserved -= reserved

@@ -120,6 +120,11 @@ class OutputEstimates:
             return lengths.median
         return min(max_tokens, lengths.median)
 
+    def longest(self, model_id: str) -> int:
+        """Output tokens of the longest of the newest replies, at least `DEFAULT_OUTPUT`."""
+        lengths = self._lengths.get(model_id)
+        return DEFAULT_OUTPUT if lengths is None else max(DEFAULT_OUTPUT, lengths.longest)
+
 
 @dataclass(slots=True, eq=False)
 class _OutputLengths:
@@ -130,6 +135,10 @@ class _OutputLengths:
     _by_size: list[int] = field(default_factory=list)
     median: int = DEFAULT_OUTPUT
     exceeds_limits: bool = False
+
+    @property
+    def longest(self) -> int:
+        return self._by_size[-1]
 
     def add(self, tokens: int) -> None:
         self._samples.append(tokens)

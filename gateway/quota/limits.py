@@ -48,12 +48,14 @@ class Holder:
 @value
 class ResourceRequest:
     """`tokens` and `micro` of each of the `holders`, of which the first is the key, for a request
-    that started at `started_at` (unix microseconds)."""
+    that started at `started_at` (unix microseconds). `max_micro`: what it costs where its reply is
+    as long as it may be, if any holder has a budget."""
 
     holders: tuple[Holder, ...]
     started_at: int
     tokens: int
     micro: int
+    max_micro: int = 0
 
 
 class LimitStatus(NamedTuple):
@@ -134,22 +136,33 @@ class Quota:
             raise max(rejections, key=_SEVERITY).error
 
     def acquire(self, request: ResourceRequest, now: float) -> Lease:
-        """One request of all holders, with its expected tokens and cost.
+        """One request of all holders, with its expected tokens and the cost of its longest reply;
+        where nothing else is running, its expected cost has to fit, and it reserves what is left.
 
         Raises `InsufficientQuota` for a budget, else `TooManyRequests` or `TooManyTokens`: for a
         limit that the request alone exceeds, else for the limit with the longest wait.
         """
         self.check(request, now)
+        micro = request.micro
+        if request.max_micro > micro:
+            micro = min((request.max_micro, *self._rooms(request)))
         usages: list[_HolderUsage] = []
         reservations: list[_Reservation] = []
         for holder in request.holders:
             usage, limits = self._usages[holder.kind, holder.id], holder.limits
             usages.append(usage)
             usage.running += 1
-            usage.budget.reserved += request.micro
+            usage.budget.reserved += micro
             if limits is not UNLIMITED and (entry := usage.record(limits, now, request.tokens)):
                 reservations.append(entry)
-        return Lease(request, now, request.micro, usages, reservations)
+        return Lease(request, now, micro, usages, reservations)
+
+    def _rooms(self, request: ResourceRequest) -> Iterator[int]:
+        """What is left of the budgets of each holder that has any."""
+        for holder in request.holders:
+            budget = self._usages[holder.kind, holder.id].budget
+            if (room := budget.room(holder.limits, request.started_at)) is not None:
+                yield room
 
     def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
         """The limits per minute with the least remaining; of equal ones the smaller limit."""
@@ -210,10 +223,13 @@ class _HolderUsage:
     ) -> Iterator[_Rejection]:
         """Every limit that one more request exceeds."""
         limits, tokens = holder.limits, request.tokens
-        shortfall = self.budget.shortfall(limits, request.started_at, request.micro)
+        micro = request.micro
+        if self.budget.reserved:  # alone it may use what is left
+            micro = max(micro, request.max_micro)
+        shortfall = self.budget.shortfall(limits, request.started_at, micro)
         if shortfall is not None:
             until = math.inf if shortfall.resets_at is None else shortfall.resets_at
-            yield _Rejection(2, until, budget_exceeded(str(holder), shortfall, request.micro))
+            yield _Rejection(2, until, budget_exceeded(str(holder), shortfall, micro))
         if (limit := limits.requests_per_minute) is not None:
             counter = self.requests or SlidingCounter()
             wait = counter.seconds_until_fits(now, limit)

@@ -42,8 +42,17 @@ class UsageMeter:
     """
 
     __slots__ = (
-        *("_input_tokens", "_is_final", "_output_chars", "_sent", "_snapshot", "_started"),
-        *("_usage", "estimated_micro", "estimated_tokens", "lease", "model", "permit", "price"),
+        *("_input_tokens", "_is_final", "_is_over_budget", "_output_chars", "_sent", "_snapshot"),
+        *(
+            "_started",
+            "_usage",
+            "estimated_micro",
+            "estimated_tokens",
+            "lease",
+            "model",
+            "permit",
+            "price",
+        ),
         "reserved_chars",
     )
 
@@ -69,8 +78,11 @@ class UsageMeter:
         self.model = model
         return ResourceRequest(permit.holders, self._started, 0, 0)
 
-    def demand(self, permit: Permit, model: str, expected: Usage) -> ResourceRequest:
-        """The same with an expected usage."""
+    def demand(
+        self, permit: Permit, model: str, expected: Usage, max_output: int = 0
+    ) -> ResourceRequest:
+        """The same with an expected usage; a reply has `max_output` tokens at most, if any holder
+        has a budget."""
         self.model, self._input_tokens = model, expected.input_tokens
         self.price = price = permit.price(self._snapshot.catalog, model)
         if self._snapshot.config.money.bill_estimates:
@@ -79,11 +91,14 @@ class UsageMeter:
         cost = price.cost(expected) if price else 0
         if any(holder.limits is not UNLIMITED for holder in permit.holders):
             self.reserved_chars = expected.output_tokens * CHARS_PER_TOKEN
-        return ResourceRequest(permit.holders, self._started, expected.total_tokens, cost)
+        max_cost = 0
+        if price and max_output > expected.output_tokens:
+            max_cost = price.cost(replace(expected, output_tokens=max_output))
+        return ResourceRequest(permit.holders, self._started, expected.total_tokens, cost, max_cost)
 
     def start_attempt(self) -> None:
         """Usage of an earlier attempt does not count."""
-        self._sent = self._is_final = False
+        self._sent = self._is_final = self._is_over_budget = False
         self._usage: Usage | None = None
         self._output_chars = 0
 
@@ -91,19 +106,26 @@ class UsageMeter:
         """The upstream has the whole request, so from now on the attempt costs something."""
         self._sent = True
 
-    def extend_reservation(self, reported: Usage | None, output_chars: int) -> None:
+    def extend_reservation(
+        self, reported: Usage | None, output_chars: int, *, is_final: bool
+    ) -> None:
         """The reply has more than `reserved_chars`: reserves what it has used so far and, where the
-        budgets have room for it, a slice of what may follow. Raises `InsufficientQuota`."""
+        budgets have room for it, a slice of what may follow, unless the usage is final. Raises
+        `InsufficientQuota`; what was received is billed."""
         if self.lease is None:
             return
         used = self._estimate(reported, output_chars)
-        for slice_ in (max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE), 0):
+        slices: tuple[int, ...] = max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE), 0
+        if is_final and reported is not None:
+            used, slices = reported, (0,)
+        for slice_ in slices:
             expected = replace(used, output_tokens=used.output_tokens + slice_)
             try:
                 cost = self.price.cost(expected) if self.price else 0
                 self.lease.extend(expected.total_tokens, cost)
             except InsufficientQuota:
                 if not slice_:
+                    self._is_over_budget = True
                     raise
             else:
                 self.reserved_chars = output_chars + slice_ * CHARS_PER_TOKEN
@@ -121,7 +143,7 @@ class UsageMeter:
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:
         """An exchange that `failed` before it was `committed` costs what the upstream itself
         reported, if anything."""
-        usage, source = used, _ = self._used(committed, failed)
+        usage, source = used, _ = self._used(committed or self._is_over_budget, failed)
         if source == "estimated" and not self._snapshot.config.money.bill_estimates:
             usage = self._usage or _NO_USAGE
             source = "none" if self._usage is None else "upstream"

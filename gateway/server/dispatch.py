@@ -93,7 +93,9 @@ class Dispatch:
         """Reserves what the request is expected to use; waits in the queue where that is allowed.
         Raises `TooManyRequests` or what else rejects it."""
         runtime, meter = self._runtime, self._exchange.meter
-        demand = meter.demand(self._permit, self._route.model, self._expected_usage())
+        expected = self._expected_usage()
+        longest = self._max_output() if self._permit.has_budget else 0
+        demand = meter.demand(self._permit, self._route.model, expected, longest)
         entry, meter.lease = meter.lease, None
         try:
             meter.lease = runtime.queue.acquire(demand, entry)
@@ -117,6 +119,16 @@ class Dispatch:
         if prompt.max_tokens is None:
             output_tokens = self._permit.expected_output(input_tokens, output_tokens)
         return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+
+    def _max_output(self) -> int:
+        """Output tokens of a reply as long as the client and the model allow; without a limit of
+        the client's as long as the model's longest of late."""
+        prompt, route = self._client_request.prompt, self._route
+        limit = prompt.max_tokens
+        if limit is None:
+            limit = self._runtime.output_estimates.longest(route.model)
+        limit = min(limit, max(each.target.max_output or limit for each in route.candidates))
+        return limit * (prompt.sampling.choices or 1)
 
     async def _try_candidates(self) -> web.StreamResponse:
         self._runtime.retry_budget.record_request(self._loop.time())

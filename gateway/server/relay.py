@@ -65,6 +65,7 @@ class StreamRelay:
         self._started = self._last_activity = self._loop.time()
         self._draining_client: asyncio.Task[None] | None = None
         self._is_finished = False
+        self._is_withheld = False
         self._is_scheduled = False
         self.time_to_first_event: float | None = None
         self.when = inf
@@ -205,15 +206,19 @@ class StreamRelay:
 
     def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool:
         """Whether the client can take more at once. Raises `InsufficientQuota` where budgets have
-        no room for what was relayed before."""
+        no room for what the chunk brings; nothing of it is sent then."""
         translator, meter = self._translator, self._meter
-        if translator.chars > meter.reserved_chars and self._exchange.committed:
-            meter.extend_reservation(translator.usage, translator.chars)
         out = b""
         if chunk or translator.has_more:
             out = translator.receive(chunk)
         elif not broken:
             out = translator.close()
+        if translator.chars > meter.reserved_chars:
+            self._is_withheld = True
+            meter.extend_reservation(
+                translator.usage, translator.chars, is_final=translator.usage_is_final
+            )
+            self._is_withheld = False
         self._last_activity = self._loop.time()
         if not out and self._exchange.headers_sent and not self._exchange.committed:
             out = translator.release()  # the reply is late
@@ -308,7 +313,7 @@ class StreamRelay:
         last = b""
         if error is not None:
             exchange.set_error(error)
-            last = translator.abort(error)
+            last = translator.abort(error, withheld=self._is_withheld)
         if not self._is_finished:
             self._is_finished = True
             self._client.write(last, self._headers, last=True)

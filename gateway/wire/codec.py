@@ -96,8 +96,9 @@ class Encoder(Protocol):
         """A keep-alive that clients ignore."""
         ...
 
-    def encode_error(self, error: GatewayError) -> bytes:
-        """Closes what is open and writes the error in the format's in-stream form."""
+    def encode_error(self, error: GatewayError, *, withheld: bool = False) -> bytes:
+        """Closes what is open and writes the error in the format's in-stream form; `withheld`: the
+        latest frames were not sent, so it closes and repeats nothing."""
         ...
 
 

@@ -173,8 +173,8 @@ class Translator(ABC):
         return b"".join(held)
 
     @abstractmethod
-    def abort(self, error: GatewayError) -> bytes:
-        """Ends the client's stream with `error` in its format's own form."""
+    def abort(self, error: GatewayError, *, withheld: bool = False) -> bytes:
+        """Ends the client's stream with `error`; `withheld`: what came last was not sent."""
 
     @abstractmethod
     def ping(self) -> bytes:
@@ -311,10 +311,10 @@ class NativeTranslator(Translator):
         self._error_forwarded = False
         self._rewriter = rewriter
 
-    def abort(self, error: GatewayError) -> bytes:
+    def abort(self, error: GatewayError, *, withheld: bool = False) -> bytes:
         """Nothing where the upstream's own error frame was sent."""
         self._finished = True
-        return b"" if self._error_forwarded else self._rewriter.encode_error(error)
+        return b"" if self._error_forwarded and not withheld else self._rewriter.encode_error(error)
 
     def ping(self) -> bytes:
         return self._rewriter.ping()
@@ -414,12 +414,11 @@ class CrossFormatTranslator(Translator):
         self._events_left: deque[Event] = deque()
         self._index = 0
 
-    def abort(self, error: GatewayError) -> bytes:
-        """Held frames come first, as the error may refer to them. Nothing where the reply is
-        complete."""
+    def abort(self, error: GatewayError, *, withheld: bool = False) -> bytes:
+        """Held frames come first, as the error may refer to them. Nothing after the end."""
         self._finished = True
-        if self.end is not None:
-            return b""
+        if withheld or self.end is not None:
+            return self._encoder.encode_error(error, withheld=True) if withheld else b""
         held, self._held = self._held, []
         return b"".join(held) + self._encoder.encode_error(error)
 
@@ -577,7 +576,7 @@ class ReplyCollector:
     def ping(self) -> bytes:
         return b""
 
-    def encode_error(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError, *, withheld: bool = False) -> bytes:
         return b""
 
 

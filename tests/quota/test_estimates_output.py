@@ -65,6 +65,16 @@ def test_the_median_of_the_newest(tokens: list[int]) -> None:
     assert outputs.estimate("alpha-1", None) == median_high(tokens[-64:])
 
 
+def test_the_longest_is_at_least_that_of_an_unknown_model() -> None:
+    estimates = OutputEstimates()
+    assert estimates.longest("m") == DEFAULT_OUTPUT
+    estimates.record("m", 4)
+    assert estimates.longest("m") == DEFAULT_OUTPUT
+    estimates.record("m", 5000)
+    estimates.record("m", 4)
+    assert estimates.longest("m") == 5000
+
+
 def test_a_limit_that_is_ignored_is_not_expected() -> None:
     """Until a reply ends at its limit again."""
     estimates = OutputEstimates()

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.limits import MICRO_PER_UNIT, UNLIMITED, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
-from gateway.quota.limits import Holder, HolderKind, Quota
+from gateway.quota.limits import Holder, HolderKind, Quota, ResourceRequest
 from tests.quota.holders import (
     NOON,
     NOW,
@@ -409,3 +409,29 @@ def test_a_lease_grows_within_the_budgets() -> None:
         assert (quota.budget(kind, id).reserved, quota.budget(kind, id).total) == (0, 450)
     lease.extend(99, 9_999)  # it has ended
     assert tokens_left(quota, team) == 45
+
+
+def test_the_longest_replies_together_fit_a_budget() -> None:
+    quota, holder = Quota(), key(budget=1000)
+    request = ResourceRequest((holder, gateway()), NOON, 10, 100, 400)
+    leases = [quota.acquire(request, NOW) for _ in range(2)]
+    with pytest.raises(InsufficientQuota) as raised:
+        quota.acquire(request, NOW)
+    assert "0.0008 reserved by running requests, this request may cost 0.0004" in str(raised.value)
+    leases[0].settle(10, 350)
+    with pytest.raises(InsufficientQuota):
+        quota.acquire(request, NOW)
+    leases[1].settle(10, 350)
+    assert quota.acquire(request, NOW).micro == 300, "alone: all that is left"
+    with pytest.raises(InsufficientQuota):
+        take(quota, holder, micro=1)
+
+
+def test_a_request_alone_needs_room_for_its_expected_cost() -> None:
+    quota, holders = Quota(), (key(budget=100), group(budget_day=99))
+    with pytest.raises(InsufficientQuota):
+        quota.acquire(ResourceRequest(holders, NOON, 10, 100, 400), NOW)
+    lease = quota.acquire(ResourceRequest(holders, NOON, 10, 50, 400), NOW)
+    assert lease.micro == 99
+    lease.settle(10, 60)
+    assert quota.acquire(ResourceRequest(holders, NOON, 10, 20, 30), NOW).micro == 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def long_stream(format: Format, *, pause: float = 0.01, words: int = WORDS) -> R
     delta = frames[index].replace(b'"Hello', b'"' + b"Hello " * 17, 1)
     chunks = (*frames[:index], *[delta] * words, *frames[index + 1 :])
     return by_frame(fixture_stream(format)).with_changes(chunks=chunks, pause=pause)
+
+
+def counted(script: Response) -> Response:
+    """The same with the usage of a long reply: 300 output tokens."""
+    frames = re.sub(rb'((completion|output)_tokens": ?)4', rb"\g<1>300", b"\0".join(script.chunks))
+    return script.with_changes(chunks=tuple(frames.split(b"\0")))
 
 
 def stalled(script: Response, frames: int) -> Response:
@@ -104,11 +111,13 @@ async def test_on_the_native_lane(upstream: ScriptedUpstream, tmp_path: Path) ->
 async def test_streams_at_a_time_share_what_is_left(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.respond_with(long_stream(Format.CHAT, pause=0.03))
+    upstream.respond_with(counted(long_stream(Format.CHAT, pause=0.03)))
     async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
         limit_key(gateway, budget=400 * UNIT)
-        requests = [stream(gateway, max_tokens=1) for _ in range(10)]
-        bodies = await asyncio.gather(*requests)
+        answers = await asyncio.gather(
+            *(gateway.post(Format.CHAT, stream=True, model=BETA, max_tokens=1) for _ in range(10))
+        )
+        bodies = [await answer.read() for answer in answers]
         rows = await gateway.rows(10)
         await wait_all_released(gateway)
         assert (await gateway.post(Format.CHAT)).status == 429
@@ -141,6 +150,76 @@ async def test_a_long_reply_within_the_budget_is_complete(
             limit_key(gateway, **limits)
             assert TERMINAL[Format.CHAT] in await stream(gateway, max_tokens=1)
             await wait_all_released(gateway)
+
+
+@pytest.mark.parametrize(("client_format", "upstream_format"), PAIRS)
+@pytest.mark.parametrize("reads", [1, 2])
+async def test_what_a_budget_has_no_room_for_is_not_sent(
+    behind: OpenGateway,
+    upstream: ScriptedUpstream,
+    client_format: Format,
+    upstream_format: Format,
+    reads: int,
+) -> None:
+    """The whole stream comes in one read, or all but its beginning, with the terminal event."""
+    script = counted(long_stream(upstream_format))
+    first = next(at for at, frame in enumerate(script.chunks) if b'"Hello' in frame) + 1
+    chunks = (b"".join(script.chunks[:first]), b"".join(script.chunks[first:]))
+    chunks = chunks if reads == 2 else (b"".join(chunks),)
+    upstream.respond_with(script.with_changes(chunks=chunks, pause=0.1))
+    async with behind(upstream_format, models=MODELS) as gateway:
+        limit_key(gateway, budget=140 * UNIT)
+        answer = await gateway.post(client_format, stream=True, model=BETA, **LIMIT[client_format])
+        body = await answer.read()
+        refused = 402 if client_format is Format.MESSAGES else 429
+        assert answer.status == (200 if reads == 2 else refused)
+        assert b"total budget of 140 units" in body
+        assert body.count(b"Hello") <= 17 * (reads - 1)
+        assert TERMINAL[client_format] not in body
+        row = await gateway.row()
+        await wait_all_released(gateway)
+        assert (await gateway.post(client_format)).status == refused
+    assert (row.state, row.error_code) == (ExchangeState.ERROR, "insufficient_quota")
+    assert row.usage_source == "upstream"
+    assert row.cost_micro > 300 * UNIT, "what the upstream has sent is charged"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("fields", [{"max_tokens": 500}, {}])
+async def test_short_replies_do_not_let_long_ones_exceed_a_budget(
+    upstream: ScriptedUpstream, tmp_path: Path, streamed: bool, fields: dict[str, int]
+) -> None:
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        upstream.respond_with(body_of(4))
+        for _ in range(3):
+            await gateway.post(Format.CHAT)
+        await wait_all_released(gateway)
+        limit_key(gateway, budget=4000 * UNIT)
+        script = long_stream(Format.CHAT, pause=0) if streamed else body_of(500)
+        upstream.respond_with(script.with_changes(delay=0.3))
+        answers = await asyncio.gather(
+            *(gateway.post(Format.CHAT, stream=streamed, **fields) for _ in range(20))
+        )
+        for answer in answers:
+            await answer.read()
+        rows = await gateway.rows(23)
+        await wait_all_released(gateway)
+    admitted = sum(answer.status == 200 for answer in answers)
+    assert admitted == (7 if fields else 3), "of about 515 or 1,039 units each"
+    assert sum(row.cost_micro for row in rows) <= 4000 * UNIT
+
+
+async def test_a_request_alone_may_use_the_rest_of_a_budget(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(body_of(4))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        await gateway.post(Format.CHAT)
+        await wait_all_released(gateway)
+        limit_key(gateway, budget=100 * UNIT)
+        for _ in range(3):
+            answer = await gateway.post(Format.CHAT, max_tokens=32_000)
+            assert answer.status == 200
 
 
 def body_of(tokens: int) -> Response:

@@ -174,7 +174,7 @@ class ChatEncoder:
         """A chunk without content: clients that wait for chunks ignore comments."""
         return self._chunk(b"{}")
 
-    def encode_error(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError, *, withheld: bool = False) -> bytes:
         """Nothing has to be closed: a missing finish reason marks an incomplete reply."""
         return error_frame(error)
 

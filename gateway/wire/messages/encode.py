@@ -92,9 +92,9 @@ class MessagesEncoder:
     def ping(self) -> bytes:
         return PING
 
-    def encode_error(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError, *, withheld: bool = False) -> bytes:
         """An interrupted call is not completed: the client might run it."""
-        return self._writer.stop() + error_frame(error)
+        return (b"" if withheld else self._writer.stop()) + error_frame(error)
 
     def _on_begin(self, event: Begin) -> bytes:
         message = _message(self._prompt, self._metadata, event.usage)

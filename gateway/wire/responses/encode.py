@@ -117,7 +117,9 @@ class ResponsesEncoder:
             return b": keepalive\n\n"
         return self._writer.write("in_progress", {"response": self.response})
 
-    def encode_error(self, error: GatewayError) -> bytes:
+    def encode_error(self, error: GatewayError, *, withheld: bool = False) -> bytes:
+        if withheld and self._begun:
+            return failed_frame(error, self.response | {"output": []}, self._writer.sequence)
         if self._over:
             return b""
         self._over = True

@@ -139,7 +139,10 @@ class ResponsesRewriter:
         sequence = self._last_sequence() + 1
         if self._response is None:
             return error_frame(error, sequence)
-        return failed_frame(error, self._response, sequence)
+        response = self._response
+        if response.get("output"):  # its terminal event was withheld
+            response = response | {"output": []}
+        return failed_frame(error, response, sequence)
 
 
 def failed_frame(error: GatewayError, response: Payload, sequence: int) -> bytes:
