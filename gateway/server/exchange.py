@@ -51,21 +51,12 @@ class Exchange:
     __slots__ = (
         *("_attempt_started", "_intent_future", "affinity_outcome", "affinity_source"),
         *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out", "candidate"),
-        *(
-            "client_address",
-            "client_request_id",
-            "committed",
-            "committed_at",
-            "drain",
-            "dropped",
-            "ended_at",
-            "endpoint",
-        ),
-        *("error", "failure", "format", "headers_sent", "id", "intent", "is_large", "meter"),
-        "prompt",
-        *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
-        *("status", "stop_reason", "token", "upstream_note", "upstream_time", "user_agent"),
-        *("warnings", "when"),
+        *("client_address", "client_request_id", "committed", "committed_at", "drain"),
+        *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
+        *("headers_sent", "id", "intent", "is_large", "meter", "prompt", "queue_time"),
+        *("reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
+        *("status", "stop_reason", "token", "upstream_note", "upstream_time"),
+        *("user_agent", "warnings", "when"),
     )
 
     def __init__(self, runtime: Runtime, request: web.Request) -> None:
