@@ -38,11 +38,10 @@ from gateway.wire.translator import (
     NativeTranslator,
     ReplyCollector,
     Translator,
-    describe_error,
     encode_reply,
-    unwritable,
     with_estimated_usage,
 )
+from gateway.wire.upstream_errors import describe_error, unwritable
 
 LARGE_REPLY: Final = 256 * 1024
 """Bytes of a complete reply that a thread reads and translates."""

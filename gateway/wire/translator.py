@@ -55,7 +55,7 @@ from gateway.wire.sse import (
     replace_data,
 )
 from gateway.wire.surrogates import loads_leniently
-from gateway.wire.upstream_errors import truncated_failure
+from gateway.wire.upstream_errors import describe_error, truncated_failure, unwritable
 
 MAX_HELD: Final = 4 * 1024 * 1024
 """Bytes of frames held back before the reply has started; beyond it the reply counts as started."""
@@ -72,7 +72,6 @@ _MAX_RUN: Final = 64 * 1024
 _MAX_DELTA: Final = 3000
 """Characters of a delta where a complete reply is sent as a stream."""
 
-_MAX_ERROR_TEXT: Final = 500
 _NO_USAGE: Final = Usage()
 
 
@@ -80,9 +79,8 @@ class Translator(ABC):
     """One stream in either lane.
 
     `begun`: the opening event has come. `started`: the first real event has come, so bytes are sent
-    from now on. `end`: the terminal
-    event, once it has come. `failure`: why the reply is incomplete. `decode_error`: the decoder's
-    first error. `dropped` names what the client's format cannot express. `reply_id` is the
+    from now on. `end`: the terminal event, once it has come. `failure`: why the reply is
+    incomplete. `decode_error`: the decoder's first error. `dropped` names what the client's format cannot express. `reply_id` is the
     upstream's. `usage` is the upstream's latest count, complete only where `usage_is_final`;
     `chars` is the number of characters of the reply, exact or nearly. `frames` is the number of
     frames that were decoded: all of them until the reply has started. `has_more`: what was received
@@ -92,18 +90,8 @@ class Translator(ABC):
     __slots__ = (
         *("_decoder", "_finished", "_framer", "_held", "_held_size", "_is_released", "_template"),
         *("_frames_left", "has_more"),
-        *(
-            "begun",
-            "chars",
-            "decode_error",
-            "dropped",
-            "end",
-            "failure",
-            "frames",
-            "reply_id",
-            "started",
-        ),
-        *("usage", "usage_is_final"),
+        *("begun", "chars", "decode_error", "dropped", "end", "failure", "frames"),
+        *("reply_id", "started", "usage", "usage_is_final"),
     )
 
     def __init__(self, decoder: Decoder, dropped: Set[str] = frozenset()) -> None:
@@ -583,17 +571,6 @@ class ReplyCollector:
 def encode_reply(reply: Reply, encoder: Encoder) -> bytes:
     """A complete reply as a stream."""
     return b"".join(map(encoder.encode, cut_deltas(reply_events(reply), _MAX_DELTA)))
-
-
-def unwritable(error: Exception) -> Failure:
-    """Why a reply that could be read was not written: the account is not to blame."""
-    message = f"the reply cannot be written: {describe_error(error)}"
-    return Failure(kind=FailureKind.UNWRITABLE, message=message)
-
-
-def describe_error(error: Exception) -> str:
-    """As the request log has it."""
-    return f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT]
 
 
 def with_estimated_usage(reply: Reply, input_tokens: int) -> Reply:

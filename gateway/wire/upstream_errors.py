@@ -21,6 +21,7 @@ from gateway.wire.json_fields import dump_json
 MAX_BODY: Final = 8 * 1024
 """Characters of an upstream's error in the log row."""
 
+_MAX_OWN_TEXT: Final = 500
 _STATUS_OF_TYPE: Final = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -220,3 +221,14 @@ def _date(value: str, parse: Callable[[str], datetime] = parsedate_to_datetime) 
     except (ValueError, OverflowError):
         return None
     return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+
+
+def unwritable(error: Exception) -> Failure:
+    """Why a reply that could be read was not written: the account is not to blame."""
+    message = f"the reply cannot be written: {describe_error(error)}"
+    return Failure(kind=FailureKind.UNWRITABLE, message=message)
+
+
+def describe_error(error: Exception) -> str:
+    """As the request log has it."""
+    return f"{type(error).__name__}: {error}"[:_MAX_OWN_TEXT]
