@@ -81,10 +81,11 @@ class Translator(ABC):
     `begun`: the opening event has come. `started`: the first real event has come, so bytes are sent
     from now on. `end`: the terminal event, once it has come. `failure`: why the reply is
     incomplete. `decode_error`: the decoder's first error. `dropped` names what the client's format
-    cannot express. `reply_id` is the upstream's. `usage` is the upstream's latest count, complete only where `usage_is_final`;
-    `chars` is the number of characters of the reply, exact or nearly. `frames` is the number of
-    frames that were decoded: all of them until the reply has started. `has_more`: what was received
-    takes longer to translate than others should wait; `receive` goes on with it.
+    cannot express. `reply_id` is the upstream's. `usage` is the upstream's latest count, complete
+    only where `usage_is_final`; `chars` is the number of characters of the reply, exact or nearly.
+    `frames` is the number of frames that were decoded: all of them until the reply has started.
+    `has_more`: what was received takes longer to translate than others should wait; `receive` goes
+    on with it.
     """
 
     __slots__ = (
