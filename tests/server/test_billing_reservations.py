@@ -146,7 +146,7 @@ async def test_a_long_reply_within_the_budget_is_complete(
 ) -> None:
     upstream.respond_with(long_stream(Format.CHAT, pause=0))
     async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
-        for limits in ({}, {"budget": 330 * UNIT}):
+        for limits in ({}, {"budget": 360 * UNIT}):
             limit_key(gateway, **limits)
             assert TERMINAL[Format.CHAT] in await stream(gateway, max_tokens=1)
             await wait_all_released(gateway)
