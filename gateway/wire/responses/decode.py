@@ -146,8 +146,11 @@ def _terminal_event(body: Payload) -> tuple[str, list[Payload]]:
         raise ReplyFailed(parse_stream_error(body))
     if not isinstance(body.get("output"), list):
         raise ReplyFailed(Failure(kind=FailureKind.MALFORMED, message="the reply is no response"))
-    kind = _TERMINAL_EVENTS.get(lenient_str(body.get("status")), _INCOMPLETE)
-    return kind, lenient_objects(body["output"])
+    return _event_by_status(body), lenient_objects(body["output"])
+
+
+def _event_by_status(response: Payload) -> str:
+    return _TERMINAL_EVENTS.get(lenient_str(response.get("status")), _INCOMPLETE)
 
 
 def _has_duplicate_ids(items: Sequence[Payload]) -> bool:
@@ -169,7 +172,7 @@ def _service_tier(response: Payload) -> str | None:
 def _stop_reason(response: Payload, kind: str, refused: bool) -> StopReason:
     """`kind` is the type of the terminal event."""
     stop = StopReason.END_TURN
-    if kind == _INCOMPLETE or response.get("status") == "incomplete":
+    if _INCOMPLETE in (kind, _event_by_status(response)):
         details = lenient_object(response.get("incomplete_details"))
         stop = _INCOMPLETE_STOPS.get(lenient_str(details.get("reason")), StopReason.MAX_TOKENS)
     return StopReason.REFUSAL if refused and stop is StopReason.END_TURN else stop
