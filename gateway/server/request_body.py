@@ -89,9 +89,9 @@ def _is_large(raw: bytes | bytearray) -> bool:
 
 def _examine(raw: bytes | bytearray) -> tuple[bytes, int]:
     """The body, and the number of its values. Raises `InvalidRequest` where there are too many."""
-    body = bytes(raw)
     try:
-        return body, check_complexity(body)
+        values = check_complexity(raw)
+        return bytes(raw), values
     except JsonTooComplex as error:
         raise InvalidRequest(f"body: {error}", param="body") from None
 

@@ -31,7 +31,7 @@ class JsonTooComplex(ValueError):
     """The message says which limit is exceeded."""
 
 
-def check_complexity(raw: bytes) -> int:
+def check_complexity(raw: bytes | bytearray) -> int:
     """The number of values in a JSON text, or a little more. Raises `JsonTooComplex`."""
     at_most = count_values(raw)
     if at_most <= MAX_VALUES and len(raw) <= MAX_NAMES:  # the lowest limit of bytes
@@ -43,7 +43,7 @@ def check_complexity(raw: bytes) -> int:
     return scan.values
 
 
-def count_values(raw: bytes) -> int:
+def count_values(raw: bytes | bytearray) -> int:
     """At least the number of values in a JSON text: punctuation within strings counts too."""
     return raw.count(b",") + raw.count(b"{") + raw.count(b"[")
 
@@ -55,13 +55,13 @@ def load_json(text: str | bytes) -> Any:
     return loads_leniently(raw)
 
 
-def _slices(raw: bytes) -> Iterator[bytes]:
+def _slices(raw: bytes | bytearray) -> Iterator[bytes]:
     """The text in slices that end between escapes."""
-    start = 0
+    view, start = memoryview(raw), 0
     while start < len(raw):
-        part = raw[start : start + _SLICE]
+        part = bytes(view[start : start + _SLICE])
         if (len(part) - len(part.rstrip(b"\\"))) % 2:
-            part = raw[start : start + _SLICE + 1]
+            part = bytes(view[start : start + _SLICE + 1])
         start += len(part)
         yield part
 
