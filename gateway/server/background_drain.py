@@ -73,5 +73,5 @@ async def _read(exchange: Exchange, reading: Coroutine[Any, Any, None]) -> None:
     except AttemptFailed:
         if not exchange.committed:
             exchange.meter.start_attempt()  # a failure before the reply is free
-    except Exception:
+    except Exception:  # nobody awaits it
         log.exception("%s: draining failed", exchange.id)

@@ -43,17 +43,8 @@ class UsageMeter:
 
     __slots__ = (
         *("_input_tokens", "_is_final", "_is_over_budget", "_output_chars", "_sent", "_snapshot"),
-        *(
-            "_started",
-            "_usage",
-            "estimated_micro",
-            "estimated_tokens",
-            "lease",
-            "model",
-            "permit",
-            "price",
-        ),
-        "reserved_chars",
+        *("_started", "_usage", "estimated_micro", "estimated_tokens", "lease", "model"),
+        *("permit", "price", "reserved_chars"),
     )
 
     def __init__(self, snapshot: Snapshot, started: int) -> None:

@@ -61,9 +61,8 @@ async def decompress(
     max_size = min(max_size, max(_RATIO_APPLIES, len(compressed) * MAX_RATIO))
 
     def add(output: bytes) -> None:
-        nonlocal body
         book(len(output))
-        body += output
+        body.extend(output)
         if len(body) > max_size:
             reason = f"decompressed, it has more than {max_size:,} bytes"
             raise RequestTooLarge(f"{RequestTooLarge.text}: {reason}")
