@@ -18,8 +18,8 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot, new_request_id
 from gateway.server.attempt import ClientRequest, TranslatedAttempt
 from gateway.server.attempt_outcome import MAX_ERROR_TEXT
+from gateway.server.body_relay import read_reply
 from gateway.server.deadlines import run_with_timeout
-from gateway.server.relay import read_reply
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
 from gateway.wire.registry import CODECS

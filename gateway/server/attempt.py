@@ -29,19 +29,17 @@ from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.json_fields import Payload
 from gateway.wire.json_limits import JsonTooComplex, check_complexity
+from gateway.wire.native_translator import NativeTranslator
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
 from gateway.wire.render_rules import check_stateless
+from gateway.wire.reply_stream import ReplyCollector, encode_reply, with_estimated_usage
 from gateway.wire.surrogates import loads_leniently
-from gateway.wire.translator import (
-    CrossFormatTranslator,
-    NativeTranslator,
-    ReplyCollector,
-    Translator,
-    encode_reply,
-    with_estimated_usage,
-)
+from gateway.wire.translator import CrossFormatTranslator, Translator
 from gateway.wire.upstream_errors import describe_error, unwritable
+
+JSON: Final = "application/json"
+EVENT_STREAM: Final = "text/event-stream"
 
 LARGE_REPLY: Final = 256 * 1024
 """Bytes of a complete reply that a thread reads and translates."""
@@ -386,3 +384,29 @@ def map_parse_errors(body: bytes) -> Iterator[None]:
         raise AttemptFailed(failed.failure) from failed
     except Exception as error:
         raise malformed_reply(f"the reply cannot be read: {describe_error(error)}", body) from error
+
+
+def broken_off(failure: Failure, status: int, frames: int | None = None) -> Failure:
+    """The failure with what came before it: the upstream's status, and the number of frames of a
+    stream that broke off before its reply began. An error that the upstream sent tells it itself.
+    """
+    if failure.kind is FailureKind.RESPONSE:
+        return failure
+    message = failure.message
+    if frames is not None:
+        message += f" (after status {status} and {frames} event{'' if frames == 1 else 's'})"
+    return replace(failure, status=status, message=message)
+
+
+def check_content_type(response: UpstreamResponse, expected: tuple[str, ...]) -> str:
+    """Which of the expected content types the response has; the first where it names none. Another
+    one (a login page, say) is no reply: raises `AttemptFailed`."""
+    named = response.header(b"content-type")
+    if named is None:
+        return expected[0]
+    for content_type in expected:
+        if named.lower().startswith(content_type):
+            return content_type
+    response.close()
+    message = f"the upstream answered {named!r} instead of {' or '.join(expected)}"
+    raise AttemptFailed(Failure(kind=FailureKind.PAGE, message=message, status=response.status))

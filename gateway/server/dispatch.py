@@ -35,11 +35,12 @@ from gateway.scheduler import next_stage
 from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, TranslatedAttempt
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.auth import authenticate
+from gateway.server.body_relay import relay_body
 from gateway.server.client_stream import ClientStream
 from gateway.server.deadlines import unless_aborted
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
-from gateway.server.relay import StreamRelay, relay_body
+from gateway.server.relay import StreamRelay
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
 

@@ -18,11 +18,11 @@ from gateway.routing.router import Candidate
 from gateway.scheduler import next_stage
 from gateway.server.attempt import ClientRequest
 from gateway.server.auth import authorize
+from gateway.server.body_relay import send_reply
 from gateway.server.client_stream import ClientStream
 from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import query_to_forward, request_headers_to_forward
-from gateway.server.relay import send_reply
 from gateway.server.request_body import read_json
 from gateway.store.records import ExchangeState
 from gateway.wire.codec import Codec

@@ -1,4 +1,4 @@
-"""Relays one reply from the upstream to the client: a stream as it arrives, or a complete body.
+"""Relays one reply as a stream from the upstream to the client.
 
 Nothing is sent before the first real event, each read of the upstream leads to one write of
 complete frames, and a reply that breaks off never looks complete.
@@ -7,35 +7,36 @@ complete frames, and a reply that breaks off never looks complete.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Awaitable, Mapping
 from math import inf
 from typing import Final
 
 from aiohttp import ClientConnectionResetError, web
 
-from gateway.core.events import Failure, FailureKind
-from gateway.core.value import replace
 from gateway.errors import (
     EmptyUpstreamReply,
     GatewayError,
     ServiceUnavailable,
     without_traceback,
 )
-from gateway.scheduler import next_stage
-from gateway.server.attempt import LARGE_REPLY, Attempt, CompleteReply, malformed_reply
+from gateway.server.attempt import (
+    EVENT_STREAM,
+    JSON,
+    Attempt,
+    broken_off,
+    check_content_type,
+)
 from gateway.server.background_drain import can_drain, detachable, drain
-from gateway.server.billing import UsageMeter
-from gateway.server.client_stream import ClientStream, ResponseWriter
+from gateway.server.body_relay import (
+    read_as_stream,
+    receive_all,
+    record_drained,
+    relay_body_as_stream,
+)
+from gateway.server.client_stream import ClientStream
 from gateway.server.deadlines import run_with_timeout, timeout_error
-from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.server.headers import reply_head
+from gateway.server.exchange import Exchange
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
-from gateway.wire.translator import ReplyCollector, Translator
-
-JSON: Final = "application/json"
-EVENT_STREAM: Final = "text/event-stream"
 
 EOF_GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
@@ -130,8 +131,8 @@ class StreamRelay:
         """Reads on although the client has disconnected."""
         exchange, translator = self._exchange, self._translator
         if check_content_type(response, (EVENT_STREAM, JSON)) == JSON:
-            result = await _read_as_stream(exchange, self._attempt, response)
-            await _record_drained(exchange, self._attempt, result)
+            result = await read_as_stream(exchange, self._attempt, response)
+            await record_drained(exchange, self._attempt, result)
             return
         try:
             while translator.end is None and translator.failure is None:
@@ -139,7 +140,7 @@ class StreamRelay:
                 if not chunk:
                     translator.close()
                     break
-                await _receive(translator, chunk)
+                await receive_all(translator, chunk)
         finally:
             response.close()
             self._record_result()
@@ -328,184 +329,3 @@ class StreamRelay:
         exchange.meter.record_usage(
             translator.usage, translator.chars, is_final=translator.usage_is_final
         )
-
-
-async def relay_body(
-    request: web.Request, attempt: Attempt, sending: Awaitable[UpstreamResponse]
-) -> web.StreamResponse:
-    """Relays a reply that was requested as one body. Raises `GatewayError` or `AttemptFailed`."""
-    exchange, channel = request[EXCHANGE], attempt.channel
-    limit = exchange.snapshot.config.server.max_response
-    reading = run_with_timeout(
-        exchange.runtime,
-        channel.timeouts.whole,
-        read_reply(sending, attempt, limit, exchange.meter),
-    )
-    if channel.on_disconnect == "drain":
-        record = partial(_record_drained, exchange, attempt)
-        reading = detachable(exchange, channel, reading, record)
-    response, reply = await reading
-    attempt.succeeded = True
-    return await send_reply(request, reply, attempt.response_headers(response, reply.dropped))
-
-
-async def relay_body_as_stream(
-    request: web.Request, client: ClientStream, attempt: Attempt, response: UpstreamResponse
-) -> web.StreamResponse:
-    """The same for a client that requested a stream of an upstream that sends none."""
-    exchange = request[EXCHANGE]
-    reading = _read_as_stream(exchange, attempt, response)
-    if attempt.channel.on_disconnect == "drain":
-        record = partial(_record_drained, exchange, attempt)
-        reading = detachable(exchange, attempt.channel, reading, record)
-    _, reply = await reading
-    attempt.succeeded = True
-    headers = attempt.response_headers(response, reply.dropped)
-    return await send_reply(request, reply, headers, client)
-
-
-async def _read_as_stream(
-    exchange: Exchange, attempt: Attempt, response: UpstreamResponse
-) -> tuple[UpstreamResponse, CompleteReply]:
-    with _note_status(response):
-        async with response:
-            reading = response.read_body(exchange.snapshot.config.server.max_response)
-            body = await run_with_timeout(exchange.runtime, attempt.channel.timeouts.whole, reading)
-        if len(body) > LARGE_REPLY:
-            return response, await attempt.worker.run(attempt.body_as_stream, body)
-        return response, attempt.body_as_stream(body)
-
-
-async def _record_drained(
-    exchange: Exchange, attempt: Attempt, result: tuple[UpstreamResponse, CompleteReply]
-) -> None:
-    attempt.succeeded = True
-    _record_reply(exchange, result[1])
-
-
-def _record_reply(exchange: Exchange, reply: CompleteReply) -> None:
-    usage = reply.usage
-    exchange.upstream_note = reply.parse_error
-    exchange.dropped |= reply.dropped
-    exchange.reply_id = reply.id
-    exchange.stop_reason = reply.stop
-    is_final = usage is not None and usage.is_plausible(reply.output_chars, None)
-    exchange.meter.record_usage(usage, reply.output_chars, is_final=is_final)
-
-
-async def send_reply(
-    request: web.Request,
-    reply: CompleteReply,
-    headers: Mapping[str, str],
-    client: ClientStream | None = None,
-) -> web.StreamResponse:
-    """Sends it once the intent row is written, as a stream to `client`. Not the framework sends it,
-    so that the exchange lasts until the client has received everything. Raises `AttemptFailed`."""
-    exchange = request[EXCHANGE]
-    _record_reply(exchange, reply)
-    if reply.failure is not None:
-        raise AttemptFailed(reply.failure)
-    await next_stage()
-    await exchange.wait_for_intent()
-    exchange.commit()
-    if client is not None:
-        client.write(reply.body, headers, last=True)
-        await client.drained()
-        response = client.sent()
-    else:
-        head = reply_head(request, exchange, headers)
-        writer = ResponseWriter(request)
-        exchange.headers_sent = True
-        exchange.bytes_out = len(reply.body)
-        response = writer.send_body(head, JSON, reply.body)
-        if writer.is_full:
-            await writer.drain()
-    exchange.complete()
-    return response
-
-
-async def read_reply(
-    sending: Awaitable[UpstreamResponse],
-    attempt: Attempt,
-    limit: int,
-    meter: UsageMeter | None = None,
-) -> tuple[UpstreamResponse, CompleteReply]:
-    """The complete reply, of `limit` bytes at most; `meter` records what is received of one that is
-    interrupted. Raises `AttemptFailed`. Some upstreams stream whatever was requested, and some were
-    requested to."""
-    response = await sending
-    content_type = check_content_type(response, (JSON, EVENT_STREAM))
-    with _note_status(response):
-        async with response:
-            if content_type == JSON:
-                body = await response.read_body(limit)
-                if len(body) > LARGE_REPLY:
-                    return response, await attempt.worker.run(attempt.parse_body, body)
-                return response, attempt.parse_body(body)
-            return response, await _collect_stream(response, attempt, limit, meter)
-
-
-async def _collect_stream(
-    response: UpstreamResponse, attempt: Attempt, limit: int, meter: UsageMeter | None
-) -> CompleteReply:
-    collector = ReplyCollector()
-    translator = attempt.collecting_translator(collector)
-    size = 0
-    try:
-        while chunk := await response.read_chunk():
-            size += len(chunk)
-            if size > limit:
-                raise malformed_reply("the reply is too large")
-            await _receive(translator, chunk)
-            if translator.end is not None or translator.failure is not None:
-                break
-    except asyncio.CancelledError:
-        if meter is not None:
-            meter.record_usage(translator.usage, translator.chars, is_final=False)
-        raise
-    translator.close()
-    if size > LARGE_REPLY:
-        return await attempt.worker.run(attempt.collected_reply, collector, translator)
-    return attempt.collected_reply(collector, translator)
-
-
-async def _receive(translator: Translator, chunk: bytes) -> None:
-    """Translates all of it, with other tasks in between."""
-    translator.receive(chunk)
-    while translator.has_more:
-        await asyncio.sleep(0)
-        translator.receive(b"")
-
-
-@contextmanager
-def _note_status(response: UpstreamResponse) -> Iterator[None]:
-    try:
-        yield
-    except AttemptFailed as failed:
-        raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
-
-
-def broken_off(failure: Failure, status: int, frames: int | None = None) -> Failure:
-    """The failure with what came before it: the upstream's status, and the number of frames of a
-    stream that broke off before its reply began. An error that the upstream sent tells it itself.
-    """
-    if failure.kind is FailureKind.RESPONSE:
-        return failure
-    message = failure.message
-    if frames is not None:
-        message += f" (after status {status} and {frames} event{'' if frames == 1 else 's'})"
-    return replace(failure, status=status, message=message)
-
-
-def check_content_type(response: UpstreamResponse, expected: tuple[str, ...]) -> str:
-    """Which of the expected content types the response has; the first where it names none. Another
-    one (a login page, say) is no reply: raises `AttemptFailed`."""
-    named = response.header(b"content-type")
-    if named is None:
-        return expected[0]
-    for content_type in expected:
-        if named.lower().startswith(content_type):
-            return content_type
-    response.close()
-    message = f"the upstream answered {named!r} instead of {' or '.join(expected)}"
-    raise AttemptFailed(Failure(kind=FailureKind.PAGE, message=message, status=response.status))

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Final
 
-from orjson import JSONDecodeError, dumps, loads
+from orjson import JSONDecodeError, loads
 
 from gateway.core.events import (
     Begin,
@@ -32,18 +32,13 @@ from gateway.core.events import (
 )
 from gateway.core.parts import Text, Thinking
 from gateway.core.reply import (
-    Reply,
-    collect_reply,
-    count_output_chars,
     cut_deltas,
-    reply_events,
 )
 from gateway.core.value import replace
 from gateway.errors import GatewayError
-from gateway.wire.codec import Decoder, Encoder, Rewriter
+from gateway.wire.codec import Decoder, Encoder
 from gateway.wire.emulation import EventTransformer
-from gateway.wire.frame_template import FrameTemplate, count_json_characters, parse_json_texts
-from gateway.wire.json_fields import Payload, as_object, redact_json
+from gateway.wire.frame_template import FrameTemplate, parse_json_texts
 from gateway.wire.sse import (
     MAX_BLANK,
     Frame,
@@ -51,11 +46,9 @@ from gateway.wire.sse import (
     FrameTooLarge,
     end_of_blank_lines,
     read_fields,
-    read_frame,
-    replace_data,
 )
 from gateway.wire.surrogates import loads_leniently
-from gateway.wire.upstream_errors import describe_error, truncated_failure, unwritable
+from gateway.wire.upstream_errors import describe_error, unwritable
 
 MAX_HELD: Final = 4 * 1024 * 1024
 """Bytes of frames held back before the reply has started; beyond it the reply counts as started."""
@@ -275,108 +268,6 @@ class Translator(ABC):
         self.decode_error = self.decode_error or describe_error(error)
 
 
-class NativeTranslator(Translator):
-    """Client and upstream share the format: frames are rewritten in place.
-
-    Where the decoder fails, frames are still forwarded. If it then misses the end of a reply that
-    had started and whose bytes ended after a complete frame, the outcome is unknown: neither `end`
-    nor `failure` is set.
-    """
-
-    __slots__ = ("_error_forwarded", "_may_forward", "_redact", "_rewriter")
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        rewriter: Rewriter,
-        redact: Callable[[str], str],
-        may_forward: Callable[[Failure], bool] = lambda _: True,
-    ) -> None:
-        """`redact` removes secrets from an upstream's error; `may_forward` decides whether its own
-        error frame is sent."""
-        super().__init__(decoder)
-        self._redact = redact
-        self._may_forward = may_forward
-        self._error_forwarded = False
-        self._rewriter = rewriter
-
-    def abort(self, error: GatewayError, *, withheld: bool = False) -> bytes:
-        """Nothing where the upstream's own error frame was sent."""
-        self._finished = True
-        return b"" if self._error_forwarded and not withheld else self._rewriter.encode_error(error)
-
-    def ping(self) -> bytes:
-        return self._rewriter.ping()
-
-    def _handle_frame(self, raw: bytes, out: list[bytes]) -> None:
-        frame = read_frame(raw)
-        data: Payload | None = None
-        events: Sequence[Event] = ()
-        try:
-            if frame.data == b"[DONE]":
-                events = self._decoder.done()
-            elif frame.data:
-                data = as_object(loads(frame.data), "data")
-                events = self._decoder.decode(frame.name, data)
-        except Exception as error:  # whatever an upstream sends is forwarded
-            self._record_error(error)
-        for event in events:
-            self._observe(event)
-        if self._finished:
-            out.append(self._final_frame(frame, data))
-            return
-        edited = self._rewriter.rewrite(frame, data)
-        if delta := single_text_delta(events):
-            if self._rewriter.keeps_text:
-                self._template.learn(raw, edited, delta[1])
-        elif events:
-            self._template.reset()
-        out.append(edited)
-
-    def _handle_run(
-        self, frames: bytes, start: int, end: int, json_texts: list[bytes], out: list[bytes]
-    ) -> bool:
-        self.chars += count_json_characters(json_texts)
-        run = self._template.apply(frames, start, end, json_texts)
-        self._rewriter.skip(run)
-        out.append(run)
-        return True
-
-    def _handle_chunk(self, frame: bytes, text: bytes) -> bytes | None:
-        self.chars += len(text) if text.isascii() else len(text.decode("utf-8", "replace"))
-        edited = self._template.apply(frame, 0, len(frame), [text])
-        self._rewriter.skip(edited)
-        return edited
-
-    def _final_frame(self, frame: Frame, data: Payload | None) -> bytes:
-        """What to send of the frame that ended the reply with a failure. The rewriter, which has
-        state, gets no frame that is not sent."""
-        failure = self.failure
-        if data is None or failure is None or not self.started:
-            return b""
-        if failure.kind is not FailureKind.RESPONSE or not self._may_forward(failure):
-            return b""
-        redacted = redact_json(data, self._redact)
-        if redacted != data:
-            frame = read_frame(replace_data(frame, dumps(redacted)))
-        rewritten = self._rewriter.rewrite(frame, redacted)
-        self._error_forwarded = bool(rewritten)
-        return rewritten
-
-    def _finish(self, *, clean_eof: bool) -> list[bytes]:
-        try:
-            events = self._decoder.close()
-        except Exception as error:
-            self._record_error(error)
-            events = [Fail(truncated_failure(self.started), None)]
-        for event in events:
-            self._observe(event)
-        truncated = self.failure is not None and self.failure.kind is FailureKind.TRUNCATED
-        if truncated and self.decode_error and self.started and clean_eof:
-            self.failure = None
-        return []
-
-
 class CrossFormatTranslator(Translator):
     """Decoder, transformer and encoder in a row: no bytes of the upstream are sent.
 
@@ -535,50 +426,6 @@ class CrossFormatTranslator(Translator):
         """An end that could not be encoded does not count."""
         self.end = None
         self._fail(unwritable(error))
-
-
-class ReplyCollector:
-    """An `Encoder` that keeps the events: a stream becomes a complete reply."""
-
-    __slots__ = ("_events",)
-
-    dropped: Set[str] = frozenset()
-
-    def __init__(self) -> None:
-        self._events: list[Event] = []
-
-    @property
-    def reply(self) -> Reply:
-        """Of a stream that is complete."""
-        return collect_reply(self._events)
-
-    def encode(self, event: Event) -> bytes:
-        self._events.append(event)
-        return b""
-
-    def encode_text_run(
-        self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
-    ) -> bytes:
-        self._events.append(Delta(index, "".join(texts)))
-        return b""
-
-    def ping(self) -> bytes:
-        return b""
-
-    def encode_error(self, error: GatewayError, *, withheld: bool = False) -> bytes:
-        return b""
-
-
-def encode_reply(reply: Reply, encoder: Encoder) -> bytes:
-    """A complete reply as a stream."""
-    return b"".join(map(encoder.encode, cut_deltas(reply_events(reply), _MAX_DELTA)))
-
-
-def with_estimated_usage(reply: Reply, input_tokens: int) -> Reply:
-    """The reply with an estimate where the upstream counted nothing, as in a stream."""
-    if reply.usage is not None:
-        return reply
-    return replace(reply, usage=Usage.estimated(input_tokens, count_output_chars(reply)))
 
 
 def single_text_delta(events: Sequence[Event]) -> tuple[int, str] | None:

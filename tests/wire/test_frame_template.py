@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from gateway.core.formats import Format
 from gateway.wire.frame_template import FrameTemplate
+from gateway.wire.native_translator import NativeTranslator
 from gateway.wire.registry import CODECS
 from gateway.wire.sse import read_frame
-from gateway.wire.translator import NativeTranslator
 from tests.support.hypothesis_profiles import examples
 from tests.wire.stream_cases import prompt
 

@@ -13,9 +13,10 @@ from gateway.core.formats import Format
 from gateway.errors import ServiceUnavailable
 from gateway.wire.chat.decode import ChatDecoder
 from gateway.wire.codec import Decoder
+from gateway.wire.native_translator import NativeTranslator
 from gateway.wire.registry import CODECS
 from gateway.wire.sse import MAX_FRAME, read_frame, write_frame
-from gateway.wire.translator import MAX_HELD, NativeTranslator
+from gateway.wire.translator import MAX_HELD
 from tests.wire.stream_cases import UPSTREAM_MODEL, prompt
 
 

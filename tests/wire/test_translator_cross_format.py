@@ -22,8 +22,9 @@ from gateway.errors import ServiceUnavailable
 from gateway.wire.codec import Encoder, Rendering, ReplyMetadata
 from gateway.wire.emulation import event_transformer
 from gateway.wire.registry import CODECS
+from gateway.wire.reply_stream import encode_reply, with_estimated_usage
 from gateway.wire.sse import MAX_FRAME, MAX_LINES, write_frame
-from gateway.wire.translator import CrossFormatTranslator, encode_reply, with_estimated_usage
+from gateway.wire.translator import CrossFormatTranslator
 from tests.support.cases import in_one_test
 from tests.wire.stream_cases import STREAMS, decode, decode_frames, frames_of, param_id
 

@@ -18,8 +18,8 @@ from gateway.wire.codec import ReplyMetadata
 from gateway.wire.emulation import event_transformer
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
+from gateway.wire.reply_stream import encode_reply
 from gateway.wire.token_estimate import estimate_tokens
-from gateway.wire.translator import encode_reply
 
 TARGETS: Final = (
     Target(model="m", origin="o"),

@@ -1,0 +1,186 @@
+"""Relays a complete reply: as one body, or as a stream whose frames are all sent at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+from aiohttp import web
+
+from gateway.scheduler import next_stage
+from gateway.server.attempt import (
+    EVENT_STREAM,
+    JSON,
+    LARGE_REPLY,
+    Attempt,
+    CompleteReply,
+    broken_off,
+    check_content_type,
+    malformed_reply,
+)
+from gateway.server.background_drain import detachable
+from gateway.server.billing import UsageMeter
+from gateway.server.client_stream import ClientStream, ResponseWriter
+from gateway.server.deadlines import run_with_timeout
+from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.headers import reply_head
+from gateway.upstream.response import AttemptFailed, UpstreamResponse
+from gateway.wire.reply_stream import ReplyCollector
+from gateway.wire.translator import Translator
+
+
+async def relay_body(
+    request: web.Request, attempt: Attempt, sending: Awaitable[UpstreamResponse]
+) -> web.StreamResponse:
+    """Relays a reply that was requested as one body. Raises `GatewayError` or `AttemptFailed`."""
+    exchange, channel = request[EXCHANGE], attempt.channel
+    limit = exchange.snapshot.config.server.max_response
+    reading = run_with_timeout(
+        exchange.runtime,
+        channel.timeouts.whole,
+        read_reply(sending, attempt, limit, exchange.meter),
+    )
+    if channel.on_disconnect == "drain":
+        record = partial(record_drained, exchange, attempt)
+        reading = detachable(exchange, channel, reading, record)
+    response, reply = await reading
+    attempt.succeeded = True
+    return await send_reply(request, reply, attempt.response_headers(response, reply.dropped))
+
+
+async def relay_body_as_stream(
+    request: web.Request, client: ClientStream, attempt: Attempt, response: UpstreamResponse
+) -> web.StreamResponse:
+    """The same for a client that requested a stream of an upstream that sends none."""
+    exchange = request[EXCHANGE]
+    reading = read_as_stream(exchange, attempt, response)
+    if attempt.channel.on_disconnect == "drain":
+        record = partial(record_drained, exchange, attempt)
+        reading = detachable(exchange, attempt.channel, reading, record)
+    _, reply = await reading
+    attempt.succeeded = True
+    headers = attempt.response_headers(response, reply.dropped)
+    return await send_reply(request, reply, headers, client)
+
+
+async def read_as_stream(
+    exchange: Exchange, attempt: Attempt, response: UpstreamResponse
+) -> tuple[UpstreamResponse, CompleteReply]:
+    with _note_status(response):
+        async with response:
+            reading = response.read_body(exchange.snapshot.config.server.max_response)
+            body = await run_with_timeout(exchange.runtime, attempt.channel.timeouts.whole, reading)
+        if len(body) > LARGE_REPLY:
+            return response, await attempt.worker.run(attempt.body_as_stream, body)
+        return response, attempt.body_as_stream(body)
+
+
+async def record_drained(
+    exchange: Exchange, attempt: Attempt, result: tuple[UpstreamResponse, CompleteReply]
+) -> None:
+    attempt.succeeded = True
+    _record_reply(exchange, result[1])
+
+
+def _record_reply(exchange: Exchange, reply: CompleteReply) -> None:
+    usage = reply.usage
+    exchange.upstream_note = reply.parse_error
+    exchange.dropped |= reply.dropped
+    exchange.reply_id = reply.id
+    exchange.stop_reason = reply.stop
+    is_final = usage is not None and usage.is_plausible(reply.output_chars, None)
+    exchange.meter.record_usage(usage, reply.output_chars, is_final=is_final)
+
+
+async def send_reply(
+    request: web.Request,
+    reply: CompleteReply,
+    headers: Mapping[str, str],
+    client: ClientStream | None = None,
+) -> web.StreamResponse:
+    """Sends it once the intent row is written, as a stream to `client`. Not the framework sends it,
+    so that the exchange lasts until the client has received everything. Raises `AttemptFailed`."""
+    exchange = request[EXCHANGE]
+    _record_reply(exchange, reply)
+    if reply.failure is not None:
+        raise AttemptFailed(reply.failure)
+    await next_stage()
+    await exchange.wait_for_intent()
+    exchange.commit()
+    if client is not None:
+        client.write(reply.body, headers, last=True)
+        await client.drained()
+        response = client.sent()
+    else:
+        head = reply_head(request, exchange, headers)
+        writer = ResponseWriter(request)
+        exchange.headers_sent = True
+        exchange.bytes_out = len(reply.body)
+        response = writer.send_body(head, JSON, reply.body)
+        if writer.is_full:
+            await writer.drain()
+    exchange.complete()
+    return response
+
+
+async def read_reply(
+    sending: Awaitable[UpstreamResponse],
+    attempt: Attempt,
+    limit: int,
+    meter: UsageMeter | None = None,
+) -> tuple[UpstreamResponse, CompleteReply]:
+    """The complete reply, of `limit` bytes at most; `meter` records what is received of one that is
+    interrupted. Raises `AttemptFailed`. Some upstreams stream whatever was requested, and some were
+    requested to."""
+    response = await sending
+    content_type = check_content_type(response, (JSON, EVENT_STREAM))
+    with _note_status(response):
+        async with response:
+            if content_type == JSON:
+                body = await response.read_body(limit)
+                if len(body) > LARGE_REPLY:
+                    return response, await attempt.worker.run(attempt.parse_body, body)
+                return response, attempt.parse_body(body)
+            return response, await _collect_stream(response, attempt, limit, meter)
+
+
+async def _collect_stream(
+    response: UpstreamResponse, attempt: Attempt, limit: int, meter: UsageMeter | None
+) -> CompleteReply:
+    collector = ReplyCollector()
+    translator = attempt.collecting_translator(collector)
+    size = 0
+    try:
+        while chunk := await response.read_chunk():
+            size += len(chunk)
+            if size > limit:
+                raise malformed_reply("the reply is too large")
+            await receive_all(translator, chunk)
+            if translator.end is not None or translator.failure is not None:
+                break
+    except asyncio.CancelledError:
+        if meter is not None:
+            meter.record_usage(translator.usage, translator.chars, is_final=False)
+        raise
+    translator.close()
+    if size > LARGE_REPLY:
+        return await attempt.worker.run(attempt.collected_reply, collector, translator)
+    return attempt.collected_reply(collector, translator)
+
+
+async def receive_all(translator: Translator, chunk: bytes) -> None:
+    """Translates all of it, with other tasks in between."""
+    translator.receive(chunk)
+    while translator.has_more:
+        await asyncio.sleep(0)
+        translator.receive(b"")
+
+
+@contextmanager
+def _note_status(response: UpstreamResponse) -> Iterator[None]:
+    try:
+        yield
+    except AttemptFailed as failed:
+        raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
