@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 
 
 def can_drain(exchange: Exchange, channel: Channel) -> bool:
+    """Not where the client has cancelled a background response: that ends at once."""
     runtime = exchange.runtime
+    if exchange.background is not None:
+        return False
     is_free = len(runtime.background_drains) < MAX_DRAINS and not runtime.aborting
     return channel.on_disconnect == "drain" and is_free
 

@@ -22,7 +22,7 @@ from gateway.server.attempt import (
 )
 from gateway.server.background_drain import detachable
 from gateway.server.billing import UsageMeter
-from gateway.server.client_stream import ClientStream, ResponseWriter
+from gateway.server.client_stream import ReplySink, ResponseWriter
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.headers import reply_head
@@ -51,7 +51,7 @@ async def relay_body(
 
 
 async def relay_body_as_stream(
-    request: web.Request, client: ClientStream, attempt: Attempt, response: UpstreamResponse
+    request: web.Request, client: ReplySink, attempt: Attempt, response: UpstreamResponse
 ) -> web.StreamResponse:
     """The same for a client that requested a stream of an upstream that sends none."""
     exchange = request[EXCHANGE]
@@ -98,7 +98,7 @@ async def send_reply(
     request: web.Request,
     reply: CompleteReply,
     headers: Mapping[str, str],
-    client: ClientStream | None = None,
+    client: ReplySink | None = None,
 ) -> web.StreamResponse:
     """Sends it once the intent row is written, as a stream to `client`. Not the framework sends it,
     so that the exchange lasts until the client has received everything. Raises `AttemptFailed`."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from time import time_ns
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from aiohttp import ClientConnectionResetError, HttpVersion11, web
 from aiohttp.http_writer import StreamWriter
@@ -47,6 +47,28 @@ class SentResponse(web.StreamResponse):
         self._status = status
         self._keep_alive = keep_alive
         self._eof_sent = True
+
+
+class ReplySink(Protocol):
+    """Where a streamed reply goes: to a client's connection, or into the log of a background
+    response. `ping` renders a ping, and the relay replaces it; `write_started` is the loop's time
+    since which it has not taken what was written, or None."""
+
+    ping: Callable[[], bytes]
+    write_started: float | None
+
+    def write(self, data: bytes, headers: Mapping[str, str], *, last: bool = False) -> bool:
+        """Complete frames; `headers` go before the first of them. Whether more can follow at once:
+        if not, await `drained`."""
+        ...
+
+    async def drained(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def sent(self) -> web.StreamResponse: ...
 
 
 class UnreadReply(AbortableTimeout):

@@ -26,6 +26,7 @@ from gateway.errors import (
     UnsupportedField,
     without_traceback,
 )
+from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity, can_be_continued, continues_conversation
 from gateway.routing.failure_policy import MODEL_NOT_FOUND, requires_streaming
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
@@ -36,7 +37,7 @@ from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, Transl
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.auth import authenticate
 from gateway.server.body_relay import relay_body
-from gateway.server.client_stream import ClientStream
+from gateway.server.client_stream import ClientStream, ReplySink
 from gateway.server.deadlines import unless_aborted
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
@@ -52,7 +53,8 @@ _SAME_ACCOUNT: Final = (RankReason.ONLY, RankReason.AFFINITY, RankReason.PREVIOU
 
 
 class Dispatch:
-    """One request on its way through its candidates."""
+    """One request on its way through its candidates. `client` receives the reply where it is not
+    the request's own connection; the prompt requests a stream then."""
 
     def __init__(
         self,
@@ -61,6 +63,7 @@ class Dispatch:
         client_request: ClientRequest,
         route: Route,
         affinity: Affinity | None,
+        client: ReplySink | None = None,
     ) -> None:
         self._request, self._exchange = request, request[EXCHANGE]
         self._runtime = runtime = self._exchange.runtime
@@ -68,7 +71,7 @@ class Dispatch:
         self._permit, self._client_request = permit, client_request
         self._route, self._affinity = route, affinity
         self._loop = asyncio.get_running_loop()
-        self._client: ClientStream | None = None
+        self._client = client
         self._remaining: list[RankedCandidate] = []
         self._retries = RetryState(runtime.retry_budget, runtime.random_float)
         self._last_error: GatewayError | None = None
@@ -76,7 +79,7 @@ class Dispatch:
     async def run(self) -> web.StreamResponse:
         """Raises `GatewayError` only while nothing was sent to the client."""
         client_request = self._client_request
-        if client_request.prompt.stream:
+        if client_request.prompt.stream and self._client is None:
             first_ping = client_request.snapshot.config.server.commit_after
             self._client = ClientStream(self._request, client_request.ping, first_ping)
         try:
@@ -93,23 +96,27 @@ class Dispatch:
     async def _acquire_quota(self) -> None:
         """Reserves what the request is expected to use; waits in the queue where that is allowed.
         Raises `TooManyRequests` or what else rejects it."""
-        runtime, meter = self._runtime, self._exchange.meter
+        meter = self._exchange.meter
         expected = self._expected_usage()
         longest = self._max_output() if self._permit.has_budget else 0
         demand = meter.demand(self._permit, self._route.model, expected, longest)
         entry, meter.lease = meter.lease, None
         try:
-            meter.lease = runtime.queue.acquire(demand, entry)
+            meter.lease = self._runtime.queue.acquire(demand, entry)
         except TooManyRequests as error:
-            started, limits = self._loop.time(), self._client_request.snapshot.config.limits
-            if limits.max_wait is None:
+            if self._client_request.snapshot.config.limits.max_wait is None:
                 raise
-            queued = runtime.queue.acquire_queued(demand, limits, error)
-            meter.lease = await unless_aborted(runtime, queued)
-            self._exchange.queue_time = self._loop.time() - started
-            # The key may have been revoked meanwhile.
-            if authenticate(self._request, runtime)[0].id != self._permit.token.id:
-                raise InvalidApiKey from None
+            await self._wait_in_queue(demand, error)
+
+    async def _wait_in_queue(self, demand: ResourceRequest, error: TooManyRequests) -> None:
+        runtime, limits = self._runtime, self._client_request.snapshot.config.limits
+        started = self._loop.time()
+        queued = runtime.queue.acquire_queued(demand, limits, error)
+        self._exchange.meter.lease = await unless_aborted(runtime, queued)
+        self._exchange.queue_time = self._loop.time() - started
+        # The key may have been revoked meanwhile.
+        if authenticate(self._request, runtime)[0].id != self._permit.token.id:
+            raise InvalidApiKey from None
 
     def _expected_usage(self) -> Usage:
         prompt, input_tokens = self._client_request.prompt, self._client_request.input_tokens
@@ -313,7 +320,7 @@ class Dispatch:
         return NoAvailableAccounts(retry_after=_AT_CAPACITY_RETRY if wait is None else wait)
 
     async def _send_stream_error(
-        self, client: ClientStream, error: GatewayError
+        self, client: ReplySink, error: GatewayError
     ) -> web.StreamResponse:
         """The headers were sent with a ping: the error follows as a frame."""
         self._exchange.set_error(error)

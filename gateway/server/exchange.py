@@ -45,12 +45,14 @@ class Exchange:
     `perf_counter`; `queue_time` and `upstream_time` are seconds. `upstream_note` is what could not
     be read of a reply; `warnings` are what was unusual and allowed. `booked` is the body's
     part of the pool, in bytes; `is_large`: a thread reads and translates it. `drain` reads the
-    upstream's reply to its end after the client has disconnected.
+    upstream's reply to its end after the client has disconnected. `background` is done when the
+    work of a background response has ended, which outlives its request.
     """
 
     __slots__ = (
         *("_attempt_started", "_intent_future", "affinity_outcome", "affinity_source"),
-        *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out", "candidate"),
+        *("attempts", "attempts_made", "background", "booked", "bytes_in", "bytes_out"),
+        "candidate",
         *("client_address", "client_request_id", "committed", "committed_at", "drain"),
         *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
         *("headers_sent", "id", "intent", "is_large", "meter", "prompt", "queue_time"),
@@ -98,6 +100,7 @@ class Exchange:
         self.committed_at: float | None = None
         self.ended_at: float | None = None
         self.drain: asyncio.Future[None] | None = None
+        self.background: asyncio.Future[None] | None = None
 
     def check_body(self, size: int) -> None:
         """Raises as `BodyPool.check` where there is no memory for `size` bytes of a body."""
@@ -212,9 +215,11 @@ class Exchange:
             self.state = ExchangeState.REJECTED
 
     def finish(self) -> None:
-        """Writes the row's end, after the drain; a request without a valid key has no row."""
-        if self.drain is not None and not self.drain.done():
-            self.drain.add_done_callback(lambda _: self.finish())
+        """Writes the row's end, after the drain or the work in the background; a request without a
+        valid key has no row."""
+        ending = self.drain or self.background
+        if ending is not None and not ending.done():
+            ending.add_done_callback(lambda _: self.finish())
             return
         self.runtime.release(self.snapshot)
         if self.token is None:

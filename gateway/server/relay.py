@@ -33,7 +33,7 @@ from gateway.server.body_relay import (
     record_drained,
     relay_body_as_stream,
 )
-from gateway.server.client_stream import ClientStream
+from gateway.server.client_stream import ReplySink
 from gateway.server.deadlines import run_with_timeout, timeout_error
 from gateway.server.exchange import Exchange
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
@@ -52,7 +52,7 @@ class StreamRelay:
     `time_to_first_event` is in seconds, None before it.
     """
 
-    def __init__(self, exchange: Exchange, client: ClientStream, attempt: Attempt) -> None:
+    def __init__(self, exchange: Exchange, client: ReplySink, attempt: Attempt) -> None:
         self._runtime = exchange.runtime
         self._exchange = exchange
         self._meter = exchange.meter
