@@ -36,8 +36,10 @@ from gateway.store.errors import StateLocked
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
+from gateway.store.replies import ReplyStore
 from gateway.store.tokens import record_origin
 from gateway.store.usage import load_spend
+from gateway.wire.responses.stored import item_ids
 
 LOCK_TIMEOUT: Final = 1.5
 
@@ -87,7 +89,12 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
             registry, partial(record_origin, database), unix_microseconds
         )
         stack.push_async_callback(key_origins.close)
-        runtime = Runtime(Snapshot(config), registry, recorder, key_origins)
+        replies = ReplyStore(
+            database, lambda: runtime.config.responses, unix_microseconds, item_ids
+        )
+        runtime = Runtime(Snapshot(config), registry, recorder, key_origins, replies)
+        await replies.start()
+        stack.push_async_callback(replies.close)
         await load_budgets(runtime.quota, database)
         stack.push_async_callback(runtime.close)
         operations = AdminOperations(

@@ -30,6 +30,7 @@ from gateway.scheduler import DeadlineScheduler, Worker
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
+from gateway.store.replies import ReplyStore
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.redaction import Redactor
 from gateway.wire.token_estimate import estimate_tokens
@@ -77,6 +78,7 @@ class Runtime:
     registry: Registry
     recorder: Recorder
     key_origins: KeyOriginMonitor
+    replies: ReplyStore
     quota: Quota = field(default_factory=Quota)
     input_estimates: InputEstimates = field(default_factory=lambda: InputEstimates(estimate_tokens))
     output_estimates: OutputEstimates = field(default_factory=OutputEstimates)

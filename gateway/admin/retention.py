@@ -1,4 +1,4 @@
-"""Deletes rows of the request log that are older than `logs.keep`."""
+"""Deletes rows of the request log that are older than `logs.keep`, and expired stored replies."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ async def _run(runtime: Runtime, database: Database) -> NoReturn:
     while True:
         try:
             await delete_old_rows(runtime, database)
+            await delete_expired_replies(runtime)
         except Exception:  # such as a full disk: the next round tries again
-            log.exception("old rows of the request log could not be deleted")
+            log.exception("old rows could not be deleted")
         await asyncio.sleep(CHECK_INTERVAL)
 
 
@@ -45,4 +46,12 @@ async def delete_old_rows(runtime: Runtime, database: Database) -> int:
     deleted = await delete_before(database, runtime.now() - int(keep * 1e6))
     if deleted:
         log.info("deleted %d rows of the request log that were older than logs.keep", deleted)
+    return deleted
+
+
+async def delete_expired_replies(runtime: Runtime) -> int:
+    """Returns the number of deleted replies."""
+    deleted = await runtime.replies.delete_expired()
+    if deleted:
+        log.info("deleted %d stored replies that had expired", deleted)
     return deleted

@@ -9,7 +9,7 @@ import re2
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from gateway.config.types import ConfigModel, Seconds
+from gateway.config.types import Bytes, ConfigModel, Seconds
 
 REGEX_PREFIX: Final = "re:"
 """Marks a user agent pattern as a regular expression; others are prefixes."""
@@ -102,3 +102,17 @@ class RequestLog(ConfigModel):
     refused, and the gateway is not ready."""
     max_write_delay: Seconds = 30
     """How long entries may wait while none can be written; the same applies beyond it."""
+
+
+class StoredReplies(ConfigModel):
+    """What is kept of replies, so that later requests can continue them by their ids. A group can
+    switch it off for itself."""
+
+    store: bool = True
+    """Whether replies of the responses endpoint are stored, where the client does not decline it
+    with "store": false; false: every previous_response_id is rejected."""
+    ttl: Annotated[Seconds, Field(ge=60)] = 30 * 86400
+    """How long a reply can be retrieved and continued, such as 30d."""
+    max_per_key: Bytes = 256 * 2**20
+    """Maximum size of what is stored for one key, compressed, in bytes; beyond it whole
+    conversations are deleted, least recently continued first. "256MiB" is accepted too."""

@@ -13,7 +13,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, With
 from pydantic_core import PydanticCustomError, to_json
 
 from gateway.config.channel import Channel, FailureRule, Traits
-from gateway.config.limits import Money, Multiplier, Rates, RequestLog, SharedLimits, UserAgents
+from gateway.config.limits import (
+    Money,
+    Multiplier,
+    Rates,
+    RequestLog,
+    SharedLimits,
+    StoredReplies,
+    UserAgents,
+)
 from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
 
@@ -194,6 +202,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """How usage is billed and shown."""
     logs: RequestLog = RequestLog()
     """How long the request log is kept, and how much of it may wait while it cannot be written."""
+    responses: StoredReplies = StoredReplies()
+    """What is kept of replies, so that later requests can continue them by their ids."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

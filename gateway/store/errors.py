@@ -45,3 +45,8 @@ class StateLocked(StoreError):
     def __init__(self, message: str, pid: int | None) -> None:
         super().__init__(message)
         self.pid = pid
+
+
+class ChainTooLarge(StoreError):
+    """A chain of stored replies has more replies or bytes than can be continued; the message is
+    the limit."""

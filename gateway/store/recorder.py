@@ -274,7 +274,7 @@ class Recorder:
     async def _handle_failure(self, entries: list[Entry], error: Exception) -> None:
         """Wait where the database is the cause; else sanitise the rows; else find the row that is
         the cause and drop it."""
-        if not _is_row_error(error):
+        if not is_row_error(error):
             self._warn(error)
             await self._sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
             return
@@ -290,7 +290,7 @@ class Recorder:
             self._opened.discard(id)
             self._waiting.pop(id, None)
             kind = "intent" if lost.is_intent else "settlement"
-            _log.error("the ledger cannot store the %s of %s: %s", kind, id, _reason(error))
+            _log.error("the ledger cannot store the %s of %s: %s", kind, id, error_reason(error))
 
     async def _sleep(self, seconds: float) -> None:
         """Ends early when the recorder is closed meanwhile."""
@@ -302,7 +302,7 @@ class Recorder:
                 await self._stopping.wait()
 
     def _warn(self, error: Exception) -> None:
-        now, self._last_error = self._loop.time(), _reason(error)
+        now, self._last_error = self._loop.time(), error_reason(error)
         if now - self._warned_at >= _WARNING_INTERVAL:
             self._warned_at = now
             _log.warning(
@@ -310,7 +310,7 @@ class Recorder:
             )
 
 
-def _is_row_error(error: Exception) -> bool:
+def is_row_error(error: Exception) -> bool:
     """Whether a row is the cause, not the database: trying it again would fail every time."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return False
@@ -319,6 +319,6 @@ def _is_row_error(error: Exception) -> bool:
     )
 
 
-def _reason(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     # Without the statement that SQLAlchemy adds: the log is read by people.
     return str(error.orig) if isinstance(error, DBAPIError) else repr(error)

@@ -53,7 +53,8 @@ class Group:
     """A named set of models: `patterns` are globs over model ids, or `family:…`.
 
     `multiplier` is a decimal number as text, so that it is exact. `user_agents` are prefixes, or
-    regular expressions after `re:`; None allows all.
+    regular expressions after `re:`; None allows all. `store_replies`: later requests can continue
+    replies by their ids.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Group:
     limits: Limits = UNLIMITED
     user_agents: tuple[str, ...] | None = None
     user_agent_mode: UserAgentMode = UserAgentMode.ENFORCE
+    store_replies: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +281,53 @@ class TokenDelta(NamedTuple):
 
 
 TOKEN_TOTALS: Final = TokenDelta._fields[1:-1]
+
+
+class StoredReply(NamedTuple):
+    """A reply that is kept, with the request that it answers: a row of `stored_replies`, whose key
+    is token and id (`gateway.store.replies`).
+
+    `format` is the client's. `previous_id` is the reply that this one continues, `root_id` the
+    first of that chain, its own where it continues none. `request_id` is its row in the request
+    log. `status` is the one that clients see; only replies with one of `CONTINUABLE` can be
+    continued. `deleted`: the client has deleted it, but others continue it.
+
+    `request` is the body as the client sent it; `reply` the bytes that the client received of the
+    complete reply, None before it is complete; `events` a log of its stream. In memory they are as
+    they are, in the database compressed. The sizes are set by the store: `request_size` and
+    `reply_size` before compression, `stored_size` is what the row counts in the database.
+    """
+
+    token_id: str
+    id: str
+    format: str
+    previous_id: str | None
+    root_id: str
+    request_id: str
+    model: str
+    status: str
+    created_at: int
+    expires_at: int
+    background: bool = False
+    deleted: bool = False
+    request_size: int = 0
+    reply_size: int = 0
+    stored_size: int = 0
+    request: bytes = b""
+    reply: bytes | None = None
+    events: bytes | None = None
+
+
+CONTINUABLE: Final = ("completed", "incomplete")
+"""Statuses of stored replies that have ended well, as far as they go."""
+
+
+class StoredItem(NamedTuple):
+    """An item of a stored reply's output, for requests that name it by its id."""
+
+    token_id: str
+    item_id: str
+    reply_id: str
 
 
 @dataclass(frozen=True, slots=True)

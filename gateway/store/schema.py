@@ -11,6 +11,9 @@ new rows go to the end of the tree, paging needs no other index, and the table n
 No foreign key points out of it: a request that happened can always be recorded. `attempts` are
 written with the end of their exchange and deleted with its row.
 
+`stored_replies` has its large columns last, so that sums over a key's rows read none of them; the
+index of chains has all that eviction and expiry ask for.
+
 `usage_hours` sums the settled rows by the Unix hour of their start. It changes in the transactions
 that settle rows, and outlives them.
 """
@@ -37,10 +40,20 @@ from sqlalchemy import (
     UniqueConstraint,
     false,
     text,
+    true,
 )
 
 from gateway.core.limits import LIMIT_NAMES, Limits
-from gateway.store.records import AttemptRow, Group, HourDelta, RequestRow, SessionRow, Token
+from gateway.store.records import (
+    AttemptRow,
+    Group,
+    HourDelta,
+    RequestRow,
+    SessionRow,
+    StoredItem,
+    StoredReply,
+    Token,
+)
 
 _TYPES: Final = {int: BigInteger, bool: Boolean, bytes: LargeBinary}
 _INTEGERS: Final = ("status", "upstream_status", "attempts", "hour")
@@ -57,20 +70,24 @@ def _columns(record: type, key: Collection[str] = ()) -> Iterator[Column[Any]]:
             yield from (Column(limit, BigInteger) for limit in LIMIT_NAMES)
             continue
         nullable = NoneType in get_args(hint)
-        type_ = (
-            Integer
-            if name in _INTEGERS
-            else _TYPES.get(get_args(hint)[0] if nullable else hint, Text)
-        )
+        python_type = get_args(hint)[0] if nullable else hint
+        is_small = python_type is int and name in _INTEGERS
+        type_ = Integer if is_small else _TYPES.get(python_type, Text)
         default = parameters[name].default
-        has_default = default not in (None, "", parameters[name].empty)
+        has_default = default not in (None, "", b"", parameters[name].empty)
         yield Column(
             name,
             type_,
             primary_key=name in key,
             nullable=nullable,
-            server_default=(false() if default is False else str(default)) if has_default else None,
+            server_default=_server_default(default) if has_default else None,
         )
+
+
+def _server_default(default: object) -> Any:
+    if isinstance(default, bool):
+        return true() if default else false()
+    return str(default)
 
 
 groups = Table("groups", metadata, *_columns(Group, key=["name"]))
@@ -109,6 +126,25 @@ usage_hours = Table(
     *_columns(HourDelta, key=["hour", "token_id", "group_name", "model"]),
     sqlite_with_rowid=False,
 )
+
+stored_replies = Table("stored_replies", metadata, *_columns(StoredReply, key=["token_id", "id"]))
+_CHAIN_FIELDS = "token_id root_id created_at expires_at stored_size"
+Index("stored_replies_of_chain", *(stored_replies.c[name] for name in _CHAIN_FIELDS.split()))
+Index("stored_replies_continuing", stored_replies.c.token_id, stored_replies.c.previous_id)
+Index("stored_replies_of_request", stored_replies.c.request_id)
+
+stored_items = Table(
+    "stored_items",
+    metadata,
+    *_columns(StoredItem, key=["token_id", "item_id"]),
+    ForeignKeyConstraint(
+        ["token_id", "reply_id"],
+        [stored_replies.c.token_id, stored_replies.c.id],
+        ondelete="CASCADE",
+    ),
+    sqlite_with_rowid=False,
+)
+Index("stored_items_of_reply", stored_items.c.token_id, stored_items.c.reply_id)
 
 sessions = Table("sessions", metadata, *_columns(SessionRow, key=["digest"]))
 

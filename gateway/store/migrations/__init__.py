@@ -23,8 +23,8 @@ MIGRATIONS: Final = tuple(
 )
 
 _DIALECTS: Final[Mapping[str, Mapping[str, str]]] = {
-    "sqlite": {"binary": "BLOB", "false": "0", "without_rowid": "WITHOUT ROWID"},
-    "postgresql": {"binary": "BYTEA", "false": "false", "without_rowid": ""},
+    "sqlite": {"binary": "BLOB", "false": "0", "true": "1", "without_rowid": "WITHOUT ROWID"},
+    "postgresql": {"binary": "BYTEA", "false": "false", "true": "true", "without_rowid": ""},
 }
 
 _VERSION = "schema_version"

@@ -1,0 +1,305 @@
+"""Stored replies: kept for the clients that continue or retrieve them by their ids.
+
+Rows are written in the background; until then they are found in memory, so that a reply can be
+continued at once. What waits is bounded: where the database cannot be written for a while, new
+replies are not stored. Texts are compressed and decompressed in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from gateway.config.limits import StoredReplies
+from gateway.store import reply_rows as rows
+from gateway.store.database import Database
+from gateway.store.errors import ChainTooLarge
+from gateway.store.recorder import error_reason, is_row_error
+from gateway.store.records import CONTINUABLE, StoredItem, StoredReply
+
+MAX_PENDING: Final = 64 * 2**20
+"""Bytes that wait to be written."""
+
+_BATCH_DELAY: Final = 0.05
+"""Seconds that a row waits for others; nobody waits for it."""
+_MAX_BATCH: Final = 64
+_RETRY_DELAY: Final = 1.0
+_EVICTED_SHARE: Final = 0.9
+"""What eviction leaves of the size that a key may have, so that it does not run for each row."""
+_DELETED_ROWS: Final = 200
+_DELETED_CHAINS: Final = 100
+"""What one transaction deletes at most."""
+
+_Key = tuple[str, str]
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class ReplyStore:
+    """It is created inside the running loop, and used by it between `start` and `close`.
+
+    Every method has a token's id: a key finds only its own replies.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Callable[[], StoredReplies],
+        now: Callable[[], int],
+        item_ids: Callable[[StoredReply], Iterable[str]] = lambda _: (),
+    ) -> None:
+        """`settings` are those in force, `now` is in unix microseconds; `item_ids` reads the ids
+        of a reply's output items (in the thread)."""
+        self._database = database
+        self._settings = settings
+        self._now = now
+        self._item_ids = item_ids
+        self._pending: dict[_Key, StoredReply] = {}
+        self._pending_size = 0
+        self._sizes: dict[str, int] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="replies")
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._written = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._was_refused = False
+
+    async def start(self) -> None:
+        self._sizes = await rows.sizes(self._database)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="replies")
+
+    async def close(self, deadline: float = 10.0) -> None:
+        """Writes what waits, for `deadline` seconds at most."""
+        self._is_closing = True
+        if self._task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline):
+                    await self.flush()
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        if self._pending:
+            _log.error("%d stored replies were lost: not written in time", len(self._pending))
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def flush(self) -> None:
+        """Waits until everything is written."""
+        while self._pending:
+            self._written.clear()
+            self._hurry.set()
+            self._wake.set()
+            await self._written.wait()
+
+    def expiry(self) -> int:
+        """When a reply of now expires, in unix microseconds."""
+        return self._now() + int(self._settings().ttl * 1e6)
+
+    def put(self, reply: StoredReply) -> bool:
+        """Adds a row, or replaces the one with its token and id; it can be read at once. False
+        where there is no memory for it: then it is not stored."""
+        key = reply.token_id, reply.id
+        before = self._pending.get(key)
+        growth = _size(reply) - (_size(before) if before is not None else 0)
+        if self._pending and self._pending_size + growth > MAX_PENDING:
+            if not self._was_refused:
+                _log.warning("replies are not stored at present: too many wait to be written")
+            self._was_refused = True
+            return False
+        self._was_refused = False
+        self._pending_size += growth
+        self._pending[key] = reply
+        self._wake.set()
+        return True
+
+    async def find(self, token_id: str, id: str, *, events: bool = False) -> StoredReply | None:
+        """The reply; `events` are None unless requested. None where it is unknown, deleted or
+        expired."""
+        if not _can_be_id(id):
+            return None
+        reply = self._pending.get((token_id, id))
+        if reply is None:
+            packed = await rows.find(self._database, token_id, id, events=events)
+            if packed is None or not self._is_visible(packed):
+                return None
+            return await self._in_thread(rows.unpack, packed)
+        return reply if self._is_visible(reply) else None
+
+    async def find_item(self, token_id: str, item_id: str) -> StoredReply | None:
+        """The reply whose output has the item; None as in `find`."""
+        if not _can_be_id(item_id):
+            return None
+        await self.flush()
+        id = await rows.find_by_item(self._database, token_id, item_id)
+        return None if id is None else await self.find(token_id, id)
+
+    async def chain(self, token_id: str, id: str, max_size: int) -> list[StoredReply] | None:
+        """The reply and those that it continues, oldest first, without events. Earlier ones can be
+        deleted or expired. None where the reply is unknown, deleted, expired or did not end well,
+        or an earlier one is missing.
+
+        Raises `ChainTooLarge` beyond `max_size` bytes, or too many replies.
+        """
+        newest: list[StoredReply] = []
+        current: str | None = id
+        while current is not None and (reply := self._pending.get((token_id, current))) is not None:
+            newest.append(reply)
+            current = reply.previous_id
+            max_size -= len(reply.request) + len(reply.reply or b"")
+        if max_size < 0 or len(newest) > rows.MAX_CHAIN:
+            raise ChainTooLarge("too much of it waits to be written")
+        chain = newest[::-1]
+        if current is not None:
+            if not _can_be_id(current):
+                return None
+            packed = await rows.load_chain(self._database, token_id, current, max_size)
+            if packed is None:
+                return None
+            chain = await self._in_thread(_unpack_all, packed) + chain
+        last = chain[-1]
+        return chain if self._is_visible(last) and last.status in CONTINUABLE else None
+
+    async def delete(self, token_id: str, id: str) -> bool:
+        """Whether there was such a reply."""
+        if await self.find(token_id, id) is None:
+            return False
+        await self.flush()
+        await self._database.write(partial(rows.remove, token_id=token_id, id=id))
+        await self._measure()
+        return True
+
+    async def running(self) -> list[StoredReply]:
+        """The replies of background requests that an earlier run of the gateway left unfinished;
+        call it once, after `start`."""
+        packed = await rows.running(self._database)
+        return await self._in_thread(_unpack_all, packed)
+
+    async def delete_expired(self) -> int:
+        """Deletes the chains of which every reply has expired; returns the number of replies."""
+        expired = await rows.expired_chains(self._database, self._now())
+        deleted = await self._delete_chains(expired)
+        if deleted:
+            await self._measure()
+        return deleted
+
+    def _is_visible(self, reply: StoredReply) -> bool:
+        return not reply.deleted and reply.expires_at > self._now()
+
+    async def _in_thread(self, work: Callable[..., _T], *args: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_BATCH_DELAY):
+                    await self._hurry.wait()
+            while self._pending:
+                await self._write_batch(list(islice(self._pending.values(), _MAX_BATCH)))
+            self._hurry.clear()
+            self._written.set()
+
+    async def _write_batch(self, batch: list[StoredReply]) -> None:
+        try:
+            packed, items = await self._in_thread(self._pack, batch)
+            growth = await self._database.write(partial(rows.write, replies=packed, items=items))
+        except Exception as error:
+            await self._handle_failure(batch, error)
+            return
+        self._forget(batch)
+        for token_id, size in growth.items():
+            self._sizes[token_id] = self._sizes.get(token_id, 0) + size
+            if self._sizes[token_id] > self._settings().max_per_key:
+                await self._evict(token_id)
+
+    def _pack(self, batch: Iterable[StoredReply]) -> tuple[list[StoredReply], list[StoredItem]]:
+        """In the thread. A row beyond the size that a key may have is left out."""
+        packed: list[StoredReply] = []
+        items: list[StoredItem] = []
+        limit = self._settings().max_per_key
+        for reply in batch:
+            row = rows.pack(reply)
+            if row.stored_size > limit:
+                _log.warning("%s is too large to be stored", reply.id)
+                continue
+            packed.append(row)
+            ids = filter(_can_be_id, self._item_ids(reply))
+            items += (StoredItem(reply.token_id, id, reply.id) for id in ids)
+        return packed, items
+
+    async def _handle_failure(self, batch: list[StoredReply], error: Exception) -> None:
+        """Waits where the database is the cause; else finds the row that is, and drops it."""
+        if not is_row_error(error):
+            _log.warning("replies cannot be stored: %s", error_reason(error))
+            await asyncio.sleep(_RETRY_DELAY)
+        elif len(batch) > 1:
+            for reply in batch:
+                await self._write_batch([reply])
+        else:
+            _log.error("%s cannot be stored: %s", batch[0].id, error_reason(error))
+            self._forget(batch)
+
+    def _forget(self, written: Iterable[StoredReply]) -> None:
+        """Rows that were replaced meanwhile stay."""
+        for reply in written:
+            key = reply.token_id, reply.id
+            if self._pending.get(key) is reply:
+                del self._pending[key]
+                self._pending_size -= _size(reply)
+
+    async def _evict(self, token_id: str) -> None:
+        """Deletes whole chains until the key has room again; the one that was continued last goes
+        only where it is too large by itself."""
+        limit = self._settings().max_per_key
+        try:
+            chains = await rows.oldest_chains(self._database, token_id)
+            size = sum(chain_size for _, chain_size in chains)
+            evicted: list[tuple[str, str]] = []
+            for position, (root_id, chain_size) in enumerate(chains, 1):
+                share = 1 if position == len(chains) else _EVICTED_SHARE
+                if size <= limit * share:
+                    break
+                evicted.append((token_id, root_id))
+                size -= chain_size
+            await self._delete_chains(evicted)
+            self._sizes[token_id] = size
+        except Exception as error:  # such as a full disk: the next row tries again
+            _log.warning("old replies cannot be deleted: %s", error_reason(error))
+
+    async def _delete_chains(self, chains: Sequence[tuple[str, str]]) -> int:
+        """In small transactions, as the request log waits for each."""
+        deleted = 0
+        for start in range(0, len(chains), _DELETED_CHAINS):
+            some = chains[start : start + _DELETED_CHAINS]
+            remove = partial(rows.remove_chains, chains=some, limit=_DELETED_ROWS)
+            while count := await self._database.write(remove):
+                deleted += count
+                if count < _DELETED_ROWS:
+                    break
+        return deleted
+
+    async def _measure(self) -> None:
+        self._sizes = await rows.sizes(self._database)
+
+
+def _unpack_all(packed: Sequence[StoredReply]) -> list[StoredReply]:
+    return [rows.unpack(reply) for reply in packed]
+
+
+def _can_be_id(text: str) -> bool:
+    """Whether a text of a client or an upstream can be an id: others are not looked up."""
+    return 0 < len(text) <= _MAX_ID and text.isascii() and text.isprintable()
+
+
+_MAX_ID: Final = 200
+
+
+def _size(reply: StoredReply) -> int:
+    texts = (reply.request, reply.reply or b"", reply.events or b"")
+    return sum(map(len, texts)) + rows.ROW_SIZE

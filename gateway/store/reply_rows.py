@@ -1,0 +1,292 @@
+"""Reads and writes the rows of stored replies: single ones, chains and pages of them.
+
+What a row has of its request and reply is compressed here; call what does that in a thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    tuple_,
+    update,
+)
+
+from gateway.store.database import Database
+from gateway.store.errors import ChainTooLarge
+from gateway.store.records import StoredItem, StoredReply, sanitize_text
+from gateway.store.schema import stored_items, stored_replies
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAX_CHAIN: Final = 2000
+"""Replies of a chain that can be continued."""
+
+ROW_SIZE: Final = 1024
+"""Bytes that a row counts besides its texts: a client cannot fill the disk with empty ones."""
+
+_LEVEL: Final = 3
+_BLOBS: Final = ("request", "reply", "events")
+_replies = stored_replies.c
+_summary = [column for column in stored_replies.c if column.name not in _BLOBS]
+_UPDATED: Final = tuple(
+    name for name in StoredReply._fields if name not in ("token_id", "id", "deleted")
+)
+_FORGET_ITEM: Final = delete(stored_items).where(
+    stored_items.c.token_id == bindparam("token"), stored_items.c.item_id == bindparam("item")
+)
+
+
+def pack(reply: StoredReply) -> StoredReply:
+    """The row as the database has it: compressed, with its sizes. Takes a while."""
+    packed = [
+        None if text is None else zstd.compress(text, _LEVEL)
+        for text in (reply.request, reply.reply, reply.events)
+    ]
+    return reply._replace(
+        model=sanitize_text(reply.model),
+        request_size=len(reply.request),
+        reply_size=len(reply.reply or b""),
+        stored_size=sum(len(text or b"") for text in packed) + ROW_SIZE,
+        request=packed[0] or b"",
+        reply=packed[1],
+        events=packed[2],
+    )
+
+
+def unpack(packed: StoredReply) -> StoredReply:
+    """The reverse; what was not read stays empty. Takes a while."""
+    request, reply, events = [
+        zstd.decompress(text) if text else text
+        for text in (packed.request, packed.reply, packed.events)
+    ]
+    return packed._replace(request=request or b"", reply=reply, events=events)
+
+
+def write(
+    connection: Connection, replies: Sequence[StoredReply], items: Sequence[StoredItem]
+) -> dict[str, int]:
+    """Inserts or replaces packed rows and the ids of items. Returns how many bytes each token has
+    more. A row that is deleted stays so."""
+    keys = [(reply.token_id, reply.id) for reply in replies]
+    stored = {
+        (row[0], row[1]): row[2]
+        for row in connection.execute(
+            select(_replies.token_id, _replies.id, _replies.stored_size).where(_key().in_(keys))
+        )
+    }
+    new = [reply._asdict() for reply in replies if (reply.token_id, reply.id) not in stored]
+    if new:
+        connection.execute(insert(stored_replies), new)
+    for reply in replies:
+        if (reply.token_id, reply.id) in stored:
+            values = {name: getattr(reply, name) for name in _UPDATED}
+            connection.execute(update(stored_replies).where(_is(reply)).values(values))
+    added = {(item.token_id, item.item_id): item._asdict() for item in items}
+    if added:  # where an upstream uses an id again, the newest item has it
+        connection.execute(_FORGET_ITEM, [{"token": key[0], "item": key[1]} for key in added])
+        connection.execute(insert(stored_items), list(added.values()))
+    growth: dict[str, int] = {}
+    for reply in replies:
+        before = stored.get((reply.token_id, reply.id), 0)
+        growth[reply.token_id] = growth.get(reply.token_id, 0) + reply.stored_size - before
+    return growth
+
+
+def remove(connection: Connection, token_id: str, id: str) -> None:
+    """Marks a row as deleted; it goes once no other continues it, and with it the deleted ones that
+    only it continues."""
+    of_id = and_(_replies.token_id == token_id, _replies.id == id)
+    connection.execute(update(stored_replies).where(of_id).values(deleted=True))
+    current: str | None = id
+    while current is not None:
+        of_id = and_(_replies.token_id == token_id, _replies.id == current)
+        query = select(_replies.previous_id, _replies.deleted).where(of_id)
+        row = connection.execute(query).one_or_none()
+        continuing = exists().where(_replies.token_id == token_id, _replies.previous_id == current)
+        if row is None or not row.deleted or connection.scalar(select(continuing)):
+            return
+        connection.execute(delete(stored_replies).where(of_id))
+        current = row.previous_id
+
+
+def remove_chains(connection: Connection, chains: Sequence[tuple[str, str]], limit: int) -> int:
+    """Removes up to `limit` rows of some chains, which are token and root; returns how many."""
+    chain = tuple_(_replies.token_id, _replies.root_id)
+    some = select(_replies.token_id, _replies.id).where(chain.in_(chains)).limit(limit)
+    return connection.execute(delete(stored_replies).where(_key().in_(some))).rowcount
+
+
+async def find(
+    database: Database, token_id: str, id: str, *, events: bool = False
+) -> StoredReply | None:
+    """The packed row, a deleted or expired one included; with its `events` only on request."""
+    names = [name for name in StoredReply._fields if events or name != "events"]
+    query = select(*(_replies[name] for name in names)).where(
+        _replies.token_id == token_id, _replies.id == id
+    )
+    async with database.reader.connect() as connection:
+        row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredReply(**row._mapping)
+
+
+async def find_by_item(database: Database, token_id: str, item_id: str) -> str | None:
+    """The id of the reply that has the item."""
+    query = select(stored_items.c.reply_id).where(
+        stored_items.c.token_id == token_id, stored_items.c.item_id == item_id
+    )
+    async with database.reader.connect() as connection:
+        reply_id: str | None = await connection.scalar(query)
+    return reply_id
+
+
+async def find_by_request(database: Database, request_id: str) -> StoredReply | None:
+    """What was stored of a request, without texts."""
+    query = select(*_summary).where(_replies.request_id == request_id).limit(1)
+    async with database.reader.connect() as connection:
+        row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredReply(**row._mapping)
+
+
+async def load_chain(
+    database: Database, token_id: str, id: str, max_size: int
+) -> list[StoredReply] | None:
+    """The packed rows that end with `id`, oldest first, without events; None where one of them is
+    missing. Raises `ChainTooLarge` beyond `MAX_CHAIN` rows or `max_size` decompressed bytes."""
+    async with database.reader.connect() as connection:
+        rows = (await connection.execute(_chain_query(token_id, id, max_size))).all()
+    if not rows:
+        return None
+    first = rows[-1]
+    if first.walked_size > max_size:
+        raise ChainTooLarge(f"more than {max_size:,} bytes")
+    if first.previous_id is not None:
+        if first.depth >= MAX_CHAIN:
+            raise ChainTooLarge(f"more than {MAX_CHAIN:,} replies")
+        return None
+    return [_from_chain(row) for row in reversed(rows)]
+
+
+def _chain_query(token_id: str, id: str, max_size: int) -> Select[Any]:
+    """Walks from a row to those before it, and no further than the limits."""
+    size = _replies.request_size + _replies.reply_size
+    start = select(
+        _replies.id,
+        _replies.previous_id.label("before"),
+        literal(1).label("depth"),
+        size.label("walked_size"),
+    ).where(_replies.token_id == token_id, _replies.id == id)
+    chain = start.cte("chain", recursive=True)
+    earlier = select(
+        _replies.id,
+        _replies.previous_id,
+        chain.c.depth + 1,
+        chain.c.walked_size + size,
+    ).where(
+        _replies.token_id == token_id,
+        _replies.id == chain.c.before,
+        chain.c.depth < MAX_CHAIN,
+        chain.c.walked_size <= max_size,
+    )
+    chain = chain.union_all(earlier)
+    columns = [_replies[name] for name in StoredReply._fields if name != "events"]
+    # The texts of a chain beyond a limit are not read.
+    within = select(func.max(chain.c.walked_size)).scalar_subquery() <= max_size
+    joined = and_(_replies.token_id == token_id, _replies.id == chain.c.id)
+    return (
+        select(*columns, chain.c.depth, chain.c.walked_size)
+        .join(chain, joined)
+        .where(within | (chain.c.walked_size > max_size))
+        .order_by(chain.c.depth)
+    )
+
+
+def _from_chain(row: Row[Any]) -> StoredReply:
+    fields = dict(row._mapping)
+    del fields["depth"], fields["walked_size"]
+    return StoredReply(**fields)
+
+
+async def page(
+    database: Database,
+    *,
+    token_id: str | None = None,
+    root_id: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+) -> list[StoredReply]:
+    """Rows without texts, newest first; `before` is the request id of the last one of an earlier
+    page."""
+    query = select(*_summary).order_by(_replies.request_id.desc()).limit(limit)
+    if token_id is not None:
+        query = query.where(_replies.token_id == token_id)
+    if root_id is not None:
+        query = query.where(_replies.root_id == root_id)
+    if before is not None:
+        query = query.where(_replies.request_id < before)
+    async with database.reader.connect() as connection:
+        return [StoredReply(**row._mapping) for row in await connection.execute(query)]
+
+
+async def running(database: Database) -> list[StoredReply]:
+    """The packed rows that an earlier run of the gateway did not complete."""
+    query = select(stored_replies).where(
+        _replies.background, _replies.status.in_(("queued", "in_progress"))
+    )
+    async with database.reader.connect() as connection:
+        return [StoredReply(*row) for row in await connection.execute(query)]
+
+
+async def sizes(database: Database) -> dict[str, int]:
+    """Stored bytes by token."""
+    query = select(_replies.token_id, func.sum(_replies.stored_size)).group_by(_replies.token_id)
+    async with database.reader.connect() as connection:
+        return {row[0]: int(row[1]) for row in await connection.execute(query)}
+
+
+async def oldest_chains(database: Database, token_id: str) -> list[tuple[str, int]]:
+    """Root and stored bytes of every chain of a token, the most recently continued one last."""
+    query = (
+        select(_replies.root_id, func.sum(_replies.stored_size))
+        .where(_replies.token_id == token_id)
+        .group_by(_replies.root_id)
+        .order_by(func.max(_replies.created_at), _replies.root_id)
+    )
+    async with database.reader.connect() as connection:
+        return [(row[0], int(row[1])) for row in await connection.execute(query)]
+
+
+async def expired_chains(database: Database, now: int) -> list[tuple[str, str]]:
+    """Token and root of the chains of which every reply has expired."""
+    query = (
+        select(_replies.token_id, _replies.root_id)
+        .group_by(_replies.token_id, _replies.root_id)
+        .having(func.max(_replies.expires_at) <= now)
+    )
+    async with database.reader.connect() as connection:
+        return [(row[0], row[1]) for row in await connection.execute(query)]
+
+
+def _key() -> ColumnElement[Any]:
+    return tuple_(_replies.token_id, _replies.id)
+
+
+def _is(reply: StoredReply) -> ColumnElement[bool]:
+    return and_(_replies.token_id == reply.token_id, _replies.id == reply.id)
