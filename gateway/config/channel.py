@@ -87,6 +87,12 @@ class Traits(ConfigModel):
     """Whether max_tokens replaces max_completion_tokens on chat; null: true for alpha models."""
     developer: bool | None = None
     """Whether system prompts have the role developer on chat; null: false."""
+    web_search: bool | Annotated[int, Field(ge=20250305, le=99991231)] | None = None
+    """Whether the upstream searches the web itself; on messages channels also the date of the
+    newest version of the tool that it has, such as 20250305. Where it is false, requests that may
+    search are translated even for clients of the channel's format, and the gateway searches if
+    search is configured. null: true on messages and responses channels, false on chat channels
+    except for chat clients."""
 
 
 class FailureRule(ConfigModel):

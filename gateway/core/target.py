@@ -58,3 +58,4 @@ class Target:
     reasoning_text: bool = False
     plain_max_tokens: bool = False
     developer: bool = False
+    web_search: bool | int | None = None

@@ -20,14 +20,13 @@ from gateway.core.prompt import (
     Role,
     ToolChoice,
     Turn,
-    WebSearch,
 )
 from gateway.core.target import SamplingStyle, Target
 from gateway.core.value import replace
 from gateway.errors import PreviousResponseNotFound, ThreadUnsupported, UnsupportedField
 from gateway.wire.dropped import Dropped
 from gateway.wire.history import split_leading_system
-from gateway.wire.json_fields import Payload, as_json, optional_object
+from gateway.wire.json_fields import Payload, as_json
 from gateway.wire.json_schema import is_strict
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools
 
@@ -56,16 +55,9 @@ SAMPLING: Final[Mapping[Format, SamplingRules]] = {
 _OTHER_SAMPLING: Final = ("top_k", "seed", "frequency_penalty", "presence_penalty")
 _PENALTIES: Final = ("frequency_penalty", "presence_penalty")
 
-SEARCH_OPTIONS: Final[Mapping[Format, frozenset[str]]] = {
-    Format.CHAT: frozenset(),
-    Format.MESSAGES: frozenset({"max_uses", "allowed_domains", "blocked_domains", "user_location"}),
-    Format.RESPONSES: frozenset({"allowed_domains", "user_location", "search_context_size"}),
-}
-"""The options of a web search that the format has."""
 CACHE_TTLS: Final = {"5m": "30m", "1h": "12h"}
 """Lifetimes of cache breakpoints in messages, and the corresponding ones of the other formats."""
 _JSON_INSTRUCTION: Final = "Answer with one JSON object only, no prose, no code fence."
-LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 
 CUSTOM_TOOL_SCHEMA: Final = {
     "type": "object",
@@ -196,32 +188,6 @@ def explicit_breakpoint(cache: CacheBreakpoint) -> Payload:
     """The field of a cache breakpoint that chat and responses share."""
     ttl = {} if cache.ttl is None else {"ttl": CACHE_TTLS.get(cache.ttl, cache.ttl)}
     return {"prompt_cache_breakpoint": {"mode": "explicit"} | ttl}
-
-
-def search_location(tool: Payload, path: str) -> Payload | None:
-    """The location for a web search that a client states in `user_location`."""
-    fields = optional_object(tool, "user_location", path) or {}
-    return {name: fields[name] for name in LOCATION_FIELDS if fields.get(name)} or None
-
-
-def search_options(search: WebSearch, format: Format, dropped: Dropped) -> Payload:
-    """The options of a web search by the names that the formats share."""
-    options: Payload = {
-        "max_uses": search.max_uses,
-        "allowed_domains": list(search.allowed_domains) or None,
-        "blocked_domains": list(search.blocked_domains) or None,
-        "user_location": {"type": "approximate", **search.location} if search.location else None,
-        "search_context_size": search.context_size,
-    }
-    options = {name: value for name, value in options.items() if value is not None}
-    supported = SEARCH_OPTIONS[format]
-    if "allowed_domains" in options and "allowed_domains" in supported:
-        supported -= {"blocked_domains"}  # at most one of the two
-    unsupported = {name for name in options if name not in supported}
-    if search.context_size == "medium":  # the default
-        unsupported -= {"search_context_size"}
-    dropped.names.update(f"tools.{name}" for name in unsupported)
-    return {name: options[name] for name in options if name in supported}
 
 
 def check_any_tool(

@@ -388,12 +388,20 @@ TOOLS: Final[dict[str, Sequence[ClientRequest]]] = {
         responses(tools=[part("shell"), part("apply_patch")]),
         responses(tools=[part("local_shell"), part("tool_search", execution="client")]),
     ],
-    "web search": [
+    "web search that the gateway does not run (see [Web search](operations.md#web-search))": [
         chat(web_search_options={}),
         messages(tools=[part("web_search_20250305", name="web_search")]),
         responses(tools=[part("web_search"), flat()]),
     ],
-    "limits of a web search": [
+    "its limits": [
+        responses(
+            tools=[
+                part("web_search", search_context_size="low")
+                | {"user_location": {"type": "approximate", "city": "Rome"}},
+                flat(),
+            ],
+        ),
+        responses(tools=[part("web_search")], max_tool_calls=3),
         chat(web_search_options={"search_context_size": "high"}),
         messages(
             tools=[
@@ -402,7 +410,6 @@ TOOLS: Final[dict[str, Sequence[ClientRequest]]] = {
                     name="web_search",
                     max_uses=2,
                     allowed_domains=["a.org"],
-                    blocked_domains=["b.org"],
                     user_location={"type": "approximate", "city": "Rome"},
                 )
             ]
@@ -418,6 +425,9 @@ TOOLS: Final[dict[str, Sequence[ClientRequest]]] = {
                 flat(),
             ]
         ),
+    ],
+    "its blocked domains": [
+        messages(tools=[part("web_search_20250305", name="web_search", blocked_domains=["b.org"])]),
     ],
     "other tools that the upstream runs": [
         messages(tools=[part("code_execution_20250825", name="code_execution"), tool()]),

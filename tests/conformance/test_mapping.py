@@ -51,6 +51,7 @@ TRAITS: dict[str, tuple[Any, ...]] = {
     "sampling": tuple(SamplingStyle),
     "tool_effort": tuple(ToolEffort),
     "max_output": (None, 16000),
+    "web_search": (None, True, False),
 } | {field.name: (True, False) for field in fields(Target) if field.type in (bool, "bool")}
 """The values that a trait is tried with."""
 

@@ -11,10 +11,11 @@ from typing import Final
 
 import orjson
 
-from gateway.core.prompt import Prompt
+from gateway.core.prompt import ChoiceMode, Prompt
 from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire.chat.reasoning import patch_reasoning
+from gateway.wire.chat.tools import SEARCH_FIELD
 from gateway.wire.codec import replace_model
 from gateway.wire.error_body import chat_error_body
 from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
@@ -34,6 +35,9 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
     if body.get("stream"):
         patched["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
     patch_reasoning(patched, prompt, target)
+    choice = prompt.tool_choice
+    if choice is not None and choice.mode is ChoiceMode.NONE:
+        patched.pop(SEARCH_FIELD, None)  # upstreams apply the choice to tools alone
     return patched
 
 

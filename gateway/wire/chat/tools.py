@@ -16,8 +16,6 @@ from gateway.wire.json_fields import (
     as_object,
     as_objects,
     invalid_field,
-    lenient_object,
-    lenient_str,
     optional_bool,
     optional_object,
     optional_str,
@@ -31,22 +29,22 @@ from gateway.wire.render_rules import (
     check_any_tool,
     check_choice,
     describe_custom_tool,
-    search_options,
 )
 from gateway.wire.tool_names import UpstreamTools, tool_type_name
+from gateway.wire.web_search import (
+    WEB_SEARCH,
+    chat_options,
+    client_function,
+    parse_chat_search,
+    search_options,
+)
 
 SEARCH_FIELD: Final = "web_search_options"
-_SEARCH_TYPE: Final = "web_search"
 _KINDS: Final = {"function": ToolKind.FUNCTION, "custom": ToolKind.CUSTOM}
 _MODES: Final = ("auto", "none", "required")
 _KNOWN_FIELDS: Final = {
     *("type", "function", "custom", *CACHE_FIELDS),
     *("name", "description", "parameters", "strict", "format"),
-}
-_QUERY_SCHEMA: Final = {
-    "type": "object",
-    "properties": {"query": {"type": "string", "description": "What to search for."}},
-    "required": ["query"],
 }
 
 
@@ -57,7 +55,7 @@ def parse_tools(body: Payload) -> tuple[Tool, ...]:
         tools.append(_parse_definition(ToolKind.FUNCTION, function, path, function))
     search = optional_object(body, SEARCH_FIELD)
     if search is not None:
-        tools.append(_parse_search(_SEARCH_TYPE, search, {SEARCH_FIELD: search}))
+        tools.append(_parse_search(WEB_SEARCH, search, SEARCH_FIELD, {SEARCH_FIELD: search}))
     return tuple(tools)
 
 
@@ -66,8 +64,8 @@ def _parse_tool(tool: Payload, path: str) -> Tool:
     if kind := _KINDS.get(type_):
         fields = required_object(tool, type_, path)
         return _parse_definition(kind, fields, f"{path}.{type_}", tool)
-    if type_.startswith(_SEARCH_TYPE):
-        return _parse_search(type_, tool, tool)
+    if type_.startswith(WEB_SEARCH):
+        return _parse_search(type_, tool, path, tool)
     return Tool(kind=ToolKind.SERVER, name=type_, definition=ProviderData(Format.CHAT, tool))
 
 
@@ -88,16 +86,11 @@ def _parse_definition(kind: ToolKind, fields: Payload, path: str, definition: Pa
     )
 
 
-def _parse_search(name: str, fields: Payload, definition: Payload) -> Tool:
-    """`user_location` has the location in `approximate`, or has its fields itself."""
-    location = lenient_object(fields.get("user_location"))
-    location = lenient_object(location.get("approximate")) or location
-    location = {name: value for name, value in location.items() if name != "type" and value}
-    context_size = lenient_str(fields.get("search_context_size")) or None
+def _parse_search(name: str, fields: Payload, path: str, definition: Payload) -> Tool:
     return Tool(
         kind=ToolKind.SERVER,
         name=name,
-        search=WebSearch(location=location or None, context_size=context_size),
+        search=parse_chat_search(fields, path),
         definition=ProviderData(Format.CHAT, definition),
     )
 
@@ -148,26 +141,34 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     `UnsupportedField` where a tool is forced that cannot be sent."""
     same_format = prompt.format is Format.CHAT
     upstream = UpstreamTools(prompt, keep_all=same_format)
+    choice = upstream.choice
+    may_call = choice is None or choice.mode is not ChoiceMode.NONE
     fields: Payload = {}
     tools: dict[str, Payload] = {}
     for name, tool in upstream.tools.items():
         native = ProviderData.native_fields(tool.definition, Format.CHAT)
-        if SEARCH_FIELD in native:
-            fields |= native
+        if SEARCH_FIELD in native or (target.web_search and tool.search and not native):
+            if may_call:  # upstreams apply the choice to tools alone
+                fields |= native or _search_options(tool.search, dropped)
         elif rendered := _render_tool(name, tool, target, dropped):
             tools[name] = rendered
     if not same_format:
         check_any_tool(upstream, tools, search_optional=True)
-    if upstream.choice and SEARCH_FIELD not in fields:
-        check_choice(upstream.choice, tools, same_format=same_format)
+    if choice and SEARCH_FIELD not in fields:
+        check_choice(choice, tools, same_format=same_format)
     if not tools:
         return fields
     fields["tools"] = list(tools.values())
-    if upstream.choice:
+    if choice and (choice.name or "") in ("", *tools):
         fields["tool_choice"] = _render_tool_choice(upstream, tools, same_format=same_format)
     if prompt.parallel_tool_calls is False or (same_format and prompt.parallel_tool_calls):
         fields["parallel_tool_calls"] = prompt.parallel_tool_calls
     return fields
+
+
+def _search_options(search: WebSearch | None, dropped: Dropped) -> Payload:
+    options = search_options(search, Format.CHAT, dropped) if search else {}
+    return {SEARCH_FIELD: chat_options(options)}
 
 
 def _native_tool(name: str, tool: Tool, definition: Payload) -> Payload:
@@ -187,16 +188,18 @@ def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Pay
     if native := ProviderData.native_fields(tool.definition, Format.CHAT):
         return _native_tool(name, tool, native)
     search = tool.search
-    if tool.kind is ToolKind.SERVER and not (search and search.client_executable):
+    if tool.kind is ToolKind.SERVER and not search:
         dropped.drop(tool_type_name(tool))
         return None
     dropped.native_fields(tool.extra, "tools.")
     if tool.cache:
         dropped.drop("cache_marks")
     if search:
-        search_options(search, Format.CHAT, dropped)  # the format has none
-        description = tool.description or "Searches the web."
-        return _function({"name": name, "description": description, "parameters": _QUERY_SCHEMA})
+        function = client_function(search, dropped)
+        if function is None:
+            return None
+        about = function["description"]
+        return _function({"name": name, "description": about, "parameters": function["schema"]})
     fields: Payload = {"name": name}
     if tool.description is not None:
         fields["description"] = tool.description

@@ -35,9 +35,10 @@ from gateway.wire.messages.json_stream import (
     JsonStringStream,
     parse_arguments,
 )
-from gateway.wire.messages.tools import WEB_SEARCH, ForeignSearch, foreign_search_id
+from gateway.wire.messages.tools import ForeignSearch, foreign_search_id
 from gateway.wire.signatures import wrap
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
+from gateway.wire.web_search import WEB_SEARCH
 
 DELTA_SUFFIX: Final = b"}}\n\n"
 """The bytes after the piece in the frame of a delta."""

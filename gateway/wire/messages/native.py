@@ -21,6 +21,7 @@ from gateway.wire.messages.render_prompt import missing_leading_thinking
 from gateway.wire.messages.tools import is_foreign_search
 from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.sse import Frame, replace_data, write_frame
+from gateway.wire.web_search import lower_version
 
 _BOM = b"\xef\xbb\xbf"
 PING = write_frame(b"ping", b'{"type":"ping"}')
@@ -69,6 +70,12 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
     """A shallow copy; messages with foreign parts are copied too."""
     patched = body | {"model": target.model}
     patch_reasoning(patched, prompt, target)
+    if target.web_search is not None and any([tool.search for tool in prompt.tools]):
+        pairs = zip(body["tools"], prompt.tools, strict=True)
+        patched["tools"] = [
+            lower_version(definition, target) if tool.search else definition
+            for definition, tool in pairs
+        ]
     assistant_turns = [turn for turn in prompt.turns if turn.role is Role.ASSISTANT]
     if not any([_is_foreign(part) for turn in assistant_turns for part in turn.parts]):
         return patched

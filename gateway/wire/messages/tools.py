@@ -13,6 +13,7 @@ from gateway.core.formats import Format
 from gateway.core.parts import Part, ProviderData, ServerToolCall, ServerToolResult
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.dropped import Dropped
 from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import (
@@ -22,12 +23,10 @@ from gateway.wire.json_fields import (
     lenient_str,
     load_object,
     optional_bool,
-    optional_int,
     optional_object,
     optional_str,
     required_object,
     required_str,
-    strings,
 )
 from gateway.wire.json_schema import messages_schema, parameters_schema
 from gateway.wire.messages import client_tools
@@ -37,14 +36,20 @@ from gateway.wire.render_rules import (
     check_any_tool,
     check_choice,
     describe_custom_tool,
-    search_location,
-    search_options,
 )
 from gateway.wire.tool_names import UpstreamTools, tool_type_name
+from gateway.wire.web_search import (
+    TYPE_PREFIX,
+    WEB_SEARCH,
+    client_function,
+    lower_version,
+    max_calls,
+    messages_type,
+    parse_search,
+    search_options,
+)
 
-WEB_SEARCH: Final = "web_search"
 _FOREIGN_PREFIX: Final = "srvtoolu_gw1_"
-_SEARCH_TOOL: Final = {"type": "web_search_20250305", "name": WEB_SEARCH}
 _TOOL_FIELDS: Final = {"type", "name", "description", "input_schema", "strict", "cache_control"}
 _CHOICE_MODES: Final = {
     "auto": ChoiceMode.AUTO,
@@ -99,20 +104,15 @@ def _parse_typed_tool(tool: Payload, kind: str, path: str) -> Tool:
         name=name or kind,
         description=client_tool.description if client_tool else None,
         schema=client_tool.schema if client_tool else None,
-        search=_parse_search(tool, path) if kind.startswith("web_search_") else None,
+        search=_parse_search(tool, path) if kind.startswith(TYPE_PREFIX) else None,
         cache=parse_cache_breakpoint(tool, path),
         definition=ProviderData(Format.MESSAGES, tool),
     )
 
 
 def _parse_search(tool: Payload, path: str) -> WebSearch:
-    return WebSearch(
-        allowed_domains=strings(tool, "allowed_domains", path),
-        blocked_domains=strings(tool, "blocked_domains", path),
-        max_uses=optional_int(tool, "max_uses", path),
-        location=search_location(tool, path),
-        client_executable=True,
-    )
+    search = parse_search(tool, path, lists=tool, lists_path=path)
+    return replace(search, client_executable=True)
 
 
 def render_tools(
@@ -125,6 +125,9 @@ def render_tools(
         definition = _render_tool(name, tool, target, dropped)
         if definition is None:
             continue
+        if tool.search and "type" in definition and (limit := max_calls(prompt)) is not None:
+            definition["max_uses"] = limit
+            dropped.names.discard("max_tool_calls")
         if tool.cache and not cache_breakpoints:
             dropped.drop("cache_marks")
         elif tool.cache:
@@ -163,13 +166,13 @@ def is_forced(choice: Payload | None) -> bool:
 
 def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Payload | None:
     """None for server tools of other formats."""
+    if tool.search is not None:
+        return _render_search(name, tool, tool.search, target, dropped)
     native: Payload | None = ProviderData.native_data(tool.definition, Format.MESSAGES)
     if native is not None:
         return native | {"name": name} if "input_schema" in native else dict(native)
     dropped.native_fields(tool.extra, "tools.")
     if tool.kind is ToolKind.SERVER:
-        if tool.search is not None:
-            return _SEARCH_TOOL | search_options(tool.search, Format.MESSAGES, dropped)
         dropped.drop(tool_type_name(tool))
         return None
     if tool.kind is ToolKind.CUSTOM:
@@ -188,6 +191,22 @@ def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Pay
         else:
             function |= {"input_schema": enforced, "strict": True}
     return function
+
+
+def _render_search(
+    name: str, tool: Tool, search: WebSearch, target: Target, dropped: Dropped
+) -> Payload | None:
+    if target.web_search is False:
+        function = client_function(search, dropped)
+        if function is None:
+            return None
+        about = function["description"]
+        return {"name": name, "description": about, "input_schema": function["schema"]}
+    native: Payload | None = ProviderData.native_data(tool.definition, Format.MESSAGES)
+    if native is not None:
+        return dict(lower_version(native, target))
+    options = search_options(search, Format.MESSAGES, dropped)
+    return {"type": messages_type(target), "name": WEB_SEARCH} | options
 
 
 def foreign_search_id(call_id: str) -> str:

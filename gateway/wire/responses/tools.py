@@ -23,7 +23,6 @@ from gateway.wire.json_fields import (
     optional_str,
     required,
     required_str,
-    strings,
 )
 from gateway.wire.json_schema import is_strict, parameters_schema
 from gateway.wire.render_rules import (
@@ -31,11 +30,15 @@ from gateway.wire.render_rules import (
     check_any_tool,
     check_choice,
     describe_custom_tool,
-    search_location,
-    search_options,
 )
 from gateway.wire.responses import client_tools
 from gateway.wire.tool_names import UpstreamTools, tool_type_name
+from gateway.wire.web_search import (
+    WEB_SEARCH,
+    client_function,
+    parse_search,
+    search_options,
+)
 
 _KINDS: Final = {"function": ToolKind.FUNCTION, "custom": ToolKind.CUSTOM}
 _MODES: Final = {
@@ -44,7 +47,6 @@ _MODES: Final = {
     "required": ChoiceMode.REQUIRED,
 }
 _KNOWN_FIELDS: Final = {"type", "name", "description", "parameters", "strict", "format"}
-_SEARCH: Final = "web_search"
 _MAX_REPEATED: Final = 1000
 """Characters of a description that every tool of a namespace gets."""
 
@@ -108,18 +110,14 @@ def _parse_typed_tool(tool: Payload, type_: str, path: str) -> Tool:
     return Tool(
         kind=ToolKind.SERVER,
         name=optional_str(tool, "name", path) or type_,
-        search=_parse_search(tool, path) if type_.startswith(_SEARCH) else None,
+        search=_parse_search(tool, path) if type_.startswith(WEB_SEARCH) else None,
         definition=definition,
     )
 
 
 def _parse_search(tool: Payload, path: str) -> WebSearch:
     filters = optional_object(tool, "filters", path) or {}
-    return WebSearch(
-        allowed_domains=strings(filters, "allowed_domains", join_path(path, "filters")),
-        location=search_location(tool, path),
-        context_size=optional_str(tool, "search_context_size", path),
-    )
+    return parse_search(tool, path, lists=filters, lists_path=join_path(path, "filters"))
 
 
 def _parse_grammar(tool: Payload, path: str) -> Payload | None:
@@ -143,7 +141,7 @@ def parse_tool_choice(choice: Any) -> ToolChoice | None:
         return ToolChoice(ChoiceMode.NAMED, required_str(choice, "name", path), kind=kind)
     if type_ in client_tools.CLIENT_TOOLS:
         return ToolChoice(ChoiceMode.NAMED, type_, extra=extra)
-    if type_.startswith(_SEARCH):
+    if type_.startswith(WEB_SEARCH):
         return ToolChoice(ChoiceMode.NAMED, type_, kind=ToolKind.SERVER, extra=extra)
     if type_ != "allowed_tools":
         return ToolChoice(ChoiceMode.PROVIDER_SPECIFIC, extra=extra)
@@ -163,7 +161,7 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     Raises `UnsupportedField` where the upstream has no such choice, or none of the tools.
     """
     if prompt.format is Format.RESPONSES:
-        return _echo(prompt, target)
+        return _echo(prompt, target, dropped)
     if not prompt.tools:
         return {}
     upstream = UpstreamTools(prompt, keep_all=True)
@@ -176,7 +174,15 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     if not tools:
         check_any_tool(upstream, tools)
         return {}
-    return _tool_fields(list(tools.values()), choice, prompt)
+    return _tool_fields(list(tools.values()), choice, prompt) | _max_searches(prompt)
+
+
+def _max_searches(prompt: Prompt) -> Payload:
+    """The limit of a client of another format on its searches: the only calls that an upstream of
+    this format then runs itself."""
+    limits = [tool.search.max_uses for tool in prompt.tools if tool.search is not None]
+    limit = limits[0] if limits else None
+    return {} if limit is None else {"max_tool_calls": limit}
 
 
 def echo_tools(tools: Iterable[Tool]) -> list[Payload]:
@@ -209,9 +215,14 @@ def echo_tool_choice(choice: ToolChoice) -> str | Payload:
     return choice.mode.value
 
 
-def _echo(prompt: Prompt, target: Target) -> Payload:
-    """As the client sent it, but with custom tools as functions where there are none."""
-    tools, choice = echo_tools(prompt.tools), None
+def _echo(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
+    """As the client sent it, but with custom tools as functions where there are none, and without
+    a web search where there is none."""
+    sent: Sequence[Tool] = prompt.tools
+    if target.web_search is False and any([tool.search for tool in sent]):
+        dropped.drop(WEB_SEARCH)
+        sent = [tool for tool in sent if tool.search is None]
+    tools, choice = echo_tools(sent), None
     if not target.custom_tools:
         tools = [_without_custom(tool) for tool in tools]
     if prompt.tool_choice is not None:
@@ -244,11 +255,18 @@ def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Pay
     if tool.cache is not None:
         dropped.drop("cache_marks")
     if tool.kind is ToolKind.SERVER:
+        if tool.search is not None and target.web_search is False:
+            search = client_function(tool.search, dropped)
+            if search is None:
+                return None
+            function = replace(tool, description=search["description"], schema=search["schema"])
+            return _render_function(name, function, dropped)
         if tool.search is not None:
             options = search_options(tool.search, Format.RESPONSES, dropped)
+            options.pop("max_uses", None)  # see `_max_searches`
             domains = options.pop("allowed_domains", None)
             filters = {"filters": {"allowed_domains": domains}} if domains else {}
-            return {"type": _SEARCH} | filters | options
+            return {"type": WEB_SEARCH} | filters | options
         dropped.drop(tool_type_name(tool))
         return None
     if tool.kind is ToolKind.FUNCTION:

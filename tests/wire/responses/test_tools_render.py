@@ -97,7 +97,6 @@ def test_web_search() -> None:
         name="web_search",
         search=WebSearch(
             allowed_domains=("a.org",),
-            blocked_domains=("b.org",),
             max_uses=8,
             location={"city": "Oslo"},
             context_size="low",
@@ -113,7 +112,15 @@ def test_web_search() -> None:
             "search_context_size": "low",
         }
     ]
-    assert dropped == {"tools.blocked_domains", "tools.max_uses"}
+    assert body["max_tool_calls"] == 8
+    assert dropped == set()
+
+
+def test_a_search_with_blocked_domains_is_refused() -> None:
+    search = WebSearch(blocked_domains=("b.org",), client_executable=True)
+    with pytest.raises(UnsupportedField) as refused:
+        rendered(tool(kind=ToolKind.SERVER, name="web_search", search=search))
+    assert refused.value.param == "tools.blocked_domains"
 
 
 def test_unsupported_parts_are_recorded() -> None:
