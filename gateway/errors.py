@@ -162,6 +162,53 @@ CONTENT_POLICY_CODE: Final = "content_policy_violation"
 _CONTEXT_PREFIXES: Final = ("prompt is too long", "input length and `max_tokens` exceed")
 
 
+class InvalidImage(InvalidRequest):
+    """An image that no upstream, or none of the model's, accepts: here because its file is damaged,
+    in subclasses for other reasons. `path` is that of its data or URL in the body."""
+
+    code = "invalid_image"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}", param=path)
+
+
+class UnsupportedImageType(InvalidImage):
+    code = "unsupported_image_media_type"
+
+
+class InvalidImageBase64(InvalidImage):
+    code = "invalid_base64_image"
+
+
+class EmptyImage(InvalidImage):
+    code = "empty_image_file"
+
+
+class InvalidImageUrl(InvalidImage):
+    code = "invalid_image_url"
+
+
+class ImageTooLarge(InvalidImage):
+    code = "image_too_large"
+
+
+class TooManyImages(InvalidImage):
+    """`path` is that of the messages or items."""
+
+    code = "too_many_images"
+
+
+class ImageDownloadFailed(InvalidRequest):
+    """For whatever reason: clients must not learn which addresses answer, or what. `host` is that
+    of the image's URL, `path` the URL's in the body."""
+
+    code = "failed_to_download_image"
+
+    def __init__(self, path: str, host: str, *, detail: str | None = None) -> None:
+        message = f"Failed to download image from {host} ({path})"
+        super().__init__(message, param=path, detail=detail)
+
+
 class PreviousResponseNotFound(InvalidRequest):
     code = "previous_response_not_found"
 

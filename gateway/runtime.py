@@ -32,6 +32,7 @@ from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
 from gateway.upstream.client import UpstreamClient
+from gateway.upstream.image_download import ImageDownloader
 from gateway.upstream.redaction import Redactor
 from gateway.wire.token_estimate import estimate_tokens
 
@@ -102,6 +103,9 @@ class Runtime:
     """Held by the request whose large body is decompressed."""
     worker: Worker = field(default_factory=Worker)
     """Reads and translates large bodies."""
+    image_downloads: ImageDownloader = field(default_factory=ImageDownloader)
+    image_fitting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while an image is made smaller."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are read to their end after their clients have disconnected."""
     loaded_at: int = field(default_factory=unix_microseconds)

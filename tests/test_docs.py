@@ -155,7 +155,7 @@ def test_every_decision_is_in_the_index() -> None:
 def test_every_error_is_in_the_table(row: type[errors.GatewayError]) -> None:
     wanted = (str(row.status), *map(quoted, (row.code, row.type, row.messages_type)))
     found = [cells for cells in error_table() if (cells[0], *cells[3:]) == wanted]
-    if "__init__" not in vars(row) and row not in WITHOUT_DEFAULT:
+    if row.__init__ is errors.GatewayError.__init__ and row not in WITHOUT_DEFAULT:
         found = [cells for cells in found if cells[1] == f"`{row.text}`"]
     assert found
     is_raised = re.search(rf"\b{row.__name__}\b", CODE) is not None

@@ -37,7 +37,10 @@ NEEDS_ARGUMENTS = {
     errors.MethodNotAllowed: ("GET",),
     errors.ModelNotFound: ("m",),
     errors.UpstreamRejected: (422, "No."),
-}
+    errors.ImageDownloadFailed: ("messages.0.content.1.image_url.url", "example.org"),
+} | dict.fromkeys(
+    [errors.InvalidImage, *errors.InvalidImage.__subclasses__()], ("input.0.content.1", "No.")
+)
 
 
 @pytest.mark.parametrize("row", [*rows()], ids=lambda row: row.__name__)

@@ -191,6 +191,16 @@ def _as_mapping(models: Any) -> Any:
     return {model: model for model in models}
 
 
+class ChannelImages(ConfigModel):
+    """How a channel takes images."""
+
+    urls: Literal["pass", "fetch", "refuse"] = "pass"
+    """Images at web addresses: pass sends the address, fetch downloads the image and sends its
+    data, refuse answers with an error."""
+    heic: bool = False
+    """Whether HEIC images are accepted, besides JPEG, PNG, WebP and static GIF."""
+
+
 class Channel(ConfigModel):
     """An upstream endpoint."""
 
@@ -248,6 +258,8 @@ class Channel(ConfigModel):
     on_disconnect: Literal["cancel", "drain"] = "cancel"
     """When the client disconnects, cancel aborts the call; drain reads the reply to its end, for
     upstreams that report usage only there: at most 8 replies at a time, each for 30 seconds."""
+    images: ChannelImages = ChannelImages()
+    """How it takes images."""
     traits: Traits = Traits()
     """What its models support, for prompts that are translated for them; takes precedence over the
     models' own traits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -158,6 +159,25 @@ class Families(ConfigModel):
         return (self.alpha if family is Family.ALPHA else self.beta).endpoints
 
 
+def _check_fit(fit: bool) -> bool:
+    if fit and find_spec("PIL") is None:
+        raise PydanticCustomError("images", "needs Pillow: pip install 'model-gateway[images]'")
+    return fit
+
+
+class Images(ConfigModel):
+    """Images in requests, and the downloads of channels with images: {urls: fetch}."""
+
+    fit: Annotated[bool, AfterValidator(_check_fit)] = False
+    """Whether images that are too large for their upstream are made smaller, which needs Pillow
+    (the extra "images"); false: they are rejected."""
+    allowed_networks: tuple[IPvAnyNetwork, ...] = ()
+    """Networks that images may be downloaded from besides public addresses, such as those of an
+    image server of one's own: 10.1.2.3/32."""
+    allowed_ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = (80, 443)
+    """Ports that images may be downloaded from."""
+
+
 @cache
 def default_catalog() -> tuple[Model, ...]:
     """The catalog of the specification."""
@@ -200,6 +220,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """Which clients may call, by user agent."""
     money: Money = Money()
     """How usage is billed and shown."""
+    images: Images = Images()
+    """Images in requests: making them smaller, downloading them."""
     logs: RequestLog = RequestLog()
     """How long the request log is kept, and how much of it may wait while it cannot be written."""
     responses: StoredReplies = StoredReplies()

@@ -6,7 +6,7 @@ The two lanes have one interface; nothing outside this module tells them apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Final
 
@@ -27,6 +27,7 @@ from gateway.server.request_body import write_object
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
+from gateway.wire.image_parts import ImagePart
 from gateway.wire.json_fields import Payload
 from gateway.wire.json_limits import JsonTooComplex, check_complexity
 from gateway.wire.native_translator import NativeTranslator
@@ -81,7 +82,7 @@ class ClientRequest:
     """A client's request: its body as bytes (`raw_body`), as JSON (`body`) and in no format's form
     (`prompt`). `codec` is that of its format; `forwarded_headers` and `query` may go to an upstream
     of the same format; `snapshot` is the configuration in force for it; `input_tokens` is an
-    estimate; `dropped` names what its body has lost already."""
+    estimate; `dropped` names what its body has lost already; `images` are those of the body."""
 
     request_id: str
     snapshot: Snapshot
@@ -93,6 +94,7 @@ class ClientRequest:
     query: str
     input_tokens: int
     dropped: Set[str] = frozenset()
+    images: Sequence[ImagePart] = ()
 
     def reply_metadata(self, candidate: Candidate, now: int) -> ReplyMetadata:
         """Of a reply that the gateway writes itself; `now` is in unix microseconds."""

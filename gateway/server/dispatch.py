@@ -17,7 +17,9 @@ from gateway.core.formats import Lane
 from gateway.core.value import replace
 from gateway.errors import (
     GatewayError,
+    ImageDownloadFailed,
     InvalidApiKey,
+    InvalidImage,
     ModelNotFound,
     NoAvailableAccounts,
     PreviousResponseNotFound,
@@ -42,6 +44,7 @@ from gateway.server.deadlines import unless_aborted
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
 from gateway.server.relay import StreamRelay
+from gateway.server.request_images import ImageAdapter
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
 
@@ -72,6 +75,10 @@ class Dispatch:
         self._route, self._affinity = route, affinity
         self._loop = asyncio.get_running_loop()
         self._client = client
+        self._adapted = client_request
+        self._images: ImageAdapter | None = None
+        if client_request.images:
+            self._images = ImageAdapter(self._exchange, client_request)
         self._remaining: list[RankedCandidate] = []
         self._retries = RetryState(runtime.retry_budget, runtime.random_float)
         self._last_error: GatewayError | None = None
@@ -145,6 +152,9 @@ class Dispatch:
             ranked = self._remaining.pop(0)
             if ranked.reason is RankReason.UNAVAILABLE:
                 continue
+            images = self._images
+            if images is not None and not await self._adapt_images(images, ranked.candidate):
+                continue
             if (response := await self._try_candidate(ranked)) is not None:
                 return response
         raise self._final_error()
@@ -207,10 +217,19 @@ class Dispatch:
             if not await self._should_retry(candidate, attempt, outcome, failure):
                 return None
 
+    async def _adapt_images(self, images: ImageAdapter, candidate: Candidate) -> bool:
+        """Whether the candidate's upstream can have the images."""
+        try:
+            self._adapted = await images.adapt(candidate)
+        except (InvalidImage, ImageDownloadFailed) as error:
+            self._last_error = self._last_error or without_traceback(error)
+            return False
+        return True
+
     def _build_attempt(self, candidate: Candidate) -> Attempt | None:
         """None where the candidate cannot serve the prompt."""
         try:
-            attempt = _LANES[candidate.lane](self._runtime, self._client_request, candidate)
+            attempt = _LANES[candidate.lane](self._runtime, self._adapted, candidate)
             if attempt.dropped:
                 check_strict(self._request, attempt.dropped)
         except (UnsupportedField, PreviousResponseNotFound, ThreadUnsupported) as error:

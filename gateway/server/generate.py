@@ -24,6 +24,7 @@ from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import query_to_forward, request_headers_to_forward
 from gateway.server.request_body import read_json
+from gateway.server.request_images import check_request_images
 from gateway.store.records import ExchangeState
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS
@@ -63,6 +64,8 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
             dropped=exchange.dropped,
         )
+        if codec.image_mark in raw_body:
+            client_request = await check_request_images(exchange, client_request)
         candidate = route.candidates[0]
         if (
             prompt.max_tokens == 0

@@ -148,6 +148,8 @@ class Codec:
     """The gateway's path for generation requests."""
     upstream_path: str
     """Relative to a channel's `base_url`."""
+    image_mark: bytes
+    """What a body that has images contains."""
     error_paths: tuple[str, ...] = ()
     """Prefixes of the gateway's paths whose errors and limits are written in this format."""
     family: Family | None = None

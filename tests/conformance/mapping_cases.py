@@ -204,10 +204,6 @@ PARTS: Final[dict[str, Sequence[ClientRequest]]] = {
         messages(user_turn(block("image", "url", url="https://example.org/a.png"))),
         responses(user_turn(part("input_image", image_url=PICTURE))),
     ],
-    "image in a data URL that is not base64": [
-        chat(user_turn(url("data:image/svg+xml,<svg/>"))),
-        responses(user_turn(part("input_image", image_url="data:image/svg+xml,<svg/>"))),
-    ],
     "image detail": [
         chat(user_turn(url(PICTURE, detail="low"))),
         responses(user_turn(part("input_image", image_url=PICTURE, detail="low"))),

@@ -16,6 +16,7 @@ CODEC: Final = Codec(
     format=Format.CHAT,
     endpoint="/v1/chat/completions",
     upstream_path="/chat/completions",
+    image_mark=b'"image_url"',
     error_paths=("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings"),
     forwarded_headers=("openai-", "x-stainless-"),
     parse_prompt=parse_prompt,

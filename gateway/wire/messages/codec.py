@@ -17,6 +17,7 @@ CODEC: Final = Codec(
     format=Format.MESSAGES,
     endpoint="/v1/messages",
     upstream_path="/v1/messages",
+    image_mark=b'"image"',
     error_paths=("/v1/messages",),
     auth_header=lambda key: ("x-api-key", key),
     version="2023-06-01",

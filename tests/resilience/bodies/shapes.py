@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from tests.support.gateway import request_body
+from tests.support.image_files import PNG, encoded, png
 
 Json = dict[str, Any]
 Shape = Callable[[Format, int], Json | None]
@@ -17,6 +18,8 @@ Shape = Callable[[Format, int], Json | None]
 
 SHAPES: Final[dict[str, Shape]] = {}
 
+_MAX_IMAGE: Final = 4 * 2**20
+"""Characters of base64 that every format accepts."""
 _TEXT_TYPES: Final = {Format.CHAT: "text", Format.MESSAGES: "text", Format.RESPONSES: "input_text"}
 
 
@@ -168,7 +171,11 @@ def unknown_parts(format: Format, n: int) -> Json:
 
 @_shape
 def images(format: Format, n: int) -> Json:
-    data = "iVBORw0KGgoAAAANSUhEUg"
+    return with_turns(format, _turns(1, "user", content=[image(format, encoded(PNG))] * n))
+
+
+def image(format: Format, data: str) -> Json:
+    """A part with a PNG in base64."""
     url = f"data:image/png;base64,{data}"
     source = {"type": "base64", "media_type": "image/png", "data": data}
     part: Json = {"type": "image", "source": source}
@@ -176,7 +183,7 @@ def images(format: Format, n: int) -> Json:
         part = {"type": "image_url", "image_url": {"url": url}}
     if format is Format.RESPONSES:
         part = {"type": "input_image", "image_url": url}
-    return with_turns(format, _turns(1, "user", content=[part] * n))
+    return part
 
 
 @_shape
@@ -497,16 +504,11 @@ def agent_session(format: Format, turns: int, tools: int, image_bytes: int) -> J
     session: list[Json] = [{"role": "user", "content": "Fix the failing test."}]
     for number in range(turns // 2):
         session += [call(format, f"call_{number}"), result(format, f"call_{number}")]
-    image = images(format, 1)["input" if format is Format.RESPONSES else "messages"][0]
-    part = image["content"][0]
-    data = "iVBORw0KGgoA" + "A" * image_bytes
-    if format is Format.MESSAGES:
-        part["source"]["data"] = data
-    else:
-        url = f"data:image/png;base64,{data}"
-        part["image_url"] = {"url": url} if format is Format.CHAT else url
+    count = -(-image_bytes // _MAX_IMAGE)
+    part = image(format, encoded(png(padding=image_bytes // count * 3 // 4)))
+    session += _turns(1, "user", content=[part] * count)
     definitions = [function(format, f"tool_{number}", schema) for number in range(tools)]
-    return with_turns(format, [*session, image], tools=definitions)
+    return with_turns(format, session, tools=definitions)
 
 
 def mixture(format: Format, names: list[str], n: int) -> Json:

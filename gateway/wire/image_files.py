@@ -1,0 +1,168 @@
+"""Kinds of image files by their first bytes, whether a file is whole, and frames of GIFs.
+
+Nothing is decoded but base64, of which most files need only both ends. The layouts are those of the
+public file formats; a GIF is a sequence of blocks, whose pixels are chains of sub-blocks.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from typing import Final
+
+PNG: Final = "image/png"
+JPEG: Final = "image/jpeg"
+GIF: Final = "image/gif"
+WEBP: Final = "image/webp"
+HEIC: Final = "image/heic"
+
+_HEAD: Final = 2048
+_JPEG_HEAD: Final = 128 * 1024
+_TAIL: Final = 1024 * 1024
+"""Base64 characters that are decoded: cameras and editors write metadata before an image, and
+films or further images behind it."""
+_PIECE: Final = 256 * 1024
+"""Base64 characters that are read in one step, within which the interpreter's lock is kept."""
+_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_SPACE: Final = re.compile(r"[ \t\r\n]+")
+_URL_SAFE: Final = str.maketrans("-_", "+/")
+
+_KINDS: Final = (
+    (PNG, re.compile(rb"\x89PNG\r\n\x1a\n")),
+    (JPEG, re.compile(rb"\xff\xd8\xff")),
+    (GIF, re.compile(rb"GIF8[79]a")),
+    (WEBP, re.compile(rb"RIFF....WEBP", re.DOTALL)),
+    ("AVIF", re.compile(rb".{4}ftyp(?:.{4}){0,16}?avi[fs]", re.DOTALL)),
+    (HEIC, re.compile(rb".{4}ftyp(?:hei[cxms]|hev[cxms]|mif1|msf1)", re.DOTALL)),
+    ("TIFF", re.compile(rb"II[*+]\x00|MM\x00[*+]")),
+    ("BMP", re.compile(rb"BM.{4}\x00{4}", re.DOTALL)),
+    ("ICO", re.compile(rb"\x00\x00[\x01\x02]\x00")),
+    ("JPEG 2000", re.compile(rb"\x00\x00\x00\x0cjP  |\xff\x4f\xff\x51")),
+    ("JPEG XL", re.compile(rb"\xff\x0a|\x00\x00\x00\x0cJXL ")),
+    ("PDF", re.compile(rb"%PDF-")),
+    (
+        "SVG",
+        re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<svg[\s>]|<(?:\?xml|!).*?<svg[\s>])", re.I | re.S),
+    ),
+)
+"""A media type that some upstream accepts, or the name of another kind of file."""
+
+_MAX_GIF_BLOCKS: Final = 1000
+_GIF_BYTES_PER_BLOCK: Final = 32
+"""A GIF may have so many blocks and sub-blocks, and one more for so many bytes: encoders fill
+sub-blocks, which hold 255 bytes."""
+
+
+class MalformedImage(Exception):
+    """The text says what is wrong with the file."""
+
+
+def repair_base64(data: str) -> str | None:
+    """`data` where it is base64; else without line breaks, with the usual alphabet and padding;
+    None where that is no base64 either."""
+    if _is_base64(data):
+        return data
+    data = _SPACE.sub("", data).translate(_URL_SAFE).rstrip("=")
+    data += "=" * (-len(data) % 4)
+    return data if data and _is_base64(data) else None
+
+
+def _is_base64(data: str) -> bool:
+    if len(data) % 4 or not data.isascii():
+        return False
+    end = len(data) - 4
+    pieces = (data[at : min(at + _PIECE, end)] for at in range(0, end, _PIECE))
+    if any(piece.encode().translate(None, _ALPHABET) for piece in pieces):
+        return False
+    last = data[end:].encode().translate(None, _ALPHABET)
+    return last in (b"", b"=", b"==") and data.endswith(last.decode())
+
+
+def image_bytes(data: str) -> int:
+    """Bytes of a file in base64."""
+    return len(data) * 3 // 4 - data.count("=", -2)
+
+
+def decode(data: str) -> bytes:
+    """The file of valid base64."""
+    pieces = range(0, len(data), _PIECE)
+    return b"".join([binascii.a2b_base64(data[at : at + _PIECE]) for at in pieces])
+
+
+def image_kind(data: str) -> str | None:
+    """A media type, or the name of another kind of file; None where it is unknown."""
+    head = decode(data[: min(len(data), _HEAD) & ~3])
+    return next((kind for kind, pattern in _KINDS if pattern.match(head)), None)
+
+
+def is_whole(data: str, kind: str) -> bool:
+    """Whether a file has its end, as far as that can be seen without reading its pixels."""
+    if kind == PNG:
+        return b"IEND" in _tail(data)
+    if kind == JPEG:
+        return _is_whole_jpeg(data)
+    if kind == WEBP:
+        size = int.from_bytes(decode(data[:16])[4:8], "little")
+        return image_bytes(data) >= size + 8
+    return True
+
+
+def _tail(data: str, first: int = 0) -> bytes:
+    """The last bytes of a file, from the byte `first` or soon before it."""
+    return decode(data[max(first // 3 * 4, len(data) - _TAIL, 0) :])
+
+
+def _is_whole_jpeg(data: str) -> bool:
+    """Whether the end marker follows the pixels: a preview in the metadata has one, too."""
+    head, at = decode(data[:_JPEG_HEAD]), 2
+    while at + 4 <= len(head) and head[at] == 0xFF and head[at + 1] != 0xDA:
+        at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
+    if at + 4 > image_bytes(data):
+        return False
+    return b"\xff\xd9" in _tail(data, at)
+
+
+def first_frame(file: bytes) -> bytes | None:
+    """An animated GIF as a static one; None where it is static. Linear in the number of blocks.
+    Raises `MalformedImage`."""
+    budget = _MAX_GIF_BLOCKS + len(file) // _GIF_BYTES_PER_BLOCK
+    kept: list[bytes] = []
+    has_frame = False
+    try:
+        at = 13 + _color_table(file[10])
+        kept.append(file[:at])
+        while (kind := file[at]) != 0x3B:
+            if kind == 0x2C and has_frame:
+                return b"".join([*kept, b";"])
+            if kind == 0x2C:
+                pixels = at + 11 + _color_table(file[at + 9])
+            elif kind == 0x21:
+                pixels = at + 2
+            else:
+                raise MalformedImage("not a valid GIF")
+            end, budget = _skip_sub_blocks(file, pixels, budget)
+            if kind == 0x2C or (file[at + 1] == 0xF9 and not has_frame):
+                kept.append(file[at:end])
+            has_frame = has_frame or kind == 0x2C
+            at = end
+    except IndexError:
+        if not has_frame:
+            raise MalformedImage("truncated: the file has no end") from None
+    if not has_frame:
+        raise MalformedImage("a GIF without a frame")
+    return None
+
+
+def _color_table(flags: int) -> int:
+    """Its size in bytes."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _skip_sub_blocks(file: bytes, at: int, budget: int) -> tuple[int, int]:
+    """Where they end, and what is left of the budget."""
+    while size := file[at]:
+        at += size + 1
+        budget -= 1
+        if budget < 0:
+            raise MalformedImage("too many blocks")
+    return at + 1, budget - 1
