@@ -86,7 +86,8 @@ class ImageDownloader:
         except TimeoutError:
             raise DownloadFailed(f"not complete after {TIMEOUT:.0f} s") from None
         except (ClientError, OSError, ValueError) as error:
-            raise DownloadFailed(f"{type(error).__name__}: {error}"[:300]) from None
+            reason = error.__cause__ or error  # the library wraps errors of connecting
+            raise DownloadFailed(f"{type(reason).__name__}: {reason}"[:300]) from None
         self._cache.add(key, url, body, now)
         return body
 
