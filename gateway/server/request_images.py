@@ -40,7 +40,7 @@ from gateway.wire.image_check import (
     check_size,
     is_oversized,
 )
-from gateway.wire.image_files import HEIC, decode
+from gateway.wire.image_files import HEIC
 from gateway.wire.image_parts import ImagePart, find_images, replace_images
 
 DOWNLOAD_TIME: Final = 30.0
@@ -194,8 +194,8 @@ def _with_data(image: ImagePart, file: ImagePart) -> ImagePart:
 
 
 def _fit_image(image: ImagePart, target: Format) -> ImagePart:
-    file = decode(image.data or "")
-    media_type, smaller = fit_image(file, image.media_type or "", IMAGE_LIMITS[target].max_file)
+    limit = IMAGE_LIMITS[target].max_file
+    media_type, smaller = fit_image(image.data or "", image.media_type or "", limit)
     return replace(image, data=b64encode(smaller).decode(), media_type=media_type)
 
 
