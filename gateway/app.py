@@ -13,12 +13,18 @@ from gateway.runtime import Runtime
 from gateway.server.auth import authenticate
 from gateway.server.base_address import base_address_hint
 from gateway.server.cors import allow_origins
-from gateway.server.count_tokens import count_tokens
+from gateway.server.count_tokens import count_input_tokens, count_tokens
 from gateway.server.exchange import RUNTIME
 from gateway.server.generate import generate_handler
 from gateway.server.health import healthz, readyz
 from gateway.server.middleware import add_response_headers, exchange_middleware
 from gateway.server.models import list_models, show_model
+from gateway.server.stored_responses import (
+    cancel_response,
+    delete_response,
+    list_input_items,
+    show_response,
+)
 from gateway.wire.registry import CODECS
 
 
@@ -34,7 +40,12 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     for codec in CODECS.values():
         router.add_post(codec.endpoint, generate_handler(codec), expect_handler=send_continue)
     router.add_post("/v1/messages/count_tokens", count_tokens)
+    router.add_post("/v1/responses/input_tokens", count_input_tokens)
     router.add_get("/v1/responses", reject_upgrade, allow_head=False)
+    router.add_get("/v1/responses/{id}", show_response, allow_head=False)
+    router.add_delete("/v1/responses/{id}", delete_response)
+    router.add_get("/v1/responses/{id}/input_items", list_input_items, allow_head=False)
+    router.add_post("/v1/responses/{id}/cancel", cancel_response)
     router.add_get("/v1/models", list_models, allow_head=False)
     router.add_get("/v1/models/{id:.+}", show_model, allow_head=False)
     router.add_get("/healthz", healthz)

@@ -218,6 +218,50 @@ class PreviousResponseNotFound(InvalidRequest):
         )
 
 
+class ItemNotFound(InvalidRequest):
+    """An `item_reference` in the input names no item of a stored response of the key."""
+
+    code = "item_not_found"
+
+    def __init__(self, item_id: str, path: str) -> None:
+        super().__init__(f"Item with id '{item_id}' not found.", param=path)
+
+
+class StoredChainTooLarge(InvalidRequest):
+    """A chain of stored responses exceeds what can be continued."""
+
+    code = "previous_response_too_large"
+
+    def __init__(self, response_id: str, limit: str) -> None:
+        super().__init__(
+            f"Previous response with id '{response_id}' continues {limit}: start a new conversation"
+            ", or send the whole input without it",
+            param="previous_response_id",
+        )
+
+
+class ResponseNotFound(ClientError):
+    """`/v1/responses/{id}` for an id of no stored response of the key."""
+
+    status = 404
+    messages_type = "not_found_error"
+    permanent = True
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Response with id '{response_id}' not found.", param="id")
+
+
+class NotInBackground(InvalidRequest):
+    code = "response_not_cancellable"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(
+            f"Response with id '{response_id}' was not created in the background: only such "
+            "responses can be cancelled",
+            param="id",
+        )
+
+
 class MissingApiKey(ClientError):
     status = 401
     code = "invalid_api_key"

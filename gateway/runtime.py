@@ -165,7 +165,14 @@ class Runtime:
         if permit is None or permit.token is not token:
             group, current = self.registry.group(token.group), self.current
             agents = current.config.user_agents
-            permit = Permit.for_token(token, group, current.router, current.gateway_holder, agents)
+            permit = Permit.for_token(
+                token,
+                group,
+                current.router,
+                current.gateway_holder,
+                agents,
+                stores_replies=current.config.responses.store,
+            )
             self._permits[token.id] = permit
         return permit
 

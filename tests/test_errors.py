@@ -30,6 +30,10 @@ MESSAGES_TYPES = {
 }
 NEEDS_ARGUMENTS = {
     errors.PreviousResponseNotFound: ("resp_1",),
+    errors.ItemNotFound: ("msg_1", "input.0"),
+    errors.StoredChainTooLarge: ("resp_1", "more than 2,000 replies"),
+    errors.ResponseNotFound: ("resp_1",),
+    errors.NotInBackground: ("resp_1",),
     errors.UnsupportedField: ("n", "only one choice can be had"),
     errors.ContextLengthExceeded: ("Too long.",),
     errors.InvalidUrl: ("GET", "/x"),

@@ -44,7 +44,8 @@ class UserAgentRule:
 class Permit:
     """`access` are the models of the key, `group_access` those of its group; `holders` have the
     limits that apply; `has_minute_limits`: any of them per minute; `has_budget`: any of them of
-    money. `tokens_per_minute` is the smallest. Built once per token, and again when group or
+    money. `tokens_per_minute` is the smallest. `stores_replies`: they can be continued by their
+    ids. Built once per token, and again when group or
     configuration change."""
 
     token: Token
@@ -57,6 +58,7 @@ class Permit:
     multiplier: str
     networks: tuple[Network, ...] | None
     user_agent_rules: tuple[UserAgentRule, ...]
+    stores_replies: bool = True
     _prices: dict[str, Price] = field(default_factory=dict)
 
     @classmethod
@@ -67,8 +69,11 @@ class Permit:
         router: Router,
         gateway_holder: Holder,
         user_agents: UserAgents,
+        *,
+        stores_replies: bool = True,
     ) -> Permit:
-        """`user_agents` is the gateway's list. Without a group there are no models."""
+        """`user_agents` is the gateway's list, `stores_replies` its setting. Without a group there
+        are no models."""
         access = group_access = router.access_for(group.patterns if group else ())
         if token.models is not None:
             access = router.restrict(group_access, token.models)
@@ -89,6 +94,7 @@ class Permit:
             multiplier=group.multiplier if group else "1",
             networks=None if token.addresses is None else tuple(map(ip_network, token.addresses)),
             user_agent_rules=tuple(_user_agent_rules(token, group, user_agents)),
+            stores_replies=stores_replies and (group is None or group.store_replies),
         )
 
     def check_address(self, address: str) -> None:

@@ -141,7 +141,12 @@ DEFAULT_SAMPLING: Final = Sampling()
 
 @value(kw_only=True)
 class Prompt:
-    """`model` is the id as sent; `extra` has the other top-level fields, as sent."""
+    """`model` is the id as sent; `extra` has the other top-level fields, as sent.
+
+    `instructions` are those of the responses format, and the first turn too. `previous_response_id`
+    is only for the reply. `continues`: it names a reply or items that are not among the turns yet.
+    `reply_id` is the id of the reply, where the gateway chooses
+    it."""
 
     format: Format
     model: str
@@ -164,6 +169,9 @@ class Prompt:
     store: bool | None = None
     previous_response_id: str | None = None
     include: tuple[str, ...] = ()
+    instructions: str | None = None
+    continues: bool = False
+    reply_id: str | None = None
     extra: ProviderData | None = None
 
 

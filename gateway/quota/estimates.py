@@ -59,10 +59,7 @@ class InputEstimates:
         return max(1, math.ceil(raw * factor * SAFETY_MARGIN))
 
     def record(self, model_id: str, prompt: Prompt, used: int, raw: int | None = None) -> None:
-        """A finished request of the catalog's model had `used` input tokens, including cached ones.
-        Prompts that refer to an earlier response are ignored."""
-        if prompt.previous_response_id is not None:
-            return
+        """A finished request of the catalog's model had `used` input tokens, with cached ones."""
         raw = max(1, self._estimator(prompt) if raw is None else raw)
         ratio = used / raw
         if 1 / MAX_FACTOR <= ratio <= MAX_FACTOR:

@@ -88,7 +88,7 @@ class AffinityIndex:
         previous_id = prompt.previous_response_id or _previous_message_id(prompt)
         previous = self._replies.get(_digest(token_id, previous_id)) if previous_id else None
         account_ref = previous[1] if previous else None
-        source, identity = self._find_source(prompt, headers)
+        source, identity = self._find_source(prompt, headers, follows=previous is not None)
         if previous and source in _CHAIN_SOURCES:
             return Affinity(previous[0], source, account_ref)
         if identity:
@@ -108,12 +108,13 @@ class AffinityIndex:
             self._replies.popitem(last=False)
 
     def _find_source(
-        self, prompt: Prompt, headers: Mapping[str, str]
+        self, prompt: Prompt, headers: Mapping[str, str], *, follows: bool
     ) -> tuple[AffinitySource, str | None]:
-        """The first source with an identifier."""
+        """The first source with an identifier. A response that is not known (`follows`) identifies
+        nothing: the prompt has the whole conversation, whose start is the same in every turn."""
         if prompt.cache_key:
             return AffinitySource.CACHE_KEY, prompt.cache_key
-        if prompt.previous_response_id:
+        if prompt.previous_response_id and follows:
             return AffinitySource.PREVIOUS_RESPONSE, prompt.previous_response_id
         if prompt.user is not None and (session := agent_session_id(prompt.user)):
             return AffinitySource.USER, session
@@ -131,9 +132,8 @@ def continues_conversation(prompt: Prompt) -> bool:
 
 
 def can_be_continued(prompt: Prompt) -> bool:
-    """Whether a later prompt can refer to the reply by its id alone."""
-    if prompt.format is Format.RESPONSES:
-        return prompt.store is not False
+    """Whether a later prompt can refer to the reply by its id alone, and only its upstream knows
+    it."""
     extra = prompt.extra.data if prompt.extra is not None else None
     return prompt.format is Format.MESSAGES and isinstance(extra, dict) and "thread" in extra
 

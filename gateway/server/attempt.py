@@ -64,7 +64,8 @@ class CompleteReply:
 
     `output_chars` is its length in characters, counted only where the upstream reported no output
     tokens; `parse_error` what could not be read of it; `dropped` what the client's format cannot
-    express; `id` the upstream's name of it. With a `failure` it was read but cannot be written.
+    express; `id` the upstream's name of it; `status` the one in a body that has such. With a
+    `failure` it was read but cannot be written.
     """
 
     body: bytes
@@ -74,6 +75,7 @@ class CompleteReply:
     parse_error: str | None = None
     dropped: Set[str] = frozenset()
     id: str = ""
+    status: str = ""
     failure: Failure | None = None
 
 
@@ -112,7 +114,7 @@ class ClientRequest:
         """`usage` is what the upstream reported; where the reply has none, the client receives an
         estimate."""
         estimated = with_estimated_usage(reply, metadata.input_tokens)
-        body, failure = b"", None
+        body, status, failure = b"", "", None
         dropped: Set[str] = frozenset()
         try:
             if stream:
@@ -120,7 +122,7 @@ class ClientRequest:
                 body, dropped = encode_reply(estimated, encoder), encoder.dropped
             else:
                 data, dropped = self.codec.render_reply(estimated, self.prompt, metadata)
-                body = orjson.dumps(data)
+                body, status = orjson.dumps(data), read_status(data)
         except Exception as error:
             failure = unwritable(error)
         return CompleteReply(
@@ -129,6 +131,7 @@ class ClientRequest:
             usage=usage,
             output_chars=count_output_chars(reply, usage),
             dropped=dropped,
+            status=status,
             failure=failure,
         )
 
@@ -293,6 +296,7 @@ class NativeAttempt(Attempt):
             output_chars=output_chars,
             parse_error=parse_error,
             id=id if isinstance(id, str) else "",
+            status=read_status(data),
         )
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
@@ -306,7 +310,7 @@ class TranslatedAttempt(Attempt):
     """The prompt is rendered for the upstream, and the reply for the client."""
 
     def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
-        """Raises `UnsupportedField`, `PreviousResponseNotFound` or `ThreadUnsupported`."""
+        """Raises `UnsupportedField` or `ThreadUnsupported`."""
         super().__init__(runtime, request, candidate)
         check_stateless(request.prompt)
         self._rendering = self._codec.render_prompt(self._prompt, candidate.target)
@@ -357,6 +361,12 @@ def parse_json_object(body: bytes) -> Payload:
     if not isinstance(data, dict):
         raise malformed_reply("the reply is no JSON object", body)
     return data
+
+
+def read_status(data: Payload) -> str:
+    """The status of a body, where its format has one."""
+    status = data.get("status")
+    return status if isinstance(status, str) else ""
 
 
 def malformed_reply(message: str, body: bytes = b"") -> AttemptFailed:

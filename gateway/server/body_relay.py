@@ -109,6 +109,11 @@ async def send_reply(
     await next_stage()
     await exchange.wait_for_intent()
     exchange.commit()
+    if (storing := exchange.storing) is not None:
+        if client is None:
+            storing.keep(reply.body, reply.status)
+        else:
+            storing.keep_stream(reply.body)
     if client is not None:
         client.write(reply.body, headers, last=True)
         await client.drained()

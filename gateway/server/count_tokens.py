@@ -1,4 +1,4 @@
-"""How many input tokens a messages prompt has: counted by the upstream, else estimated.
+"""How many input tokens a prompt has: counted by the upstream, else estimated.
 
 Nothing is billed, and an upstream that cannot count is no error.
 """
@@ -6,12 +6,14 @@ Nothing is billed, and an upstream that cannot count is no error.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 import orjson
 from aiohttp import web
 
+from gateway.admission.access import Permit
 from gateway.core.events import FailureKind
 from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
@@ -24,9 +26,11 @@ from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
 from gateway.server.request_body import read_json, write_object
+from gateway.server.stored_replies import resolve
 from gateway.upstream.response import AttemptFailed
+from gateway.wire import messages, responses
+from gateway.wire.codec import Codec
 from gateway.wire.json_fields import Payload
-from gateway.wire.messages import CODEC, parse_count_tokens
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
 
@@ -42,15 +46,37 @@ COUNT_TIMEOUT: Final = 10.0
 
 async def count_tokens(request: web.Request) -> web.Response:
     """`POST /v1/messages/count_tokens`: a messages body, where `max_tokens` may be missing."""
+    permit = authorize(request, messages.CODEC.format.value)
+    tokens, headers = await _count(request, permit, messages.CODEC, messages.parse_count_tokens)
+    return _response(tokens, headers)
+
+
+async def count_input_tokens(request: web.Request) -> web.Response:
+    """`POST /v1/responses/input_tokens`: a responses body, which may continue a stored response."""
+    codec = responses.CODEC
+    permit = authorize(request, codec.format.value)
+    if codec.family is not None:
+        permit.access.check_family(codec.family, request.method, request.path)
+    count, headers = await _count(request, permit, codec, codec.parse_prompt)
+    return _response({"object": "response.input_tokens"} | count, headers)
+
+
+async def _count(
+    request: web.Request, permit: Permit, codec: Codec, parse: Callable[[object], Prompt]
+) -> tuple[Payload, dict[str, str]]:
+    """The upstream's count, or `input_tokens` alone; and headers for the client."""
     exchange = request[EXCHANGE]
     runtime, server = exchange.runtime, exchange.snapshot.config.server
-    permit = authorize(request, CODEC.format.value)
-    headers = request_headers_to_forward(request, CODEC, server)
+    headers = request_headers_to_forward(request, codec, server)
     raw_body, body = await read_json(request)
-    in_thread, run = exchange.is_large, runtime.worker.run
-    prompt = await run(parse_count_tokens, body) if in_thread else parse_count_tokens(body)
+    run = runtime.worker.run
+    prompt = await run(parse, body) if exchange.is_large else parse(body)
+    if prompt.continues:
+        resolved = await resolve(exchange, permit, codec, raw_body, body, prompt)
+        raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
+    in_thread = exchange.is_large
     exchange.prompt = prompt
-    route = permit.route(exchange.snapshot.router, prompt.model, CODEC.format)
+    route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
     candidate = _first_available(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable
@@ -65,14 +91,14 @@ async def count_tokens(request: web.Request) -> web.Response:
         count = await _request_count(request, candidate, prompt.model, payload, headers)
     exchange.complete()
     if count is not None:
-        return _response(count)
+        return count, {}
     estimate = runtime.input_estimates.estimate
     tokens = (
         await run(estimate, candidate.model, prompt)
         if in_thread
         else estimate(candidate.model, prompt)
     )
-    return _response({"input_tokens": tokens}, **{ESTIMATED_HEADER: "true"})
+    return {"input_tokens": tokens}, {ESTIMATED_HEADER: "true"}
 
 
 def _first_available(route: Route, runtime: Runtime) -> Candidate:
@@ -88,6 +114,8 @@ def _payload(raw: bytes, body: Payload, prompt: Prompt, candidate: Candidate) ->
     codec = CODECS[candidate.format]
     if candidate.lane is Lane.NATIVE:
         patched = codec.patch_prompt(body, prompt, candidate.target)
+        if codec is responses.CODEC:  # other fields are errors there
+            return write_object(_counted(patched, codec))
         return edit_object(raw, body, patched, _CHECKED_FIELDS) or write_object(patched)
     if codec.count_path is None:
         return None
@@ -95,7 +123,11 @@ def _payload(raw: bytes, body: Payload, prompt: Prompt, candidate: Candidate) ->
         rendered = codec.render_prompt(prompt, candidate.target).body
     except UnsupportedField:
         return None
-    return write_object({name: rendered[name] for name in rendered if name in codec.count_fields})
+    return write_object(_counted(rendered, codec))
+
+
+def _counted(body: Payload, codec: Codec) -> Payload:
+    return {name: field for name, field in body.items() if name in codec.count_fields}
 
 
 async def _request_count(
@@ -131,7 +163,7 @@ async def _request_count(
     return response if is_native else {"input_tokens": tokens}
 
 
-def _response(body: Payload, **headers: str) -> web.Response:
+def _response(body: Payload, headers: dict[str, str]) -> web.Response:
     return web.Response(
         body=orjson.dumps(body), content_type="application/json", headers=headers or None
     )

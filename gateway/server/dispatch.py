@@ -22,7 +22,6 @@ from gateway.errors import (
     InvalidImage,
     ModelNotFound,
     NoAvailableAccounts,
-    PreviousResponseNotFound,
     ThreadUnsupported,
     TooManyRequests,
     UnsupportedField,
@@ -232,7 +231,7 @@ class Dispatch:
             attempt = _LANES[candidate.lane](self._runtime, self._adapted, candidate)
             if attempt.dropped:
                 check_strict(self._request, attempt.dropped)
-        except (UnsupportedField, PreviousResponseNotFound, ThreadUnsupported) as error:
+        except (UnsupportedField, ThreadUnsupported) as error:
             self._last_error = self._last_error or without_traceback(error)
             return None
         return attempt
@@ -308,16 +307,14 @@ class Dispatch:
     def _succeed(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
         exchange, affinity = self._exchange, self._affinity
         outcome.succeed()
-        # A prompt may name nothing but the reply that it continues, which only its account knows.
-        if (
-            affinity is not None
-            and candidate.lane is Lane.NATIVE
-            and exchange.reply_id
-            and exchange.token is not None
-            and can_be_continued(self._client_request.prompt)
-        ):
+        # A prompt may name nothing but the reply that it continues.
+        prompt, reply_id = self._client_request.prompt, exchange.reply_id
+        if candidate.lane is not Lane.NATIVE or not can_be_continued(prompt):
+            reply_id = ""
+        reply_id = prompt.reply_id or reply_id
+        if affinity is not None and reply_id and exchange.token is not None:
             self._runtime.affinity_index.record(
-                affinity, exchange.token.id, exchange.reply_id, candidate.account_ref
+                affinity, exchange.token.id, reply_id, candidate.account_ref
             )
 
     def _final_error(self) -> GatewayError:

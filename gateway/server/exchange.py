@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Set
 from math import inf
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import hdrs, web
 from multidict import istr
@@ -22,7 +22,7 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
 from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
-from gateway.store.records import AttemptRow, ExchangeState, RequestRow, Token
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow, StoredReply, Token
 
 INTENT_TIMEOUT: Final = 0.25
 """Seconds that the first byte of a reply waits until its intent row is committed."""
@@ -36,6 +36,15 @@ _REQUEST_ID_HEADER: Final = istr("x-request-id")
 _MESSAGES_PATH: Final = "/v1/messages"
 
 
+class ReplyKeeper(Protocol):
+    """Stores a reply as the client received it (`gateway.server.stored_replies`)."""
+
+    row: StoredReply
+
+    def keep(self, reply: bytes, status: str) -> None: ...
+    def keep_stream(self, frames: bytes) -> None: ...
+
+
 class Exchange:
     """What the request's row will say, and how far the request has come.
 
@@ -46,7 +55,8 @@ class Exchange:
     be read of a reply; `warnings` are what was unusual and allowed. `booked` is the body's
     part of the pool, in bytes; `is_large`: a thread reads and translates it. `drain` reads the
     upstream's reply to its end after the client has disconnected. `background` is done when the
-    work of a background response has ended, which outlives its request.
+    work of a background response has ended, which outlives its request. `storing` stores the
+    reply, where it is to be stored.
     """
 
     __slots__ = (
@@ -57,7 +67,7 @@ class Exchange:
         *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
         *("headers_sent", "id", "intent", "is_large", "meter", "prompt", "queue_time"),
         *("reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
-        *("status", "stop_reason", "token", "upstream_note", "upstream_time"),
+        *("status", "stop_reason", "storing", "token", "upstream_note", "upstream_time"),
         *("user_agent", "warnings", "when"),
     )
 
@@ -101,6 +111,7 @@ class Exchange:
         self.ended_at: float | None = None
         self.drain: asyncio.Future[None] | None = None
         self.background: asyncio.Future[None] | None = None
+        self.storing: ReplyKeeper | None = None
 
     def check_body(self, size: int) -> None:
         """Raises as `BodyPool.check` where there is no memory for `size` bytes of a body."""

@@ -12,6 +12,7 @@ from math import inf
 from aiohttp import web
 
 from gateway.core.events import StopReason, Usage
+from gateway.core.formats import Format
 from gateway.core.reply import Reply
 from gateway.errors import ServiceUnavailable
 from gateway.routing.router import Candidate
@@ -25,6 +26,7 @@ from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import query_to_forward, request_headers_to_forward
 from gateway.server.request_body import read_json
 from gateway.server.request_images import check_request_images
+from gateway.server.stored_replies import begin_storing, resolve
 from gateway.store.records import ExchangeState
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS
@@ -46,11 +48,18 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         parse, estimate = codec.parse_prompt, runtime.input_estimates.raw
         in_thread = exchange.is_large
         prompt = await runtime.worker.run(parse, body) if in_thread else parse(body)
+        own_body, root_id = raw_body, None
+        if prompt.continues:
+            resolved = await resolve(exchange, permit, codec, raw_body, body, prompt)
+            raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
+            own_body, root_id, in_thread = resolved.own, resolved.root_id, exchange.is_large
         exchange.prompt = prompt
         route = permit.route(snapshot.router, prompt.model, codec.format)
         await next_stage()
         if runtime.draining:
             raise ServiceUnavailable
+        if codec.format is Format.RESPONSES:
+            prompt = begin_storing(exchange, permit, prompt, own_body, root_id)
         raw_estimate = await runtime.worker.run(estimate, prompt) if in_thread else estimate(prompt)
         client_request = ClientRequest(
             request_id=exchange.id,
@@ -89,10 +98,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
                 exchange.upstream_note = (
                     f"{output_tokens:,} output tokens, although max_tokens is {max_tokens:,}"
                 )
-            if usage.input_tokens:
-                runtime.input_estimates.record(
-                    route.model, prompt, usage.input_tokens, raw_estimate
-                )
+            runtime.input_estimates.record(route.model, prompt, usage.input_tokens, raw_estimate)
         return response
 
     return handler

@@ -228,6 +228,8 @@ class StreamRelay:
         if self.time_to_first_event is None:
             self._commit()
         self._is_finished = translator.end is not None
+        if self._is_finished and self._exchange.storing is not None:
+            self._exchange.storing.keep_stream(out)
         can_write = self._client.write(out, self._headers, last=self._is_finished)
         if self._is_finished and can_write:  # whatever the client does from now on
             self._exchange.complete()

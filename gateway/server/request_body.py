@@ -82,6 +82,21 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     return parsed
 
 
+async def adopt(exchange: Exchange, body: dict[str, Any], size: int) -> bytes:
+    """The JSON text of a body that the gateway has put together of `size` bytes. It counts as large
+    as one that arrived. Raises `RequestTooLarge` or `InvalidRequest`, or as `BodyPool.check`."""
+    run = exchange.runtime.worker.run
+    raw = await run(write_object, body) if size > _SMALL_BODY else write_object(body)
+    if len(raw) > exchange.snapshot.config.server.max_body:
+        raise RequestTooLarge
+    exchange.book_body(len(raw))
+    if len(raw) >= _SMALL_BODY and _is_large(raw):
+        exchange.is_large = True
+        _, values = await run(_examine, raw)
+        exchange.book_body(values * BYTES_PER_VALUE)
+    return raw
+
+
 def _is_large(raw: bytes | bytearray) -> bool:
     """Whether it takes long to read and translate: then a thread does that."""
     return len(raw) > _LARGE_BODY or raw.count(b",") + raw.count(b"{") > _MANY_VALUES

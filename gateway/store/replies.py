@@ -130,39 +130,55 @@ class ReplyStore:
             return await self._in_thread(rows.unpack, packed)
         return reply if self._is_visible(reply) else None
 
-    async def find_item(self, token_id: str, item_id: str) -> StoredReply | None:
-        """The reply whose output has the item; None as in `find`."""
+    async def find_item(self, token_id: str, item_id: str) -> str | None:
+        """The id of the reply whose output has the item; None where there is none."""
         if not _can_be_id(item_id):
             return None
         await self.flush()
-        id = await rows.find_by_item(self._database, token_id, item_id)
-        return None if id is None else await self.find(token_id, id)
+        return await rows.find_by_item(self._database, token_id, item_id)
 
-    async def chain(self, token_id: str, id: str, max_size: int) -> list[StoredReply] | None:
-        """The reply and those that it continues, oldest first, without events. Earlier ones can be
-        deleted or expired. None where the reply is unknown, deleted, expired or did not end well,
-        or an earlier one is missing.
+    async def chain(
+        self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
+    ) -> list[StoredReply] | None:
+        """What a request continues that names the reply `id`: as `history`, but None also where the
+        reply is deleted, expired or did not end well."""
+        chain = await self.history(token_id, id, max_size, book)
+        if not chain or not self._is_visible(chain[-1]) or chain[-1].status not in CONTINUABLE:
+            return None
+        return chain
+
+    async def history(
+        self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
+    ) -> list[StoredReply] | None:
+        """The reply and those that it continues, oldest first, without events; deleted and expired
+        ones are among them. None where it or an earlier one is missing. `book` is called with the
+        bytes that it takes in memory, and raises where there is no room.
 
         Raises `ChainTooLarge` beyond `max_size` bytes, or too many replies.
         """
+        chain, before = self._pending_chain(token_id, id)
+        size = sum(len(reply.request) + len(reply.reply or b"") for reply in chain)
+        if size > max_size or len(chain) > rows.MAX_CHAIN:
+            raise ChainTooLarge("too much of it waits to be written")
+        book(size)
+        if before is None:
+            return chain
+        if not _can_be_id(before):
+            return None
+        packed = await rows.load_chain(self._database, token_id, before, max_size - size)
+        if packed is None:
+            return None
+        book(sum(reply.request_size + reply.reply_size for reply in packed))
+        return await self._in_thread(_unpack_all, packed) + chain
+
+    def _pending_chain(self, token_id: str, id: str) -> tuple[list[StoredReply], str | None]:
+        """What of the chain waits to be written, and the id of what comes before that."""
         newest: list[StoredReply] = []
         current: str | None = id
         while current is not None and (reply := self._pending.get((token_id, current))) is not None:
             newest.append(reply)
             current = reply.previous_id
-            max_size -= len(reply.request) + len(reply.reply or b"")
-        if max_size < 0 or len(newest) > rows.MAX_CHAIN:
-            raise ChainTooLarge("too much of it waits to be written")
-        chain = newest[::-1]
-        if current is not None:
-            if not _can_be_id(current):
-                return None
-            packed = await rows.load_chain(self._database, token_id, current, max_size)
-            if packed is None:
-                return None
-            chain = await self._in_thread(_unpack_all, packed) + chain
-        last = chain[-1]
-        return chain if self._is_visible(last) and last.status in CONTINUABLE else None
+        return newest[::-1], current
 
     async def delete(self, token_id: str, id: str) -> bool:
         """Whether there was such a reply."""

@@ -23,7 +23,7 @@ from gateway.core.prompt import (
 )
 from gateway.core.target import SamplingStyle, Target
 from gateway.core.value import replace
-from gateway.errors import PreviousResponseNotFound, ThreadUnsupported, UnsupportedField
+from gateway.errors import ThreadUnsupported, UnsupportedField
 from gateway.wire.dropped import Dropped
 from gateway.wire.history import split_leading_system
 from gateway.wire.json_fields import Payload, as_json
@@ -74,9 +74,7 @@ _CUSTOM_TOOL_TEXTS: Final = {
 
 def check_stateless(prompt: Prompt) -> None:
     """A translated prompt cannot continue what its own upstream has stored. Raises
-    `PreviousResponseNotFound` or `ThreadUnsupported`."""
-    if prompt.previous_response_id is not None:
-        raise PreviousResponseNotFound(prompt.previous_response_id)
+    `ThreadUnsupported`."""
     fields = ProviderData.native_fields(prompt.extra, Format.MESSAGES)
     if fields.get("thread") is not None:
         raise ThreadUnsupported
@@ -87,8 +85,6 @@ def check_supported(prompt: Prompt, format: Format) -> None:
     if (prompt.sampling.choices or 1) > 1:
         raise UnsupportedField("n", "a translated reply has one choice")
     same_format = prompt.format is format
-    if prompt.previous_response_id and not same_format:
-        raise UnsupportedField("previous_response_id", "only its own upstream has that response")
     fields: Payload = prompt.extra.data if prompt.extra is not None else {}
     if fields.get("background"):
         raise UnsupportedField("background", "a translated reply cannot be fetched later")

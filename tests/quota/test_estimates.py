@@ -137,17 +137,6 @@ def test_models_are_separate() -> None:
     assert learning.estimates.estimate("beta-5.4-mini", prompt(1000)) == 1000 * SAFETY_MARGIN
 
 
-def test_prompts_with_a_previous_response_are_ignored() -> None:
-    estimates = InputEstimates(letters)
-    turn = Turn(Role.USER, (Text("x" * 5000),))
-    continued = Prompt(
-        format=Format.RESPONSES, model=MODEL, turns=(turn,), previous_response_id="resp_1"
-    )
-    for _ in range(100):
-        estimates.record(MODEL, continued, 15_000)
-    assert estimates.estimate(MODEL, prompt(1000)) == 1000 * SAFETY_MARGIN
-
-
 @given(size=st.integers(0, 10**6), more=st.integers(0, 10**6), used=st.integers(1, 10**5))
 def test_a_longer_prompt_never_counts_less(size: int, more: int, used: int) -> None:
     estimates = InputEstimates(letters)

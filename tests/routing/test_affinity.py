@@ -73,7 +73,6 @@ def source(request: Prompt, headers: dict[str, str] | None = None) -> AffinitySo
 
 CLUES: list[tuple[AffinitySource, dict[str, Any], dict[str, str]]] = [
     (AffinitySource.CACHE_KEY, {"cache_key": "k"}, {}),
-    (AffinitySource.PREVIOUS_RESPONSE, {"previous_response_id": "resp_1"}, {}),
     (AffinitySource.USER, {"user": f"user_1f_account__session_{UUID}"}, {}),
     (AffinitySource.HEADER, {}, {"x-session-id": "s"}),
     (AffinitySource.PREVIOUS_MESSAGE, {"extra": thread("msg_1")}, {}),
@@ -394,9 +393,8 @@ def test_two_hundred_conversations_of_five_turns_keep_their_accounts() -> None:
 @pytest.mark.parametrize(
     ("format", "fields", "expected"),
     [
-        (Format.RESPONSES, {}, True),
-        (Format.RESPONSES, {"store": True}, True),
-        (Format.RESPONSES, {"store": False}, False),
+        (Format.RESPONSES, {}, False),
+        (Format.RESPONSES, {"store": True}, False),
         (Format.MESSAGES, {}, False),
         (
             Format.MESSAGES,

@@ -195,9 +195,7 @@ async def test_a_deleted_reply_goes_when_nothing_continues_it(
 
 async def test_an_item_names_its_reply(store: ReplyStore, clock: Clock) -> None:
     put_chain(store, clock, "r", 2)
-    found = await store.find_item(KEY, "msg_r1")
-    assert found is not None
-    assert found.id == "r1"
+    assert await store.find_item(KEY, "msg_r1") == "r1"
     assert await store.find_item(KEY, "msg_r2") is None
     await store.delete(KEY, "r1")
     assert await store.find_item(KEY, "msg_r1") is None
@@ -209,9 +207,7 @@ async def test_an_id_that_an_upstream_uses_again_names_the_newest_item(
     for id in ("a", "b"):
         store.put(reply(store, clock, id)._replace(reply=b'{"output":[{"id":"msg_1"}]}'))
         await store.flush()
-    found = await store.find_item(KEY, "msg_1")
-    assert found is not None
-    assert found.id == "b"
+    assert await store.find_item(KEY, "msg_1") == "b"
 
 
 async def test_a_chain_has_a_limit_of_bytes(store: ReplyStore, clock: Clock) -> None:

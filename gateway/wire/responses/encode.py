@@ -32,7 +32,7 @@ from gateway.wire.responses.encode_items import (
 )
 from gateway.wire.responses.ids import IdGenerator
 from gateway.wire.responses.native import error_frame, failed_frame
-from gateway.wire.responses.settings import echo_instructions, echo_settings
+from gateway.wire.responses.settings import echo_settings
 from gateway.wire.responses.tools import echo_tool_choice, echo_tools
 from gateway.wire.responses.usage import render_usage
 
@@ -260,7 +260,7 @@ def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
     """The response object without output (Responses, "The response object"); `prompt` is the
     client's, whose settings are echoed."""
     response: Payload = {
-        "id": f"resp_{metadata.reply_id}",
+        "id": prompt.reply_id or f"resp_{metadata.reply_id}",
         "object": "response",
         "created_at": metadata.created,
         "status": "in_progress",
@@ -283,8 +283,8 @@ def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
 def echo(prompt: Prompt) -> Payload:
     """The client's settings that a response repeats."""
     fields = echo_settings(prompt)
-    if (instructions := echo_instructions(prompt)) is not None:
-        fields["instructions"] = instructions
+    if prompt.instructions is not None:
+        fields["instructions"] = prompt.instructions
     if prompt.tools:
         fields["tools"] = echo_tools(prompt.tools)
     if prompt.tool_choice is not None:

@@ -18,6 +18,11 @@ def is_generated(id: object) -> bool:
     return isinstance(id, str) and _GENERATED_MARK in id
 
 
+def generated_id(prefix: str, suffix: str) -> str:
+    """An id with the mark."""
+    return f"{prefix}{_GENERATED_MARK}{suffix}"
+
+
 class IdGenerator:
     """The ids of one reply; each is used once."""
 
@@ -39,6 +44,6 @@ class IdGenerator:
     def _reserve(self, id: str, prefix: str) -> str:
         """The id where there is one that is not used yet; else a generated one."""
         if not id or id in self._used:
-            id = f"{prefix}{_GENERATED_MARK}{self._reply_id}_{len(self._used)}"
+            id = generated_id(prefix, f"{self._reply_id}_{len(self._used)}")
         self._used.add(id)
         return id

@@ -49,6 +49,7 @@ _ROLES: Final = {
     "system": Role.SYSTEM,
     "developer": Role.DEVELOPER,
 }
+REFERENCE: Final = "item_reference"
 _MESSAGE_FIELDS: Final = frozenset({"type", "role", "content"})
 _CALL_FIELDS: Final = frozenset({"type", "call_id", "name", "namespace", "arguments", "input"})
 _RESULT_FIELDS: Final = frozenset({"type", "call_id", "output"})
@@ -58,7 +59,7 @@ def parse_item(item: Any, path: str) -> Turn:
     item = as_object(item, path)
     kind = optional_str(item, "type", path)
     if kind is None:
-        kind = "item_reference" if "id" in item and "role" not in item else "message"
+        kind = REFERENCE if "id" in item and "role" not in item else "message"
     if kind == "message":
         return _parse_message(item, path)
     if parse := _ITEM_PARSERS.get(kind):
@@ -69,6 +70,12 @@ def parse_item(item: Any, path: str) -> Turn:
         return _parse_client_output(item, path)
     role = Role.USER if kind.endswith(("_output", "_response")) else Role.ASSISTANT
     return Turn(role, (UnknownPart(kind, ProviderData(Format.RESPONSES, item)),))
+
+
+def is_reference(turn: Turn) -> bool:
+    """Whether the item is only the name of another."""
+    part = turn.parts[0] if turn.parts else None
+    return type(part) is UnknownPart and part.kind == REFERENCE
 
 
 def _parse_message(item: Payload, path: str) -> Turn:

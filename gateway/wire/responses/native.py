@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -11,31 +12,50 @@ from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire import signatures
-from gateway.wire.codec import replace_model
 from gateway.wire.json_fields import Payload
-from gateway.wire.model_name import ModelNamePatcher
-from gateway.wire.object_edit import find_members
+from gateway.wire.responses.edits import ResponseEditor
 from gateway.wire.responses.ids import is_generated
 from gateway.wire.responses.input_items import restore_reasoning
-from gateway.wire.responses.settings import echo_instructions
 from gateway.wire.sse import Frame, replace_data, write_frame
 
 _SEQUENCE_FIELD: Final = b'"sequence_number":'
 """The quotes are unescaped, so it cannot be part of a text."""
 _DIGITS: Final = re.compile(rb"\s?\d+")
-_INSTRUCTIONS: Final = b'"instructions"'
-_IN_RESPONSE: Final = [b'"response"', _INSTRUCTIONS]
+INCLUDE_REASONING: Final = "reasoning.encrypted_content"
+_WITH_OPTIONAL_ID: Final = frozenset(
+    {
+        *("message", "function_call", "function_call_output"),
+        *("custom_tool_call", "custom_tool_call_output"),
+    }
+)
+"""Types of items whose ids an upstream that stores nothing does not need."""
 
 
 def patch_prompt(body: Payload, target: Target) -> Payload:
-    """A shallow copy for the target. Histories contain reasoning and ids of other formats: the
-    target's own reasoning is restored, that of others and generated ids are removed."""
+    """A shallow copy for the target, which stores nothing. Histories contain reasoning and ids of
+    other formats: the target's own reasoning is restored, that of others and generated ids are
+    removed, and so are the ids of items that the target would otherwise look up."""
     patched = body | {"model": target.model}
+    is_foreign: Callable[[Any], bool] = _is_generated_item
+    if body.get("store") is not False:
+        patched |= stateless_fields(body.get("include"), target)
+        is_foreign = _has_foreign_id
     items = body.get("input")
-    if isinstance(items, list) and any(map(_is_generated_item, items)):
-        patched_items = [_patch_item(item, target) for item in items]
+    if isinstance(items, list) and any(map(is_foreign, items)):
+        patched_items = [_patch_item(item, target, is_foreign) for item in items]
         patched["input"] = [item for item in patched_items if item is not None]
     return patched
+
+
+def stateless_fields(include: Any, target: Target) -> Payload:
+    """What makes a request one that the upstream does not store; reasoning then has to come
+    encrypted, or the next request could not return it."""
+    fields: Payload = {"store": False}
+    included = include if isinstance(include, list) else []
+    reasons = any(effort != "none" for effort in target.efforts)
+    if reasons and INCLUDE_REASONING not in included:
+        fields["include"] = [*included, INCLUDE_REASONING]
+    return fields
 
 
 def _is_generated_item(item: Any) -> bool:
@@ -43,14 +63,25 @@ def _is_generated_item(item: Any) -> bool:
     return isinstance(item, dict) and (_is_wrapped(item) or is_generated(item.get("id")))
 
 
+def _has_foreign_id(item: Any) -> bool:
+    """The same, or an id that is optional: an upstream knows only those that it stores."""
+    return _is_generated_item(item) or has_optional_id(item)
+
+
+def has_optional_id(item: Any) -> bool:
+    if not isinstance(item, dict) or "id" not in item:
+        return False
+    return item.get("type") in _WITH_OPTIONAL_ID or "role" in item
+
+
 def _is_wrapped(item: Payload) -> bool:
     encrypted = item.get("encrypted_content")
     return isinstance(encrypted, str) and signatures.is_wrapped(encrypted)
 
 
-def _patch_item(item: Any, target: Target) -> Any | None:
+def _patch_item(item: Any, target: Target, is_foreign: Callable[[Any], bool]) -> Any | None:
     """The item as the target can read it; None where it cannot."""
-    if not _is_generated_item(item):
+    if not is_foreign(item):
         return item
     without_id = {name: value for name, value in item.items() if name != "id"}
     if not _is_wrapped(item):
@@ -63,34 +94,20 @@ def _patch_item(item: Any, target: Target) -> Any | None:
 
 
 def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
-    """The upstream's body with the client's model name and `instructions`."""
-    body = replace_model(body, data, prompt)
-    return _patch_instructions(body, data, echo_instructions(prompt), [_INSTRUCTIONS])
-
-
-def _patch_instructions(
-    payload: bytes, response: Payload, instructions: str | None, path: list[bytes]
-) -> bytes:
-    """`payload` with the client's own instructions at `path`, where the upstream has others."""
-    if response.get("instructions") in (None, instructions):
-        return payload
-    for _, start, end in reversed([*find_members(payload, path)]):
-        payload = payload[:start] + orjson.dumps(instructions) + payload[end:]
-    return payload
+    """The upstream's body with the client's own values."""
+    return ResponseEditor(prompt, in_event=False).edit(body, data)
 
 
 class ResponsesRewriter:
     """Edits frames in place. Keeps the last response object and sequence number, for pings and
     errors that follow."""
 
-    __slots__ = ("_client_model", "_instructions", "_model", "_response", "_sequence", "_skipped")
+    __slots__ = ("_editor", "_response", "_sequence", "_skipped")
 
     keeps_text = True
 
     def __init__(self, prompt: Prompt) -> None:
-        self._client_model = prompt.model
-        self._instructions = echo_instructions(prompt)
-        self._model = ModelNamePatcher(prompt.model, parent="response")
+        self._editor = ResponseEditor(prompt, in_event=True)
         self._response: Payload | None = None
         self._sequence = -1
         self._skipped = b""  # the last frames that were not parsed, with sequence numbers
@@ -104,11 +121,8 @@ class ResponsesRewriter:
         response = data.get("response")
         if not isinstance(response, dict):
             return frame.raw
-        self._response = response | {"model": self._client_model}
-        if "instructions" in response:
-            self._response["instructions"] = self._instructions
-        payload = self._model.patch(frame.data, response.get("model"))
-        payload = _patch_instructions(payload, response, self._instructions, _IN_RESPONSE)
+        self._response = self._editor.edited(response)
+        payload = self._editor.edit(frame.data, response)
         return frame.raw if payload is frame.data else replace_data(frame, payload)
 
     def skip(self, frames: bytes) -> None:

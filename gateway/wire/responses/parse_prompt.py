@@ -33,7 +33,7 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
-from gateway.wire.responses.input_items import parse_item
+from gateway.wire.responses.input_items import is_reference, parse_item
 from gateway.wire.responses.tools import parse_tool_choice, parse_tools
 
 _KNOWN_FIELDS: Final = {
@@ -55,7 +55,9 @@ def parse_prompt(body: object) -> Prompt:
     """Raises `InvalidRequest` with the dotted path of the field."""
     body = as_object(body, "")
     model = parse_model(body)
-    turns, added_tools = _parse_input(body)
+    instructions = optional_str(body, "instructions")
+    previous_response_id = optional_str(body, "previous_response_id")
+    turns, added_tools, has_references = _parse_input(body, instructions)
     return Prompt(
         format=Format.RESPONSES,
         model=model,
@@ -76,8 +78,10 @@ def parse_prompt(body: object) -> Prompt:
         service_tier=optional_str(body, "service_tier"),
         cache_key=optional_str(body, "prompt_cache_key"),
         store=optional_bool(body, "store"),
-        previous_response_id=optional_str(body, "previous_response_id"),
+        previous_response_id=previous_response_id,
         include=as_strs(body.get("include"), "include"),
+        instructions=instructions,
+        continues=has_references or previous_response_id is not None,
         extra=_unknown_fields(body),
     )
 
@@ -90,16 +94,20 @@ def _parse_sampling(body: Payload) -> Sampling:
     )
 
 
-def _parse_input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
+def _parse_input(
+    body: Payload, instructions: str | None
+) -> tuple[tuple[Turn, ...], list[Tool], bool]:
     """The turns, and the tools that clients send within the input: as an item of their own, or as
-    the output of a tool search. The latter have no definition, because the item stays a turn."""
+    the output of a tool search. The latter have no definition, because the item stays a turn. Then
+    whether an item is only the name of another."""
     turns: list[Turn] = []
     tools: list[Tool] = []
-    if instructions := optional_str(body, "instructions"):
+    has_references = False
+    if instructions:
         turns.append(Turn(Role.SYSTEM, (Text(instructions),)))
     items = required(body, "input")
     if isinstance(items, str):
-        return (*turns, Turn(Role.USER, (Text(items),))), tools
+        return (*turns, Turn(Role.USER, (Text(items),))), tools, False
     for index, item in enumerate(as_list(items, "input")):
         path = f"input.{index}"
         kind = item.get("type") if isinstance(item, dict) else None
@@ -109,8 +117,11 @@ def _parse_input(body: Payload) -> tuple[tuple[Turn, ...], list[Tool]]:
         if kind == "tool_search_output":
             found_tools = parse_tools(item.get("tools"), f"{path}.tools")
             tools += (replace(tool, definition=None) for tool in found_tools)
-        turns.append(parse_item(item, path))
-    return tuple(turns), tools
+        turn = parse_item(item, path)
+        turns.append(turn)
+        if kind != "message" and is_reference(turn):
+            has_references = True
+    return tuple(turns), tools, has_references
 
 
 def _parse_reasoning(body: Payload) -> Reasoning | None:

@@ -34,6 +34,7 @@ from gateway.wire.render_rules import (
     with_output_instruction,
 )
 from gateway.wire.responses.input_items import InputItemRenderer, empty_user_message
+from gateway.wire.responses.native import INCLUDE_REASONING, has_optional_id, stateless_fields
 from gateway.wire.responses.settings import echo_settings, render_text_field
 from gateway.wire.responses.tools import render_tools
 
@@ -41,7 +42,6 @@ MIN_OUTPUT_TOKENS: Final = 16
 """The lowest output limit that upstreams accept."""
 
 _SEARCH: Final = "web_search"
-_INCLUDE_REASONING: Final = "reasoning.encrypted_content"
 _INCLUDE_SOURCES: Final = "web_search_call.action.sources"
 _INCLUDE_LOGPROBS: Final = "message.output_text.logprobs"
 _SHARED_FIELDS: Final = ("prompt_cache_options", "prompt_cache_retention", "moderation")
@@ -67,18 +67,27 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         **render_tools(prompt, target, dropped),
     }
     if prompt.format is Format.RESPONSES:
-        settings = echo_settings(prompt)
+        settings = echo_settings(prompt) | {"previous_response_id": None}
     else:
         settings = _render_settings(prompt, target, dropped)
     body |= {name: value for name, value in settings.items() if value is not None}
     if include := _include(prompt, body):
         body["include"] = include
+    if prompt.format is Format.RESPONSES and prompt.store is not False:
+        body |= stateless_fields(body.get("include"), target)
+        body["input"] = list(map(_without_optional_id, body["input"]))
     if prompt.stream:
         body["stream"] = True
     if prompt.sampling.top_logprobs is not None or _INCLUDE_LOGPROBS in prompt.include:
         dropped.drop("logprobs")  # the decoder does not pass them on
     stop = tuple([sequence for sequence in prompt.stop if sequence])
     return Rendering(body=body, dropped=frozenset(dropped.names), stop=stop, fenced=expects_json)
+
+
+def _without_optional_id(item: Payload) -> Payload:
+    if not has_optional_id(item):
+        return item
+    return {name: value for name, value in item.items() if name != "id"}
 
 
 def _render_settings(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
@@ -135,7 +144,7 @@ def _include(prompt: Prompt, body: Mapping[str, Any]) -> list[str]:
     if prompt.format is Format.RESPONSES:
         return list(prompt.include)
     searches = any([tool["type"] == _SEARCH for tool in body.get("tools", ())])
-    return [_INCLUDE_REASONING, _INCLUDE_SOURCES] if searches else [_INCLUDE_REASONING]
+    return [INCLUDE_REASONING, _INCLUDE_SOURCES] if searches else [INCLUDE_REASONING]
 
 
 def render_turns(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import Text
-from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Turn
+from gateway.core.prompt import OutputFormat, OutputKind, Prompt
 from gateway.wire.dropped import Dropped
 from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import Payload
@@ -38,15 +37,6 @@ def echo_settings(prompt: Prompt) -> Payload:
         **extra,
     }
     return _set_fields(settings)
-
-
-def echo_instructions(prompt: Prompt) -> str | None:
-    """The client's `instructions`, which are its first turn; what an upstream adds is its own."""
-    match prompt.turns:
-        case [Turn(role=Role.SYSTEM, parts=(Text(text),), extra=None), *_]:
-            return text
-        case _:
-            return None
 
 
 def _set_fields(fields: Payload) -> Payload:

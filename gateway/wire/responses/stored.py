@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
-
-import orjson
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol
 
 from gateway.core.formats import Format
 from gateway.wire.json_fields import Payload
+from gateway.wire.json_numbers import parse_json
+from gateway.wire.responses.ids import generated_id
+from gateway.wire.responses.input_items import REFERENCE
 
-_MAX_ITEMS = 1000
+_MAX_ITEMS: Final = 1000
 """Items of a response that can be named by their ids."""
+_DATA: Final = b"data:"
+_TERMINAL: Final = re.compile(rb'"type"\s*:\s*"response\.(completed|incomplete)"')
+"""The quotes are unescaped, so it cannot be part of a text."""
+_LISTED: Final = "item"
+"""How ids begin that items get in a list."""
+_LISTED_ID: Final = re.compile(generated_id(_LISTED, r"([0-9a-f]{1,40})_(\d{1,7})"))
 
 
 class Stored(Protocol):
-    """A stored reply."""
+    """A stored reply with its request."""
 
     @property
+    def id(self) -> str: ...
+    @property
     def format(self) -> str: ...
+    @property
+    def request(self) -> bytes: ...
     @property
     def reply(self) -> bytes | None: ...
 
@@ -26,9 +38,23 @@ class Stored(Protocol):
 def read_response(reply: bytes) -> Payload:
     """The response object in what was stored of a reply: a complete body, or the data of the last
     event of its stream."""
-    data: Payload = orjson.loads(reply)
+    data: Payload = parse_json(reply)
     response = data.get("response")
     return response if isinstance(response, dict) and "type" in data else data
+
+
+def terminal_event(frames: bytes) -> tuple[bytes, str] | None:
+    """The data of the last event of a response in the last frames of its stream, and its status;
+    None where it did not end well."""
+    matches = list(_TERMINAL.finditer(frames))
+    if not matches:
+        return None
+    match = matches[-1]
+    start, end = frames.rfind(b"\n", 0, match.start()) + 1, frames.find(b"\n", match.end())
+    line = frames[start : end if end >= 0 else len(frames)]
+    if not line.startswith(_DATA):
+        return None
+    return line.removeprefix(_DATA).strip(), match[1].decode()
 
 
 def output_items(response: Payload) -> list[Payload]:
@@ -36,6 +62,82 @@ def output_items(response: Payload) -> list[Payload]:
     output = response.get("output")
     items = output if isinstance(output, list) else []
     return [item for item in items if isinstance(item, dict)]
+
+
+def input_items(body: Payload) -> list[Any]:
+    """The input of a request as items."""
+    sent = body.get("input")
+    if isinstance(sent, str):
+        return [{"type": "message", "role": "user", "content": sent}]
+    return sent if isinstance(sent, list) else []
+
+
+def conversation(chain: Sequence[Stored]) -> list[Any]:
+    """All items of a chain, oldest first: what was sent and what was replied, in turns."""
+    items: list[Any] = []
+    for stored in chain:
+        items += input_items(parse_json(stored.request))
+        if stored.reply is not None:
+            items += output_items(read_response(stored.reply))
+    return items
+
+
+def listed_items(chain: Sequence[Stored]) -> list[Payload]:
+    """The input of the last reply of a chain, the whole conversation before it included; each item
+    has an id that is the same whenever it is listed, and no other has it."""
+    items: list[Payload] = []
+    known: set[str] = set()
+    for stored in chain:
+        sent = input_items(parse_json(stored.request))
+        replied: list[Payload] = []
+        if stored is not chain[-1] and stored.reply is not None:
+            replied = output_items(read_response(stored.reply))
+        suffix = stored.id.partition("_")[2]
+        for number, item in enumerate([*sent, *replied]):
+            if not isinstance(item, dict):
+                continue
+            id = item.get("id")
+            if not isinstance(id, str) or not id or id in known:
+                id = generated_id(_LISTED, f"{suffix}_{number}")
+            known.add(id)
+            items.append(_listed(item) | {"id": id})
+    return items
+
+
+def _listed(item: Payload) -> Payload:
+    """The item as a list shows it: a message has parts."""
+    if "role" not in item or not isinstance(text := item.get("content"), str):
+        return item
+    kind = "output_text" if item["role"] == "assistant" else "input_text"
+    part: Payload = {"type": kind, "text": text}
+    if kind == "output_text":
+        part["annotations"] = []
+    return {"type": "message", "status": "completed"} | item | {"content": [part]}
+
+
+def is_item_reference(item: Any) -> bool:
+    """Whether an item is only the name of another; client libraries may leave out its type."""
+    if not isinstance(item, dict):
+        return False
+    kind = item.get("type")
+    return kind == REFERENCE or (kind is None and "id" in item and "role" not in item)
+
+
+def reply_of_item(item_id: str) -> str | None:
+    """The id of the response to which an item belongs that got its id in a list."""
+    match = _LISTED_ID.fullmatch(item_id)
+    return f"resp_{match[1]}" if match else None
+
+
+def find_item(stored: Stored, item_id: str) -> Payload | None:
+    """The item of that id, of the output or as it was listed."""
+    items = conversation([stored])
+    for item in items:
+        if isinstance(item, dict) and item.get("id") == item_id:
+            return item
+    match = _LISTED_ID.fullmatch(item_id)
+    number = int(match[2]) if match else len(items)
+    return items[number] if number < len(items) and isinstance(items[number], dict) else None
 
 
 def item_ids(stored: Stored) -> Iterator[str]:

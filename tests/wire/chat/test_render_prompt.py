@@ -291,7 +291,6 @@ def test_unknown_fields_return_to_their_format_or_are_reported() -> None:
             {"extra": ProviderData(Format.CHAT, {"modalities": ["text", "audio"]})},
             "modalities",
         ),
-        (Format.RESPONSES, {"previous_response_id": "resp_1"}, "previous_response_id"),
         (
             Format.RESPONSES,
             {"extra": ProviderData(Format.RESPONSES, {"conversation": "c"})},

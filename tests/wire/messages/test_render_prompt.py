@@ -210,7 +210,6 @@ def test_unsupported_sampling_is_dropped(fields: Any, dropped_names: set[str]) -
     ("fields", "param"),
     [
         ({"sampling": Sampling(choices=2)}, "n"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
         *(
             ({"extra": ProviderData(Format.RESPONSES, {name: value})}, name)
             for name, value in {

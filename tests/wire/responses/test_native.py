@@ -8,8 +8,6 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
-from gateway.core.parts import Text
-from gateway.core.prompt import Role, Turn
 from gateway.core.value import replace
 from gateway.errors import InternalError, RequestTooLarge, ServiceUnavailable
 from gateway.wire.responses.native import ResponsesRewriter, patch_reply
@@ -128,8 +126,7 @@ INJECTED = (
     ("system", "sent"), [(None, b"null"), ("mine \\", b'"mine \\\\"'), ("", b'""')]
 )
 def test_instructions_are_the_clients(system: str | None, sent: bytes) -> None:
-    turns = () if system is None else (Turn(Role.SYSTEM, (Text(system),)),)
-    asked = replace(prompt(Format.RESPONSES, "shown"), turns=turns)
+    asked = replace(prompt(Format.RESPONSES, "shown"), instructions=system)
     rewriter = ResponsesRewriter(asked)
     (frame,) = frames_of([INJECTED])
     out = rewriter.rewrite(frame, orjson.loads(frame.data or b""))
@@ -141,4 +138,5 @@ def test_instructions_are_the_clients(system: str | None, sent: bytes) -> None:
     patched = patch_reply(body, orjson.loads(body), asked)
     assert patched == body.replace(b'"theirs"', sent).replace(b'"up"', b'"shown"')
     silent = body.replace(b'"theirs"', b"null")
-    assert b'"instructions" : null' in patch_reply(silent, orjson.loads(silent), asked)
+    expected_silent = patched if system is not None else silent.replace(b'"up"', b'"shown"')
+    assert patch_reply(silent, orjson.loads(silent), asked) == expected_silent

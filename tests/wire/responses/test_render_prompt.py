@@ -27,6 +27,8 @@ from gateway.core.target import SamplingStyle, Target
 from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
 from gateway.wire.ids import sanitize_name
+from gateway.wire.responses.input_items import is_reference
+from gateway.wire.responses.native import INCLUDE_REASONING
 from gateway.wire.responses.parse_prompt import parse_prompt
 from gateway.wire.responses.render_prompt import render_prompt
 from tests.support.cases import in_one_test
@@ -356,15 +358,28 @@ def test_same_format_round_trip(path: Path) -> None:
     if "thinking" in rendering.dropped:
         assert len(again.turns) < len(prompt.turns)
         return
-    assert to_json(again) == to_json(_normalized(prompt)) | {"model": "up"}
+    assert to_json(again) == to_json(_stateless(prompt))
     assert again.extra == prompt.extra
 
 
-def _normalized(prompt: Prompt) -> Prompt:
-    """The prompt with reasoning of its own upstream."""
+def _stateless(prompt: Prompt) -> Prompt:
+    """The prompt with reasoning of its own upstream, which stores nothing."""
+    include = prompt.include
+    if prompt.store is not False and INCLUDE_REASONING not in include:
+        include += (INCLUDE_REASONING,)
+    prompt = replace(
+        prompt,
+        model="up",
+        store=False,
+        previous_response_id=None,
+        continues=any(map(is_reference, prompt.turns)),
+        include=include,
+        instructions=prompt.instructions if len(prompt.turns) > 1 else None,
+    )
     turns = (
         replace(
             turn,
+            extra=_without_optional_id(turn.extra),
             parts=tuple(
                 replace(part, origin=None) if isinstance(part, Thinking) else part
                 for part in turn.parts
@@ -373,6 +388,11 @@ def _normalized(prompt: Prompt) -> Prompt:
         for turn in prompt.turns
     )
     return replace(prompt, turns=tuple(turns))
+
+
+def _without_optional_id(extra: ProviderData | None) -> ProviderData | None:
+    fields = ProviderData.native_fields(extra, Format.RESPONSES)
+    return ProviderData(Format.RESPONSES, fields) if fields.pop("id", None) and fields else extra
 
 
 def test_same_format_fields_are_unchanged() -> None:
@@ -392,5 +412,7 @@ def test_same_format_fields_are_unchanged() -> None:
         "a_field_of_tomorrow": {"x": [1]},
     }
     rendering = render_prompt(parse_prompt(requested), Target(model="up", efforts=("low",)))
-    assert rendering.body == requested | {"model": "up"}
+    del requested["previous_response_id"]
+    requested["include"].append("reasoning.encrypted_content")
+    assert rendering.body == requested | {"model": "up", "store": False}
     assert rendering.dropped == frozenset()

@@ -1,0 +1,212 @@
+"""Requests that continue stored replies become plain ones; replies are stored as clients saw them.
+
+Everything behind this module sees a request with its whole conversation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gateway.admission.access import Permit
+from gateway.core.prompt import Prompt
+from gateway.core.value import replace, value
+from gateway.errors import (
+    InvalidRequest,
+    ItemNotFound,
+    PreviousResponseNotFound,
+    RequestTooLarge,
+    StoredChainTooLarge,
+)
+from gateway.server.exchange import Exchange
+from gateway.server.request_body import adopt
+from gateway.store.errors import ChainTooLarge
+from gateway.store.records import StoredReply
+from gateway.store.replies import ReplyStore
+from gateway.wire.codec import Codec
+from gateway.wire.json_fields import Payload
+from gateway.wire.responses.stored import (
+    conversation,
+    find_item,
+    input_items,
+    is_item_reference,
+    reply_of_item,
+    terminal_event,
+)
+
+MAX_REFERENCES: Final = 1000
+"""Items of a request that are only names."""
+
+_SMALL: Final = 64 * 1024
+"""Bytes of a conversation that are put together at once; a thread does it with more."""
+_REQUEST: Final = "req_"
+_RESPONSE: Final = "resp_"
+
+_log = logging.getLogger(__name__)
+
+
+@value(kw_only=True)
+class ResolvedRequest:
+    """A plain body, as bytes and as JSON, and its prompt. `own` is the client's body with items
+    instead of their names; `root_id` is the first reply of the chain, if it continues one."""
+
+    raw_body: bytes
+    body: Payload
+    prompt: Prompt
+    own: bytes
+    root_id: str | None = None
+
+
+class Storing:
+    """What is stored of a request once its reply is complete: `row`, whose request may continue
+    what is stored already."""
+
+    __slots__ = ("_store", "row")
+
+    def __init__(self, store: ReplyStore, row: StoredReply) -> None:
+        self._store = store
+        self.row = row
+
+    def keep(self, reply: bytes, status: str) -> None:
+        """`reply` is the response object, or the event that has it."""
+        self.row = self.row._replace(reply=reply, status=status)
+        self._store.put(self.row)
+
+    def keep_stream(self, frames: bytes) -> None:
+        """The same for the last frames of a stream."""
+        if (event := terminal_event(frames)) is not None:
+            self.keep(*event)
+        else:
+            _log.warning("%s is not stored: its stream has no last event", self.row.id)
+
+
+def begin_storing(
+    exchange: Exchange, permit: Permit, prompt: Prompt, own: bytes, root_id: str | None
+) -> Prompt:
+    """The prompt for a reply that will be stored, or not. `own` and `root_id` are as in
+    `ResolvedRequest`."""
+    if prompt.store is False or not permit.stores_replies:
+        return replace(prompt, store=False)
+    id = _RESPONSE + exchange.id.removeprefix(_REQUEST)
+    store = exchange.runtime.replies
+    row = StoredReply(
+        token_id=permit.token.id,
+        id=id,
+        format=prompt.format.value,
+        previous_id=prompt.previous_response_id,
+        root_id=root_id or id,
+        request_id=exchange.id,
+        model=prompt.model,
+        status="in_progress",
+        created_at=exchange.started,
+        expires_at=store.expiry(),
+        request=own,
+    )
+    exchange.storing = Storing(store, row)
+    return replace(prompt, reply_id=id)
+
+
+async def resolve(
+    exchange: Exchange,
+    permit: Permit,
+    codec: Codec,
+    raw_body: bytes,
+    body: Payload,
+    prompt: Prompt,
+) -> ResolvedRequest:
+    """The request with the conversation that it continues, and the items that it names.
+
+    Raises `PreviousResponseNotFound`, `ItemNotFound`, `StoredChainTooLarge`, `RequestTooLarge`,
+    `InvalidRequest` or as `BodyPool.check`.
+    """
+    previous, own, size = prompt.previous_response_id, raw_body, len(raw_body)
+    chain: list[StoredReply] = []
+    if previous is not None:
+        chain = await load_chain(exchange, permit, previous, size)
+    if isinstance(body["input"], list) and any(map(is_item_reference, body["input"])):
+        items, named_size = await _with_items(exchange, permit, body["input"])
+        body = body | {"input": items}
+        own = await adopt(exchange, body, size + named_size)
+    size = len(own) + sum(len(reply.request) + len(reply.reply or b"") for reply in chain)
+    in_thread, run = exchange.is_large or size > _SMALL, exchange.runtime.worker.run
+    merged = await run(_merge, chain, body) if in_thread else _merge(chain, body)
+    raw_body = await adopt(exchange, merged, size)
+    parse = codec.parse_prompt
+    plain = await run(parse, merged) if in_thread else parse(merged)
+    return ResolvedRequest(
+        raw_body=raw_body,
+        body=merged,
+        prompt=replace(plain, previous_response_id=previous),
+        own=own,
+        root_id=chain[0].root_id if chain else None,
+    )
+
+
+async def load_chain(exchange: Exchange, permit: Permit, id: str, size: int) -> list[StoredReply]:
+    """The reply and those that it continues, oldest first; `size` more bytes have to fit into a
+    body. Raises `PreviousResponseNotFound`, `StoredChainTooLarge` or as `BodyPool.check`."""
+    runtime, max_body = exchange.runtime, exchange.snapshot.config.server.max_body
+    chain = None
+    if permit.stores_replies:
+        try:
+            chain = await runtime.replies.chain(
+                permit.token.id, id, max_body - size, exchange.book_body
+            )
+        except ChainTooLarge as error:
+            raise StoredChainTooLarge(id, str(error)) from None
+    if not chain:
+        raise PreviousResponseNotFound(id)
+    return chain
+
+
+def _merge(chain: Sequence[StoredReply], body: Payload) -> Payload:
+    merged = {name: field for name, field in body.items() if name != "previous_response_id"}
+    if chain:
+        merged["input"] = conversation(chain) + input_items(body)
+    return merged
+
+
+async def _with_items(
+    exchange: Exchange, permit: Permit, items: Sequence[Any]
+) -> tuple[list[Any], int]:
+    """The items, those that are only named included, and the bytes that these may take."""
+    replies: dict[str, StoredReply] = {}
+    named: list[Any] = []
+    size = references = 0
+    for index, item in enumerate(items):
+        if not is_item_reference(item):
+            named.append(item)
+            continue
+        path, id = f"input.{index}", item.get("id")
+        references += 1
+        if not isinstance(id, str) or references > MAX_REFERENCES:
+            reason = "Input should be a string" if references <= MAX_REFERENCES else "too many"
+            raise InvalidRequest(f"{path}.id: {reason}", param=f"{path}.id")
+        reply = await _reply_of(exchange, permit, id, replies)
+        if reply is not None and reply.id not in replies:
+            replies[reply.id] = reply
+            reply_size = len(reply.request) + len(reply.reply or b"")
+            size += reply_size
+            if size > exchange.snapshot.config.server.max_body:
+                raise RequestTooLarge
+            exchange.book_body(reply_size)
+        found = None
+        if reply is not None:
+            found = await exchange.runtime.worker.run(find_item, reply, id)
+        if found is None:
+            raise ItemNotFound(id, path)
+        named.append(found)
+    return named, size
+
+
+async def _reply_of(
+    exchange: Exchange, permit: Permit, item_id: str, known: dict[str, StoredReply]
+) -> StoredReply | None:
+    if not permit.stores_replies:
+        return None
+    store, token_id = exchange.runtime.replies, permit.token.id
+    if (id := reply_of_item(item_id)) is not None:
+        return known.get(id) or await store.find(token_id, id)
+    id = await store.find_item(token_id, item_id)
+    return None if id is None else known.get(id) or await store.find(token_id, id)

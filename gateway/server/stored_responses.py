@@ -1,0 +1,154 @@
+"""The endpoints of stored responses: `/v1/responses/{id}` and what is below it.
+
+A key finds only its own; an id of another key is as unknown as one that never was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from gateway.admission.access import Permit
+from gateway.errors import (
+    InvalidRequest,
+    NotInBackground,
+    ResponseNotFound,
+    StoredChainTooLarge,
+)
+from gateway.server.auth import authorize
+from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.store.errors import ChainTooLarge
+from gateway.store.records import StoredReply
+from gateway.wire.json_fields import Payload
+from gateway.wire.responses import CODEC
+from gateway.wire.responses.stored import listed_items, read_response
+
+DEFAULT_PAGE: Final = 20
+MAX_PAGE: Final = 100
+"""Items of one page."""
+
+_SMALL: Final = 64 * 1024
+"""Bytes that are read at once; a thread reads more."""
+
+
+async def show_response(request: web.Request) -> web.Response:
+    """`GET /v1/responses/{id}`; `include[]` is accepted, everything is included."""
+    exchange, permit, id = _authorize(request)
+    reply = await _find(exchange, permit, id)
+    return await _send(exchange, _size(reply), read_response, reply.reply or b"{}")
+
+
+async def delete_response(request: web.Request) -> web.Response:
+    """`DELETE /v1/responses/{id}`."""
+    exchange, permit, id = _authorize(request)
+    if not await exchange.runtime.replies.delete(permit.token.id, id):
+        raise ResponseNotFound(id)
+    body = {"id": id, "object": "response", "deleted": True}
+    return await _send(exchange, 0, dict, body)
+
+
+async def cancel_response(request: web.Request) -> web.Response:
+    """`POST /v1/responses/{id}/cancel`."""
+    exchange, permit, id = _authorize(request)
+    await _find(exchange, permit, id)
+    raise NotInBackground(id)
+
+
+async def list_input_items(request: web.Request) -> web.Response:
+    """`GET /v1/responses/{id}/input_items`: the conversation before the response, in pages."""
+    exchange, permit, id = _authorize(request)
+    reply = await _find(exchange, permit, id)
+    page = _PageRequest(request)
+    chain = await _load(exchange, permit, reply)
+    return await _send(exchange, sum(map(_size, chain)), page.of, chain)
+
+
+class _PageRequest:
+    """Which items are requested."""
+
+    def __init__(self, request: web.Request) -> None:
+        """Raises `InvalidRequest`."""
+        query = request.query
+        self._after = query.get("after")
+        self._limit = _limit(query.get("limit", str(DEFAULT_PAGE)))
+        self._order = query.get("order", "desc")
+        if self._order not in ("asc", "desc"):
+            raise InvalidRequest("order: Input should be 'asc' or 'desc'", param="order")
+
+    def of(self, chain: list[StoredReply]) -> Payload:
+        """Raises `InvalidRequest` where `after` is no item of the chain."""
+        items = listed_items(chain)
+        if self._order == "desc":
+            items.reverse()
+        ids = [item["id"] for item in items]
+        start = 0
+        if self._after is not None:
+            if self._after not in ids:
+                raise InvalidRequest("after: no such item in the list", param="after")
+            start = ids.index(self._after) + 1
+        page = items[start : start + self._limit]
+        return {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": start + self._limit < len(items),
+        }
+
+
+def _limit(sent: str) -> int:
+    if not sent.isascii() or not sent.isdigit() or not 1 <= int(sent[:9]) <= MAX_PAGE:
+        reason = f"Input should be an integer from 1 to {MAX_PAGE}"
+        raise InvalidRequest(f"limit: {reason}", param="limit")
+    return int(sent)
+
+
+def _authorize(request: web.Request) -> tuple[Exchange, Permit, str]:
+    """As the endpoint that generates."""
+    permit = authorize(request, CODEC.format.value)
+    permit.check_can_generate()
+    if CODEC.family is not None:
+        permit.access.check_family(CODEC.family, request.method, request.path)
+    return request[EXCHANGE], permit, request.match_info["id"]
+
+
+async def _find(exchange: Exchange, permit: Permit, id: str) -> StoredReply:
+    """Raises `ResponseNotFound`, or as `BodyPool.check`."""
+    reply = await exchange.runtime.replies.find(permit.token.id, id)
+    if reply is None or reply.format != CODEC.format:
+        raise ResponseNotFound(id)
+    exchange.book_body(_size(reply))
+    return reply
+
+
+async def _load(exchange: Exchange, permit: Permit, reply: StoredReply) -> list[StoredReply]:
+    """The reply and those that it continues. Raises `ResponseNotFound`, `StoredChainTooLarge` or as
+    `BodyPool.check`."""
+    if reply.previous_id is None:
+        return [reply]
+    history, max_size = exchange.runtime.replies.history, exchange.snapshot.config.server.max_body
+    try:
+        previous = await history(permit.token.id, reply.previous_id, max_size, exchange.book_body)
+    except ChainTooLarge as error:
+        raise StoredChainTooLarge(reply.previous_id, str(error)) from None
+    if previous is None:
+        raise ResponseNotFound(reply.id)
+    return [*previous, reply]
+
+
+async def _send(
+    exchange: Exchange, size: int, build: Callable[..., Any], *args: Any
+) -> web.Response:
+    def render() -> bytes:
+        return orjson.dumps(build(*args))
+
+    body = await exchange.runtime.worker.run(render) if size > _SMALL else render()
+    exchange.complete()
+    return web.Response(body=body, content_type="application/json")
+
+
+def _size(reply: StoredReply) -> int:
+    return len(reply.request) + len(reply.reply or b"")
