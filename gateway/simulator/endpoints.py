@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.simulator.errors import RequestError, error_body
+from gateway.simulator.image import check_images
 from gateway.simulator.json_fields import Body
 from gateway.simulator.reply import Reply, generate
 from gateway.simulator.request import ModelRequest
@@ -54,7 +55,9 @@ def build_simulator(*, pace: float = 0.02) -> web.Application:
 def _generator(adapter: FormatAdapter, pace: float) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await _read_body(request)
-        reply = generate(adapter.parse(body))
+        model_request = adapter.parse(body)
+        check_images(model_request)
+        reply = generate(model_request)
         created = int(time.time())  # noqa: TID251 - the simulator has no runtime
         if body.get("stream") is not True:
             return _json(adapter.render_body(body, reply, created))

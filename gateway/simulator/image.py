@@ -1,10 +1,18 @@
-"""Descriptions of images, from their first bytes; pixels are not read."""
+"""Images, judged and described by their first bytes; pixels are not read.
+
+What real upstreams reject is rejected here too, so that a gateway in front shows whether it does so
+first. Other than there, a file is not read to its end.
+"""
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode
+from typing import NamedTuple
 from urllib.parse import urlsplit
+
+from gateway.simulator.errors import RequestError
+from gateway.simulator.request import ModelRequest
 
 _SIGNATURES = {
     "PNG": rb"\x89PNG\r\n\x1a\n",
@@ -12,6 +20,66 @@ _SIGNATURES = {
     "JPEG": rb"\xff\xd8\xff",
     "WebP": rb"RIFF....WEBP",
 }
+_FRAME = re.compile(rb"\x21\xf9\x04.{4}\x00\x2c", re.DOTALL)
+"""A frame of a GIF with its delay."""
+_MEGABYTE = 2**20
+
+
+class _Limits(NamedTuple):
+    """`max_size` is in bytes of the file, in messages of its base64."""
+
+    max_images: int
+    max_size: int
+
+
+_LIMITS = {
+    "chat": _Limits(250, 20 * _MEGABYTE),
+    "responses": _Limits(250, 20 * _MEGABYTE),
+    "messages": _Limits(100, 5 * _MEGABYTE),
+}
+
+
+def check_images(request: ModelRequest) -> None:
+    """A RequestError for too many images, and for one that is none, too large or mislabelled."""
+    limits = _LIMITS[request.format]
+    images = [part.text for turn in request.turns for part in turn.parts if part.kind == "image"]
+    if len(images) > limits.max_images:
+        message = f"Too many images: {len(images)} > {limits.max_images}."
+        raise RequestError(message, code="too_many_images")
+    for number, url in enumerate(filter(None, images), 1):
+        _check_image(url, request.format, f"Image {number}")
+
+
+def _check_image(url: str, format: str, name: str) -> None:
+    if not url.startswith("data:"):
+        if not url.startswith(("http://", "https://")):
+            raise RequestError(f"{name}: not an http or https URL.", code="invalid_image_url")
+        return
+    head, _, encoded = url.partition(",")
+    try:
+        data = b64decode(encoded, validate=True)
+    except ValueError:
+        raise RequestError(f"{name}: invalid base64.", code="invalid_base64_image") from None
+    kind = _kind(data)
+    if kind is None:
+        message = f"{name}: unsupported type; use JPEG, PNG, GIF or WebP."
+        raise RequestError(message, code="invalid_image_format")
+    if head != f"data:image/{kind.lower()};base64":
+        message = f"{name}: it is {kind}, and not what its media type says."
+        raise RequestError(message, code="invalid_image_format")
+    size = len(encoded if format == "messages" else data)
+    if size > (most := _LIMITS[format].max_size):
+        message = (
+            f"{name}: image exceeds {most // _MEGABYTE} MB maximum: {size} bytes > {most} bytes"
+        )
+        raise RequestError(message, code="image_too_large")
+    if format == "messages" and len(_FRAME.findall(data)) > 1:
+        raise RequestError(f"{name}: animated GIFs are not supported.")
+
+
+def _kind(data: bytes) -> str | None:
+    found = (kind for kind, sign in _SIGNATURES.items() if re.match(sign, data, re.DOTALL))
+    return next(found, None)
 
 
 def describe_image(url: str) -> str:
@@ -22,10 +90,10 @@ def describe_image(url: str) -> str:
         data = b64decode(url.partition(",")[2])
     except ValueError:
         data = b""
-    for kind, signature in _SIGNATURES.items():
-        if re.match(signature, data, re.DOTALL):
-            return f"a {kind} image of {len(data)} bytes"
-    return "an image of a type that I do not know"
+    kind = _kind(data)
+    return (
+        f"a {kind} image of {len(data)} bytes" if kind else "an image of a type that I do not know"
+    )
 
 
 def _host(url: str) -> str | None:
