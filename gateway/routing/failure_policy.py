@@ -252,10 +252,16 @@ _IS_INVALID_KEY = _matches_text(
 )
 _IS_CONTENT_POLICY = _matches_text(
     *("content_policy_violation", "content_filter", "invalid_prompt", "moderation_blocked"),
-    *("data_inspection_failed", "sensitive_words_detected"),
+    *("data_inspection_failed", "sensitive_words_detected", "image_content_policy_violation"),
     pattern=r"content (?:management |moderation |filtering |usage )?policy|input was flagged"
     r"|flagged as potentially violating|rejected (?:by|as a result of) our safety system"
     r"|violat\w+ (?:of )?(?:our |the )?(?:safety|usage) polic",
+)
+_IS_IMAGE_ERROR = _matches_text(
+    *("invalid_image", "invalid_image_format", "invalid_image_mode", "invalid_image_url"),
+    *("invalid_base64_image", "image_too_large", "image_too_small", "image_file_too_large"),
+    *("image_parse_error", "unsupported_image_media_type", "empty_image_file"),
+    *("image_file_not_found", "failed_to_download_image", "too_many_images"),
 )
 _IS_MODEL_CODE = _matches_text(
     *("model_not_found", "invalid_model", "model_decommissioned", "DeploymentNotFound")
@@ -329,6 +335,7 @@ TABLE: Final[tuple[_Row, ...]] = (
     _Row("quota spent",       _IS_QUOTA_SPENT,           _ACCOUNT,   _YES,   _QUOTA),
     _Row("context overflow",  context_overflow,          _CLIENT,    _NEVER, _NONE),
     _Row(CONTENT_POLICY,      _IS_CONTENT_POLICY,        _CLIENT,    _NEVER, _NONE),
+    _Row("image refused",     _IS_IMAGE_ERROR,           _CLIENT,    _NEVER, _NONE),
     _Row("key refused",       _IS_INVALID_KEY,           _ACCOUNT,   _YES,   _AUTH, alert=True),
     _Row(MODEL_NOT_FOUND,     _is_unknown_model,         _UPSTREAM,  _YES,   _FAILURE),
     _Row("overloaded",        _IS_OVERLOADED,            _CAPACITY,  _YES,   _FAILURE, _RETRY_SOON),

@@ -17,6 +17,7 @@ from gateway.errors import (
     ContextLengthExceeded,
     EmptyUpstreamReply,
     GatewayError,
+    ImageDownloadFailed,
     ModelNotFound,
     NoAvailableAccounts,
     RequestTooLarge,
@@ -145,8 +146,8 @@ def _rejection(failure: Failure, reason: str, message: str, code: str | None) ->
         status = 400
     if reason == CONTENT_POLICY:
         code = code if failure.status in _CLIENT_STATUSES and code else CONTENT_POLICY_CODE
-    elif _IS_DOWNLOAD_ERROR.search(message):
-        code = code or "failed_to_download_image"
+    elif code == ImageDownloadFailed.code or _IS_DOWNLOAD_ERROR.search(message):
+        code = code or ImageDownloadFailed.code
         if not message.startswith(_DOWNLOAD_FAILED):
             message = f"{_DOWNLOAD_FAILED}: {message}"
     elif status == 413:

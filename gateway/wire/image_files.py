@@ -24,8 +24,7 @@ films or further images behind it."""
 _PIECE: Final = 256 * 1024
 """Base64 characters that are read in one step, within which the interpreter's lock is kept."""
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_SPACE: Final = re.compile(r"[ \t\r\n]+")
-_URL_SAFE: Final = str.maketrans("-_", "+/")
+_REPAIRS: Final = str.maketrans("-_", "+/", " \t\r\n")
 
 _KINDS: Final = (
     (PNG, re.compile(rb"\x89PNG\r\n\x1a\n")),
@@ -47,7 +46,9 @@ _KINDS: Final = (
 )
 """A media type that some upstream accepts, or the name of another kind of file."""
 
-_MAX_GIF_BLOCKS: Final = 1000
+_MAX_SEGMENTS: Final = 200
+"""Of a JPEG, before its pixels."""
+_MAX_GIF_BLOCKS: Final = 100
 _GIF_BYTES_PER_BLOCK: Final = 32
 """A GIF may have so many blocks and sub-blocks, and one more for so many bytes: encoders fill
 sub-blocks, which hold 255 bytes."""
@@ -62,7 +63,9 @@ def repair_base64(data: str) -> str | None:
     None where that is no base64 either."""
     if _is_base64(data):
         return data
-    data = _SPACE.sub("", data).translate(_URL_SAFE).rstrip("=")
+    if not data.isascii():
+        return None
+    data = data.translate(_REPAIRS).rstrip("=")
     data += "=" * (-len(data) % 4)
     return data if data and _is_base64(data) else None
 
@@ -115,7 +118,9 @@ def _tail(data: str, first: int = 0) -> bytes:
 def _is_whole_jpeg(data: str) -> bool:
     """Whether the end marker follows the pixels: a preview in the metadata has one, too."""
     head, at = decode(data[:_JPEG_HEAD]), 2
-    while at + 4 <= len(head) and head[at] == 0xFF and head[at + 1] != 0xDA:
+    for _ in range(_MAX_SEGMENTS):
+        if at + 4 > len(head) or head[at] != 0xFF or head[at + 1] == 0xDA:
+            break
         at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
     if at + 4 > image_bytes(data):
         return False

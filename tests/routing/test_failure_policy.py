@@ -143,6 +143,19 @@ def test_content_policy_is_blamed_on_the_client_with_any_status(
     check(classify(response(status, **fields)), CLIENT, NEVER, NONE, None)
 
 
+@pytest.mark.parametrize("status", [400, 413, 429, 500, 503])
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("invalid_image", "invalid_image_format", "invalid_base64_image", "invalid_image_url"),
+        *("image_too_large", "image_parse_error", "failed_to_download_image"),
+        *("image_content_policy_violation", "empty_image_file"),
+    ],
+)
+def test_images_are_blamed_on_the_client_with_any_status(status: int, code: str) -> None:
+    check(classify(response(status, "No.", code=code)), CLIENT, NEVER, NONE, None)
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 500])
 @pytest.mark.parametrize(
     "message",

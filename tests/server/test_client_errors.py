@@ -249,6 +249,16 @@ def test_texts_for_clients_have_the_clients_name_of_the_model(
             "invalid_image_url",
             "Failed to download image from x",
         ),
+        (
+            {"status": 500, "code": "failed_to_download_image", "message": "Timed out."},
+            "failed_to_download_image",
+            "Failed to download image: Timed out.",
+        ),
+        (
+            {"status": 500, "code": "invalid_image", "message": "No image."},
+            "invalid_image",
+            "No image.",
+        ),
         ({"status": 400, "message": "The file cannot be read"}, None, "The file cannot be read"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import anthropic as anthropic_errors
 import openai as openai_errors
+import orjson
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
@@ -24,7 +25,7 @@ from tests.support.gateway import (
 )
 from tests.support.image_files import ACCEPTED, REFUSED, TRUNCATED, data_uri, encoded
 from tests.support.image_requests import image_part, image_request, sent_images
-from tests.support.upstream import ScriptedUpstream, fixture_reply
+from tests.support.upstream import ScriptedUpstream, event_stream, fixture_reply, json_response
 
 FIELDS = {
     Format.CHAT: ("messages.0.content.1.image_url.url", "messages.2.content.1.image_url.url"),
@@ -284,3 +285,72 @@ async def test_stock_anthropic(anthropic: AsyncAnthropic, upstream: ScriptedUpst
     with pytest.raises(anthropic_errors.BadRequestError) as refused:
         await create(model=ALPHA, max_tokens=9, messages=[{"role": "user", "content": [large]}])
     assert "image exceeds 5 MB maximum" in str(refused.value)
+
+
+CODES = [
+    "failed_to_download_image",
+    "request_too_large",
+    "content_policy_violation",
+    "invalid_image",
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("upstream_format", [Format.CHAT, Format.RESPONSES])
+@pytest.mark.parametrize("format", Format)
+async def test_codes_of_upstreams_reach_the_client(
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+    format: Format,
+    upstream_format: Format,
+    stream: bool,
+) -> None:
+    """And the account stays available: it is not to blame."""
+    body = image_request(format, image_part(format, files.PNG), stream=stream)
+    async with run_gateway(tmp_path, [channel(upstream_format, upstream.address)]) as gateway:
+        for code in CODES * 4:
+            status = 413 if code == "request_too_large" else 400
+            fields = {"message": "Not this one.", "type": "invalid_request_error", "code": code}
+            upstream.respond_with(json_response({"error": fields}, status))
+            answer = await gateway.post(format, body)
+            error = error_of(await answer.json())
+            assert answer.status == status
+            assert "Not this one." in error["message"]
+            if format is not Format.MESSAGES:
+                assert error["code"] == code
+            elif code in ("failed_to_download_image", "content_policy_violation"):
+                phrase = "Failed to download image" if "image" in code else code
+                assert phrase in error["message"]
+        upstream.respond_with(fixture_reply(upstream_format))
+        assert (await gateway.post(format, body | {"stream": False})).status == 200
+
+
+@pytest.mark.parametrize("format", Format)
+@pytest.mark.parametrize("code", ["invalid_image", "failed_to_download_image"])
+async def test_codes_in_a_stream_reach_the_client(
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, code: str
+) -> None:
+    """Responses upstreams fetch images after the stream has begun."""
+    error = {"code": code, "message": "Not this one."}
+    response = {"id": "resp_1", "object": "response", "status": "failed", "error": error}
+    failed = orjson.dumps({"type": "response.failed", "sequence_number": 1, "response": response})
+    body = image_request(format, image_part(format, files.PNG), stream=True)
+    async with run_gateway(tmp_path, [channel(Format.RESPONSES, upstream.address)]) as gateway:
+        upstream.respond_with(event_stream(b"event: response.failed\ndata: %b\n\n" % failed))
+        for _ in range(8):
+            answer = await gateway.post(format, body)
+            text = await answer.text()
+            assert "Not this one." in text
+            assert code in text or format is Format.MESSAGES
+            assert format is Format.RESPONSES or answer.status == 400
+        upstream.respond_with(fixture_reply(Format.RESPONSES))
+        assert (await gateway.post(format, body | {"stream": False})).status == 200
+
+
+async def test_the_simulator_sees_what_is_right(simulated_gateway: RunningGateway) -> None:
+    """It rejects wrong media types, which the gateway has corrected."""
+    for format in Format:
+        part = image_part(format, files.JPEG, "image/png")
+        answer = await simulated_gateway.post(format, image_request(format, part))
+        assert answer.status == 200
+        assert "a JPEG image" in await answer.text()
