@@ -34,6 +34,7 @@ from gateway.store.replies import ReplyStore
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
 from gateway.upstream.redaction import Redactor
+from gateway.upstream.search_client import SearchClient
 from gateway.wire.token_estimate import estimate_tokens
 
 
@@ -53,8 +54,9 @@ class Snapshot:
     def __init__(self, config: Config) -> None:
         """Call it in the running loop, which owns the upstream connections."""
         self.config = config
-        self.catalog = Catalog(config.models)
+        self.catalog = Catalog(config.models, config.money.web_searches)
         self.router = Router(self.catalog, config.channels, config.families)
+        self.search = SearchClient(config.search) if config.search is not None else None
         self.failure_policy = FailurePolicy(config.rules)
         self.upstream = UpstreamClient(config)
         self.redactor = Redactor.from_config(config)
@@ -69,6 +71,11 @@ class Snapshot:
         self.max_bodies = max(config.server.max_bodies, 2 * config.server.max_body)
         """Bytes of the bodies of running requests."""
         self.active_requests = 0
+
+    async def close(self) -> None:
+        await self.upstream.close()
+        if self.search is not None:
+            await self.search.close()
 
 
 @dataclass(slots=True)
@@ -191,7 +198,7 @@ class Runtime:
         self.stream_only = {each for each in self.stream_only if each[0] in channels}
 
     def _close_snapshot(self, snapshot: Snapshot) -> None:
-        self._closing.add(task := asyncio.ensure_future(snapshot.upstream.close()))
+        self._closing.add(task := asyncio.ensure_future(snapshot.close()))
         task.add_done_callback(self._closing.discard)
 
 

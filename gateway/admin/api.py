@@ -74,6 +74,7 @@ class _Handlers:
             web.get("/requests/export", self.export_requests),
             web.get("/requests/{id}", self.show_request),
             web.get("/requests/{id}/attempts", self.list_attempts),
+            web.get("/requests/{id}/searches", self.list_searches),
         ]
 
     async def show_version(self, _: web.Request) -> web.Response:
@@ -207,6 +208,10 @@ class _Handlers:
     async def show_request(self, request: web.Request) -> web.Response:
         row = await self._operations.get_request(request.match_info["id"])
         return json_response(row._asdict())
+
+    async def list_searches(self, request: web.Request) -> web.Response:
+        searches = await self._operations.list_searches(request.match_info["id"])
+        return json_response({"searches": [search._asdict() for search in searches]})
 
     async def list_attempts(self, request: web.Request) -> web.Response:
         attempts = await self._operations.list_attempts(request.match_info["id"])

@@ -27,7 +27,7 @@ from gateway.admin.key_settings import GroupSettings, KeyChanges, KeySettings, a
 from gateway.store import integrity, keys, logs, overview, tokens
 from gateway.store.database import Database
 from gateway.store.logs import NO_FILTER, LogFilter
-from gateway.store.records import AttemptRow, Group, RequestRow, Token, TokenState
+from gateway.store.records import AttemptRow, Group, RequestRow, SearchRow, Token, TokenState
 from gateway.store.registry import Registry
 
 
@@ -165,6 +165,11 @@ class AdminOperations:
         if row is None:
             raise UnknownRequest(request_id)
         return row
+
+    async def list_searches(self, request_id: str) -> list[SearchRow]:
+        """The web searches that the gateway ran for a request."""
+        await self.get_request(request_id)
+        return await logs.searches(self.database, request_id)
 
     async def list_attempts(self, request_id: str) -> list[AttemptRow]:
         """In their order; none while the exchange runs."""

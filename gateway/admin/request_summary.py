@@ -51,7 +51,12 @@ def headline(row: RowFields, key: str, at: str) -> str:
     return f"{key} called {row['endpoint']}{model} at {at}."
 
 
-def sections(row: RowFields, attempts: Sequence[RowFields], money: Money) -> Iterator[Section]:
+def sections(
+    row: RowFields,
+    attempts: Sequence[RowFields],
+    money: Money,
+    searches: Sequence[RowFields] = (),
+) -> Iterator[Section]:
     """In the order of the events."""
     if row["requests"] > 1:
         yield f"The last of {format_count(row['requests'])} requests that were refused alike.", ()
@@ -66,8 +71,20 @@ def sections(row: RowFields, attempts: Sequence[RowFields], money: Money) -> Ite
     if row["state"] == ExchangeState.RUNNING:
         yield "Still running.", tuple(_expected_cost(row, money))
         return
+    if searches:
+        number = len(searches)
+        head = f"{number} web {'search' if number == 1 else 'searches'} by the gateway."
+        yield head, tuple(map(_search, searches))
     yield _response(row), (f"{row['error_message']}.",) if row["error_message"] else ()
     yield _cost(row, money), tuple(_billing_details(row))
+
+
+def _search(search: RowFields) -> str:
+    count = search["results"]
+    found = f"{count} result{'' if count == 1 else 's'}"
+    outcome = search["error"] or found
+    start, duration = format_duration(search["started_us"]), format_duration(search["total_us"])
+    return f'"{search["query"]}" at {start}, {duration}: {outcome}.'
 
 
 def _affinity(row: RowFields) -> str:

@@ -150,21 +150,22 @@ def export(context: CommandContext, query: LogQuery, as_csv: bool) -> None:
 def show(context: CommandContext, request_id: str) -> None:
     """Explain a request: every attempt with its upstream error, and all columns.
 
-    In JSON the attempts are `tried`, in their order.
+    In JSON the attempts are `tried`, and the web searches of the gateway `searches`.
     """
     with connect(context.state_dir) as client:
         path = f"/requests/{quote_path(request_id)}"
         row = client.get(path)
         # Not for a row that counts none: the request could have ended since the row was read.
         attempts = client.get(f"{path}/attempts")["attempts"] if row["attempts"] else []
+        searches = client.get(f"{path}/searches")["searches"] if row["attempts"] else []
         names = key_names(client)
     if context.as_json:
-        print_json(row | {"tried": attempts})
+        print_json(row | {"tried": attempts, "searches": searches})
         return
     title = headline(
         row, names.get(row["token_id"], row["token_id"]), format_time(row["started_at"]) or ""
     )
-    print_tree(title, sections(row, attempts, context.money()))
+    print_tree(title, sections(row, attempts, context.money(), searches))
     click.echo()
     details = {name: _annotate(name, value) for name, value in row.items()}
     print_record(details, {name: name for name in row})

@@ -88,6 +88,9 @@ class Money(ConfigModel):
     """The price of a unit, to show amounts of money next to units; absent: only units are shown."""
     currency: Annotated[str, Field(min_length=1, max_length=8)] = "USD"
     """The currency of unit_price."""
+    web_searches: Multiplier = 0.0
+    """The price of 1,000 web searches in units, whether an upstream or the gateway searches. The
+    group's multiplier applies, the model's does not."""
     bill_estimates: bool = True
     """Whether usage that no upstream reported is estimated and billed; such rows are marked."""
 

@@ -23,6 +23,7 @@ from gateway.config.limits import (
     StoredReplies,
     UserAgents,
 )
+from gateway.config.search import SearchEndpoint
 from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
 
@@ -222,6 +223,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """How usage is billed and shown."""
     images: Images = Images()
     """Images in requests: making them smaller, downloading them."""
+    search: SearchEndpoint | None = None
+    """Where the gateway searches the web for models whose upstream does not; null: it does not."""
     logs: RequestLog = RequestLog()
     """How long the request log is kept, and how much of it may wait while it cannot be written."""
     responses: StoredReplies = StoredReplies()

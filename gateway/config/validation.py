@@ -118,9 +118,10 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
         models = _keys_or_texts(channel, "models.*", path)
         _check_unique(document, models, "model")
         _check_models(document, models, model_ids, {alias for _, alias in aliases})
-        for place, header in _texts(channel, "headers.*", path):
-            if not allow_literals and is_literal_secret(str(place[-1]), header):
-                document.add_problem(place, LITERAL_NOT_ALLOWED)
+    headers = [*_texts(data, "channels.*.headers.*"), *_texts(data, "search.headers.*")]
+    for place, header in headers:
+        if not allow_literals and is_literal_secret(str(place[-1]), header):
+            document.add_problem(place, LITERAL_NOT_ALLOWED)
 
 
 def _check_unique(document: Document, names: Iterable[_TextAt], what: str) -> None:

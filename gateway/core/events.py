@@ -88,6 +88,15 @@ class Usage:
     reasoning_tokens: int = 0
     web_searches: int = 0
 
+    def __add__(self, other: Usage) -> Usage:
+        names = Usage.__annotations__
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    def at_least(self, other: Usage) -> Usage:
+        """The larger of each count."""
+        names = Usage.__annotations__
+        return Usage(**{name: max(getattr(self, name), getattr(other, name)) for name in names})
+
     @property
     def fresh_input_tokens(self) -> int:
         """Input that was neither read from the cache nor written to it."""

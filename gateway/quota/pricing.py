@@ -33,7 +33,8 @@ _DECIMAL_CONTEXT: Final = Context(prec=28)
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Micro-units for one token of each kind, over a denominator; `half` is half of it.
+    """Micro-units for one token of each kind and one web search, over a denominator; `half` is half
+    of it.
     `description` lists the multipliers, and the rates that are not 1."""
 
     denominator: int
@@ -44,10 +45,12 @@ class Price:
     cache_read: int
     cache_write: int
     cache_write_1h: int
+    search: int
 
     @classmethod
-    def for_model(cls, model: Model, group_multiplier: str) -> Self:
-        """Raises ValueError for a multiplier that is not a number from 0 to `MAX_MULTIPLIER`."""
+    def for_model(cls, model: Model, group_multiplier: str, searches: float = 0.0) -> Self:
+        """`searches` is the price of 1,000 web searches in units, without the group's multiplier.
+        Raises ValueError for a multiplier that is not a number from 0 to `MAX_MULTIPLIER`."""
         rates = model.rates
         numbers = {
             "model": _parse_multiplier(repr(model.multiplier)),
@@ -59,13 +62,17 @@ class Price:
         }
         model_multiplier, group, *factors = map(Fraction, numbers.values())
         fresh = model_multiplier * group * MICRO_PER_UNIT
-        prices = [fresh, *(fresh * factor for factor in factors)]
+        search_price = _parse_multiplier(repr(searches))
+        search = Fraction(search_price) * group * MICRO_PER_UNIT / 1000
+        prices = [fresh, *(fresh * factor for factor in factors), search]
         half = math.lcm(*(price.denominator for price in prices))
         description = ", ".join(
             f"{name} {_format_multiplier(number)}"
             for name, number in numbers.items()
             if number != 1 or name in _REQUIRED_RATES
         )
+        if searches:
+            description += f", 1000 searches {_format_multiplier(search_price)}"
         return cls(2 * half, half, description, *(int(price * 2 * half) for price in prices))
 
     def cost(self, usage: Usage) -> int:
@@ -76,6 +83,7 @@ class Price:
             + (usage.cache_write_tokens - usage.cache_write_1h_tokens) * self.cache_write
             + usage.cache_write_1h_tokens * self.cache_write_1h
             + usage.output_tokens * self.output
+            + usage.web_searches * self.search
         )
 
     def input_cost(self, tokens: int) -> int:

@@ -18,9 +18,11 @@ _ORIGIN_DIGITS: Final = 8
 
 
 class Catalog:
-    """The models in the order of the configuration, without retired ones."""
+    """The models in the order of the configuration, without retired ones. `search_price` is that of
+    1,000 web searches, in units."""
 
-    def __init__(self, models: Iterable[Model]) -> None:
+    def __init__(self, models: Iterable[Model], search_price: float = 0.0) -> None:
+        self.search_price = search_price
         self._models = tuple(model for model in models if model.lifecycle != Lifecycle.RETIRED)
         self._by_name = {alias: model for model in self._models for alias in model.aliases}
         self._by_name |= {model.id: model for model in self._models}

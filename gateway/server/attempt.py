@@ -334,11 +334,17 @@ class TranslatedAttempt(Attempt):
         )
 
     def parse_body(self, body: bytes) -> CompleteReply:
+        reply = self.complete_reply(body)
+        with map_parse_errors(body):
+            return self._render_reply(reply, reply.usage)
+
+    def complete_reply(self, body: bytes) -> Reply:
+        """The reply of an upstream's JSON body. Raises `AttemptFailed` where it is none."""
         with map_parse_errors(body):
             reply = self._parse_reply(body)
             if is_empty_reply(reply.stop, reply.usage) and not reply.parts:
                 raise empty_reply()
-            return self._render_reply(reply, reply.usage)
+            return reply
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         dropped = self.dropped | dropped

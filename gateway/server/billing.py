@@ -38,12 +38,13 @@ class UsageMeter:
     """`permit` is set after the authorization, `price` where the request costs something: without
     one nothing is billed. `model` is an id of the catalog. `estimated_tokens` are input tokens that
     are billed where the gateway stops before anything more is known, `estimated_micro` their cost.
-    `reserved_chars` are characters of output for which enough is reserved.
+    `reserved_chars` are characters of output for which enough is reserved. `earlier` is the least
+    that was used, where a reply takes several upstream requests.
     """
 
     __slots__ = (
         *("_input_tokens", "_is_final", "_is_over_budget", "_output_chars", "_sent", "_snapshot"),
-        *("_started", "_usage", "estimated_micro", "estimated_tokens", "lease", "model"),
+        *("_started", "_usage", "earlier", "estimated_micro", "estimated_tokens", "lease", "model"),
         *("permit", "price", "reserved_chars"),
     )
 
@@ -91,6 +92,7 @@ class UsageMeter:
         """Usage of an earlier attempt does not count."""
         self._sent = self._is_final = self._is_over_budget = False
         self._usage: Usage | None = None
+        self.earlier: Usage | None = None
         self._output_chars = 0
 
     def mark_sent(self) -> None:
@@ -122,6 +124,20 @@ class UsageMeter:
                 self.reserved_chars = output_chars + slice_ * CHARS_PER_TOKEN
                 return
 
+    def reserve_round(self, used: Usage) -> None:
+        """Reserves what the rounds of a reply have used, and the next one is going to read. Raises
+        `InsufficientQuota`; what was used is billed."""
+        if self.lease is None:
+            return
+        expected = self.earlier or used
+        try:
+            cost = self.price.cost(expected) if self.price else 0
+            self.lease.extend(expected.total_tokens, cost)
+        except InsufficientQuota:
+            self._is_over_budget = True
+            self.earlier = used
+            raise
+
     def record_usage(self, usage: Usage | None, output_chars: int, *, is_final: bool) -> None:
         """What the upstream reported so far, and the length of its output in characters."""
         self._usage, self._output_chars, self._is_final = usage, output_chars, is_final
@@ -145,6 +161,8 @@ class UsageMeter:
         reported = self._usage
         if reported is not None and self._is_final:
             return reported, "upstream"
+        if self.earlier is not None and self.price is not None:
+            return self._estimate(reported, self._output_chars).at_least(self.earlier), "estimated"
         if self.price is None or not (committed or (self._sent and not failed)):
             return _NO_USAGE, "none"
         if not (committed or self._output_chars):

@@ -14,6 +14,7 @@ from aiohttp import web
 from gateway.admission.access import Permit
 from gateway.core.events import Failure, Usage
 from gateway.core.formats import Lane
+from gateway.core.prompt import WebSearch
 from gateway.core.value import replace
 from gateway.errors import (
     GatewayError,
@@ -44,8 +45,10 @@ from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
 from gateway.server.relay import StreamRelay
 from gateway.server.request_images import ImageAdapter
+from gateway.server.search_attempt import SearchAttempt, gateway_searches
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
+from gateway.wire.web_search import requested_search
 
 _AT_CAPACITY_RETRY: Final = 1.0
 """`retry-after`, in seconds, where every account has as many requests as it may have."""
@@ -81,6 +84,7 @@ class Dispatch:
         self._remaining: list[RankedCandidate] = []
         self._retries = RetryState(runtime.retry_budget, runtime.random_float)
         self._last_error: GatewayError | None = None
+        self._search: WebSearch | None = None
 
     async def run(self) -> web.StreamResponse:
         """Raises `GatewayError` only while nothing was sent to the client."""
@@ -163,6 +167,8 @@ class Dispatch:
         candidates = route.candidates
         if self._client_request.prompt.output is not None:
             candidates = tuple(map(_with_structured_output, candidates))
+        if self._client_request.prompt.tools:
+            candidates = self._with_search(candidates)
         if len(candidates) == 1:
             ranked = [RankedCandidate(candidates[0], RankReason.ONLY)]
         else:
@@ -183,6 +189,27 @@ class Dispatch:
             elif continues_conversation(self._client_request.prompt):
                 self._exchange.affinity_outcome = "yes"
         return ranked
+
+    def _with_search(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """Where an upstream cannot search as the client wants it, the request is translated."""
+        prompt = self._client_request.prompt
+        self._search = search = requested_search(prompt)
+        if search is None:
+            return candidates
+        return tuple(
+            replace(candidate, lane=Lane.TRANSLATED)
+            if gateway_searches(search, prompt.format, candidate)
+            else candidate
+            for candidate in candidates
+        )
+
+    def _attempt_class(self, candidate: Candidate) -> type[Attempt]:
+        search, request = self._search, self._client_request
+        if search is None or request.snapshot.search is None:
+            return _LANES[candidate.lane]
+        if gateway_searches(search, request.prompt.format, candidate):
+            return SearchAttempt
+        return _LANES[candidate.lane]
 
     async def _try_candidate(self, ranked: RankedCandidate) -> web.StreamResponse | None:
         """None where the next candidate is to be tried. Raises `GatewayError` where the client is
@@ -228,7 +255,10 @@ class Dispatch:
     def _build_attempt(self, candidate: Candidate) -> Attempt | None:
         """None where the candidate cannot serve the prompt."""
         try:
-            attempt = _LANES[candidate.lane](self._runtime, self._adapted, candidate)
+            kind = (
+                _LANES[candidate.lane] if self._search is None else self._attempt_class(candidate)
+            )
+            attempt = kind(self._runtime, self._adapted, candidate)
             if attempt.dropped:
                 check_strict(self._request, attempt.dropped)
         except (UnsupportedField, ThreadUnsupported) as error:
@@ -252,6 +282,8 @@ class Dispatch:
             exchange.meter.mark_sent,
         )
         attempt.payload = b""  # the next attempt has its own
+        if isinstance(attempt, SearchAttempt):
+            sending = attempt.run_rounds(sending, exchange, self._route)
         if self._client is None:
             return relay_body(self._request, attempt, sending)
         outcome.relay = relay = StreamRelay(exchange, self._client, attempt)

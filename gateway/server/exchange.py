@@ -22,7 +22,14 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
 from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
-from gateway.store.records import AttemptRow, ExchangeState, RequestRow, StoredReply, Token
+from gateway.store.records import (
+    AttemptRow,
+    ExchangeState,
+    RequestRow,
+    SearchRow,
+    StoredReply,
+    Token,
+)
 
 INTENT_TIMEOUT: Final = 0.25
 """Seconds that the first byte of a reply waits until its intent row is committed."""
@@ -67,7 +74,8 @@ class Exchange:
         *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
         *("headers_sent", "id", "intent", "is_large", "meter", "prompt", "queue_time"),
         *("reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
-        *("status", "stop_reason", "storing", "token", "upstream_note", "upstream_time"),
+        *("searches", "status", "stop_reason", "storing", "token", "upstream_note"),
+        *("upstream_time",),
         *("user_agent", "warnings", "when"),
     )
 
@@ -94,6 +102,7 @@ class Exchange:
         self.reply_id = ""
         self.warnings: list[str] = []
         self.attempts: list[AttemptRow] = []
+        self.searches: tuple[SearchRow, ...] = ()
         self.dropped: Set[str] = frozenset()
         self.token: Token | None = None
         self.prompt: Prompt | None = None
@@ -240,7 +249,7 @@ class Exchange:
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
         self.runtime.queue.settle(self.meter.lease, bill.tokens, bill.cost_micro)
         row = build_settlement(self, self.intent or build_intent(self), bill)
-        self.runtime.recorder.record_settlement(row, tuple(self.attempts))
+        self.runtime.recorder.record_settlement(row, tuple(self.attempts), self.searches)
 
 
 def _is_harmless(request_id: str) -> bool:

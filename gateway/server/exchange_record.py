@@ -67,6 +67,7 @@ def build_intent(exchange: Exchange) -> RequestRow:
             0,
             None,
             1,
+            0,
         )
     )
 
@@ -112,6 +113,7 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
             bill.cost_micro,
             _error_message(exchange, error) if error else None,
             1,
+            usage.web_searches,
         )
     )
 

@@ -19,6 +19,7 @@ from gateway.store.records import (
     ExchangeState,
     HourDelta,
     RequestRow,
+    SearchRow,
     TokenDelta,
     sanitize_text,
 )
@@ -29,14 +30,15 @@ _MAX_INTEGER: Final = 2**53
 class Batch(NamedTuple):
     """Rows by statement, in the order in which they are written.
 
-    `complete_rows` are inserted already settled, `settled_rows` are updated; `attempts` have the id
-    of their exchange and their number, from 1, before their own fields.
+    `complete_rows` are inserted already settled, `settled_rows` are updated; `attempts` and
+    `searches` have the id of their exchange and their number, from 1, before their own fields.
     """
 
     intents: Sequence[RequestRow]
     complete_rows: Sequence[RequestRow]
     settled_rows: Sequence[RequestRow]
     attempts: Sequence[tuple[Any, ...]]
+    searches: Sequence[tuple[Any, ...]]
     hour_deltas: Sequence[HourDelta]
     token_deltas: Sequence[TokenDelta]
 
@@ -67,6 +69,7 @@ def build_batch(
     complete: dict[str, RequestRow] = {}
     settled: dict[str, RequestRow] = {}
     attempts: list[tuple[Any, ...]] = []
+    searches: list[tuple[Any, ...]] = []
     sums = _HourSums()
     for entry in entries:
         row = entry.row
@@ -81,7 +84,9 @@ def build_batch(
             continue
         target[id] = row
         intents.pop(id, None)
-        attempts += _attempts(entry)
+        attempts += _numbered(id, entry.attempts)
+        if entry.searches:
+            searches += _numbered(id, entry.searches)
         sums.add(row)
     hour_deltas = sums.hour_deltas()
     return Batch(
@@ -89,14 +94,15 @@ def build_batch(
         list(complete.values()),
         list(settled.values()),
         attempts,
+        searches,
         hour_deltas,
         token_deltas(hour_deltas, sums.used_at),
     )
 
 
-def _attempts(entry: Entry) -> Iterator[tuple[Any, ...]]:
-    for number, attempt in enumerate(entry.attempts, 1):
-        yield (entry.row.id, number, *attempt)
+def _numbered(id: str, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for number, row in enumerate(rows, 1):
+        yield (id, number, *row)
 
 
 _summed_fields = itemgetter(
@@ -152,7 +158,8 @@ def sanitize_entry(entry: Entry) -> Entry:
     """The entry without what a database cannot hold: lone surrogates, NULs, huge integers. Header
     values may contain the first two; the row must not be lost for them."""
     attempts = tuple(AttemptRow._make(map(_sanitize, attempt)) for attempt in entry.attempts)
-    return Entry(RequestRow._make(map(_sanitize, entry.row)), attempts)
+    searches = tuple(SearchRow._make(map(_sanitize, search)) for search in entry.searches)
+    return Entry(RequestRow._make(map(_sanitize, entry.row)), attempts, searches)
 
 
 def _sanitize(value: Any) -> Any:

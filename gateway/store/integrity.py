@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.store.database import Database
 from gateway.store.records import HOUR_US, TOKEN_TOTALS, USAGE_COUNTS, ExchangeState
 from gateway.store.retention import ROWS_KEPT_SINCE
-from gateway.store.schema import attempts, requests, tokens, usage_hours
+from gateway.store.schema import attempts, requests, searches, tokens, usage_hours
 from gateway.store.statements import HOUR_KEY, IS_RUNNING, sum_of
 
 MAX_DISCREPANCIES: Final = 1000
@@ -119,7 +119,11 @@ async def _damage(connection: AsyncConnection) -> tuple[str, ...]:
 async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[Discrepancy]:
     """Attempts without a request, and running rows of other boots."""
     orphans = select(func.count()).select_from(attempts.outerjoin(requests))
-    queries = {"attempts.request_id": orphans.where(requests.c.id.is_(None))}
+    lost_searches = select(func.count()).select_from(searches.outerjoin(requests))
+    queries = {
+        "attempts.request_id": orphans.where(requests.c.id.is_(None)),
+        "searches.request_id": lost_searches.where(requests.c.id.is_(None)),
+    }
     if boot_id is not None:
         of_others = select(func.count()).where(IS_RUNNING, requests.c.boot_id != boot_id)
         queries["requests.boot_id"] = of_others

@@ -19,9 +19,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
 from gateway.store.errors import QueryTimeout
-from gateway.store.records import AttemptRow, ExchangeState, RequestRow
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow
 from gateway.store.schema import attempts as attempts_table
 from gateway.store.schema import requests
+from gateway.store.schema import searches as searches_table
 from gateway.store.statements import IS_RUNNING
 
 MAX_PAGE: Final = 1000
@@ -204,6 +205,17 @@ async def ended_in_earlier_runs(database: Database, boot_id: str | None, limit: 
 async def get(database: Database, request_id: str) -> RequestRow | None:
     rows = await _fetch(database, select(requests).where(requests.c.id == request_id))
     return rows[0] if rows else None
+
+
+async def searches(database: Database, request_id: str) -> list[SearchRow]:
+    """The searches that the gateway ran for one exchange, in their order."""
+    query = (
+        select(*(searches_table.c[name] for name in SearchRow._fields))
+        .where(searches_table.c.request_id == request_id)
+        .order_by(searches_table.c.number)
+    )
+    async with database.reader.connect() as connection:
+        return [SearchRow(*row) for row in await connection.execute(query)]
 
 
 async def attempts(database: Database, request_id: str) -> list[AttemptRow]:

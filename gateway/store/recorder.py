@@ -25,7 +25,7 @@ from gateway.config.limits import RequestLog
 from gateway.store.batch import build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
 from gateway.store.errors import RowsLost
-from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow
+from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
 from gateway.store.recovery import mark_interrupted
 from gateway.store.refusals import WINDOW, Refusals
 from gateway.store.statements import MAX_LOOKUP, Statements
@@ -108,7 +108,12 @@ class Recorder:
             self._wake.set()
         return future
 
-    def record_settlement(self, row: RequestRow, attempts: Sequence[AttemptRow] = ()) -> None:
+    def record_settlement(
+        self,
+        row: RequestRow,
+        attempts: Sequence[AttemptRow] = (),
+        searches: Sequence[SearchRow] = (),
+    ) -> None:
         """Queue the row of an exchange that ended; a second one for it changes nothing. Where it
         ended before any upstream call there is no intent: the row is inserted as it is, or merged
         with others.
@@ -119,7 +124,7 @@ class Recorder:
                 self._refusals_timer = self._loop.call_later(WINDOW, self._end_refusals)
             if self._refusals.merge(row):
                 return
-        self._push(Entry(row, attempts))
+        self._push(Entry(row, attempts, searches))
         self._schedule_flush()
 
     def _end_refusals(self) -> None:
@@ -241,6 +246,8 @@ class Recorder:
         statements.insert_complete.run(cursor, batch.complete_rows)
         statements.update_settled.run(cursor, batch.settled_rows)
         statements.insert_attempt.run(cursor, batch.attempts)
+        if batch.searches:
+            statements.insert_search.run(cursor, batch.searches)
         statements.add_hour.run(cursor, batch.hour_deltas)
         statements.add_to_token.run(cursor, batch.token_deltas)
 

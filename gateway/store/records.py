@@ -186,6 +186,7 @@ class RequestRow(NamedTuple):
     cost_micro: int = 0
     error_message: str | None = None
     requests: int = 1
+    web_searches: int = 0
 
 
 INTENT_FIELDS: Final = (
@@ -227,12 +228,24 @@ class AttemptRow(NamedTuple):
     error: str | None = None
 
 
+class SearchRow(NamedTuple):
+    """One web search that the gateway ran. `started_us` counts from the start of the exchange;
+    `results` are those that the client's limits admitted; `error` is why it failed."""
+
+    query: str
+    started_us: int
+    total_us: int
+    results: int = 0
+    error: str | None = None
+
+
 class Entry(NamedTuple):
     """What the recorder writes: the row of an exchange as it begins (`running`) or as it ended,
-    then with its attempts in the order in which they were made."""
+    then with its attempts and searches in the order in which they were made."""
 
     row: RequestRow
     attempts: Sequence[AttemptRow] = ()
+    searches: Sequence[SearchRow] = ()
 
     @property
     def is_intent(self) -> bool:
@@ -260,6 +273,7 @@ class HourDelta(NamedTuple):
     cache_write_1h_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    web_searches: int = 0
     cost_micro: int = 0
     first_events: int = 0
     first_event_us: int = 0

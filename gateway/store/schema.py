@@ -8,8 +8,8 @@ each. Partial indexes are partial on PostgreSQL too, but only the migrations nee
 as small as what is in flight) for recovery after a crash, the rows of one token, and those that
 failed (partial too), with every column by which failures are grouped. Its ids are time-ordered:
 new rows go to the end of the tree, paging needs no other index, and the table needs no rowid.
-No foreign key points out of it: a request that happened can always be recorded. `attempts` are
-written with the end of their exchange and deleted with its row.
+No foreign key points out of it: a request that happened can always be recorded. `attempts` and
+`searches` are written with the end of their exchange and deleted with its row.
 
 `stored_replies` has its large columns last, so that sums over a key's rows read none of them; the
 index of chains has all that eviction and expiry ask for.
@@ -49,6 +49,7 @@ from gateway.store.records import (
     Group,
     HourDelta,
     RequestRow,
+    SearchRow,
     SessionRow,
     StoredItem,
     StoredReply,
@@ -117,6 +118,15 @@ attempts = Table(
     Column("request_id", Text, ForeignKey(requests.c.id, ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True),
     *_columns(AttemptRow),
+    sqlite_with_rowid=False,
+)
+
+searches = Table(
+    "searches",
+    metadata,
+    Column("request_id", Text, ForeignKey(requests.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    *_columns(SearchRow),
     sqlite_with_rowid=False,
 )
 

@@ -49,9 +49,10 @@ from gateway.store.records import (
     ExchangeState,
     HourDelta,
     RequestRow,
+    SearchRow,
     TokenDelta,
 )
-from gateway.store.schema import attempts, requests, tokens, usage_hours
+from gateway.store.schema import attempts, requests, searches, tokens, usage_hours
 
 MAX_LOOKUP: Final = 200
 
@@ -222,6 +223,7 @@ class Statements:
         self.insert_complete = compiled.insert_complete.for_boot(boot_id)
         self.update_settled = compiled.update_settled
         self.insert_attempt = compiled.insert_attempt
+        self.insert_search = compiled.insert_search
         self.add_hour = compiled.add_hour
         self.add_to_token = compiled.add_to_token
 
@@ -258,6 +260,11 @@ class _Compiled:
             lambda given: given.insert_into(insert(attempts)),
             attempts,
             ("request_id", "number", *AttemptRow._fields),
+        )
+        self.insert_search = statement(
+            lambda given: given.insert_into(insert(searches)),
+            searches,
+            ("request_id", "number", *SearchRow._fields),
         )
         self.add_hour = statement(partial(_add_hour, dialect), usage_hours, HourDelta._fields)
         fields = TokenDelta._fields

@@ -82,6 +82,7 @@ class UsageRow(Metrics):
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
     reasoning_tokens: int = 0
+    web_searches: int = 0
 
 
 @dataclass(slots=True)

@@ -72,21 +72,30 @@ class Redactor:
     @classmethod
     def from_config(cls, config: Config) -> Redactor:
         accounts = [account for channel in config.channels for account in channel.accounts]
+        header_sets = [channel.headers for channel in config.channels]
+        if config.search is not None:
+            header_sets.append(config.search.headers)
         headers = [
             (is_secret_name(name), value.get_secret_value())
-            for channel in config.channels
-            for name, value in channel.headers.items()
+            for header_set in header_sets
+            for name, value in header_set.items()
             if len(value) >= _MIN_SECRET
         ]
-        keys = [account.key.get_secret_value() for account in accounts]
+        secrets = [account.key for account in accounts]
+        if config.search is not None and config.search.key is not None:
+            secrets.append(config.search.key)
+        keys = [secret.get_secret_value() for secret in secrets]
+        addresses = [
+            address
+            for channel in config.channels
+            for address in (channel.base_url, channel.proxy or "")
+        ]
+        if config.search is not None:
+            addresses.append(config.search.url)
         return cls(
             keys=[*keys, *(value for is_key, value in headers if is_key)],
             values=[value for is_key, value in headers if not is_key],
-            hosts=(
-                urlsplit(address).hostname or ""
-                for channel in config.channels
-                for address in (channel.base_url, channel.proxy or "")
-            ),
+            hosts=(urlsplit(address).hostname or "" for address in addresses),
             accounts=(account.name for account in accounts),
         )
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from gateway.core.events import Failure, FailureKind
 from gateway.upstream.inflater import Inflater
-
-if TYPE_CHECKING:
-    from gateway.upstream.connection import Connection
 
 MAX_BUFFERED: Final = 256 * 1024
 """Unread bytes above which the upstream is paused."""
@@ -44,6 +41,20 @@ def attempt_failed(kind: FailureKind, message: str) -> AttemptFailed:
     return AttemptFailed(Failure(kind=kind, message=message[:MAX_MESSAGE]))
 
 
+class Source(Protocol):
+    """Where a response comes from: a connection, as a rule."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def release(self, response: UpstreamResponse) -> None:
+        """Nothing more of the response will be read."""
+        ...
+
+
 class UpstreamResponse:
     """Status, headers and body. Read the body with `read_chunk` or `read_body`, or `subscribe` and
     `take` what has arrived at each call.
@@ -58,12 +69,12 @@ class UpstreamResponse:
         *("_waiter", "head_received", "is_complete", "is_paused", "on_done", "status"),
     )
 
-    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Source, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
         self.on_done: Callable[[], None] | None = None
         self.head_received: asyncio.Future[None] = loop.create_future()
         self.is_complete = False
-        self._connection: Connection | None = connection
+        self._connection: Source | None = connection
         self._headers: Mapping[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self.is_paused = False

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from gateway.core.parts import Part, Text, ToolCall, ToolResult
+from gateway.core.parts import Part, ServerToolCall, Text, ToolCall, ToolResult
 from gateway.core.prompt import Role, Turn
 from gateway.core.value import replace
 from gateway.wire.dropped import Dropped
+from gateway.wire.search_history import split_own_searches
 
 NO_RESULT: Final = "No result was provided."
 
@@ -86,7 +87,8 @@ def pair_tool_results(turns: Iterable[Turn]) -> list[Turn]:
     """The turns with the results of all calls in a turn of their own after the assistant's, in the
     order of the calls. Adjacent assistant turns count as one. Other content comes after the
     results; a call without a result gets an error as its result, a result without a call becomes
-    text. A repeated call id is replaced, in the call and its result."""
+    text. A repeated call id is replaced, in the call and its result. Searches that the gateway ran
+    become calls with results of their own."""
     ordered: list[Turn] = []
     calls: list[_SentCall] = []
     uses: dict[str, int] = {}
@@ -95,10 +97,13 @@ def pair_tool_results(turns: Iterable[Turn]) -> list[Turn]:
             ordered += _results_for(calls, group)
             calls = []
             continue
+        first = len(ordered)
         for turn in group:
             turn, new_calls = _dedupe_call_ids(turn, uses)
             ordered.append(turn)
             calls += new_calls
+        if any([ServerToolCall in map(type, turn.parts) for turn in ordered[first:]]):
+            ordered[first:] = split_own_searches(ordered[first:])
     return [*ordered, *_results_for(calls, ())]
 
 

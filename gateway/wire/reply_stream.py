@@ -26,6 +26,10 @@ class ReplyCollector:
         self._events: list[Event] = []
 
     @property
+    def events(self) -> Sequence[Event]:
+        return self._events
+
+    @property
     def reply(self) -> Reply:
         """Of a stream that is complete."""
         return collect_reply(self._events)

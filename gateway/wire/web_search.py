@@ -48,7 +48,7 @@ _OPTIONS: Final[Mapping[Format, frozenset[str]]] = {
 _LIMITS: Final = ("allowed_domains", "blocked_domains")
 _LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 _CONTEXT_SIZES: Final = ("low", "medium", "high")
-_MAX_DOMAINS: Final = 1000
+_MAX_DOMAINS: Final = 200
 _DOMAIN: Final = re.compile(r"(?:https?://)?[^\s/?#*]+\.?[^\s/?#*]*(?:/[^\s?#]*)?")
 _SHARED_FIELDS: Final = frozenset(
     {

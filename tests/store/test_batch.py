@@ -92,10 +92,10 @@ def test_hours_are_by_token_group_and_model() -> None:
     states = {request_id(number): RUNNING for number in (2, 3, 4)}
     assert build(rows, states).hour_deltas == [
         HourDelta(
-            2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 5, 1, 350_000, 1_200_000
+            2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 0, 5, 1, 350_000, 1_200_000
         ),
         HourDelta(
-            1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 9, 2, 700_000, 2_400_000
+            1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 0, 9, 2, 700_000, 2_400_000
         ),
         HourDelta(1, "tok_1", "team", "m", 1, 0, 0, 100, 40, 10, 0, 7, 3, 0),
     ]

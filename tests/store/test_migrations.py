@@ -132,6 +132,7 @@ async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
         "cost_micro": 0,
         "error_message": None,
         "requests": 1,
+        "web_searches": 0,
     }
     assert rows == {
         name: row

@@ -25,6 +25,7 @@ async def show_request(request: web.Request) -> web.Response:
     row = await context.operations.get_request(request.match_info["id"])
     # Without a final row the attempts would have no end.
     attempts = await context.operations.list_attempts(row.id) if row.attempts else []
+    searches = await context.operations.list_searches(row.id) if row.attempts else []
     names = {token.id: token.name for token in await context.operations.list_keys()}
     key_name = names.get(row.token_id, row.token_id)
     fields = row._asdict()
@@ -39,6 +40,7 @@ async def show_request(request: web.Request) -> web.Response:
         headline=headline(fields, key_name, format_utc(row.started_at)),
         summary=list(sections(fields, without_errors, context.runtime.config.money)),
         spans=spans(row.total_us, attempts),
+        searches=searches,
         upstream_errors=list(_upstream_errors(row, attempts)),
         fields=[
             (field, _format_field(field, value))

@@ -1,7 +1,8 @@
 """The native lane of the messages format: edits requests and frames in place.
 
 The history of a request may hold reasoning and searches of upstreams of other formats: reasoning
-returns to the upstream that wrote it, everything else of them is removed.
+returns to the upstream that wrote it, the results of searches that the gateway ran become text, and
+everything else of them is removed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gateway.wire.messages.reasoning import patch_reasoning, remove_clear_thinki
 from gateway.wire.messages.render_prompt import missing_leading_thinking
 from gateway.wire.messages.tools import is_foreign_search
 from gateway.wire.model_name import ModelNamePatcher
+from gateway.wire.search_history import describe_own_search, is_own_search
 from gateway.wire.sse import Frame, replace_data, write_frame
 from gateway.wire.web_search import lower_version
 
@@ -89,7 +91,9 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
 
 
 def _is_foreign(part: Part) -> bool:
-    return part.origin is not None if isinstance(part, Thinking) else is_foreign_search(part)
+    if isinstance(part, Thinking):
+        return part.origin is not None
+    return is_foreign_search(part)
 
 
 def _restore_messages(
@@ -101,17 +105,21 @@ def _restore_messages(
             yield message
             continue
         blocks = [
-            _restore_block(block, part, target)
+            _restore_block(block, part, turn.parts, target)
             for block, part in zip(message["content"], turn.parts, strict=True)
         ]
         if content := [block for block in blocks if block is not None]:
             yield message | {"content": content}
 
 
-def _restore_block(block: Any, part: Part, target: Target) -> Any | None:
+def _restore_block(block: Any, part: Part, parts: Sequence[Part], target: Target) -> Any | None:
     if not _is_foreign(part):
         return block
-    return restore_thinking(part, target) if isinstance(part, Thinking) else None
+    if isinstance(part, Thinking):
+        return restore_thinking(part, target)
+    if is_own_search(part) and (text := describe_own_search(parts, part)):
+        return {"type": "text", "text": text}
+    return None
 
 
 def error_frame(error: GatewayError) -> bytes:

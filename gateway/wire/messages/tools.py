@@ -37,6 +37,7 @@ from gateway.wire.render_rules import (
     check_choice,
     describe_custom_tool,
 )
+from gateway.wire.search_history import CALL_PREFIX
 from gateway.wire.tool_names import UpstreamTools, tool_type_name
 from gateway.wire.web_search import (
     TYPE_PREFIX,
@@ -215,10 +216,11 @@ def foreign_search_id(call_id: str) -> str:
 
 
 def is_foreign_search(part: Part) -> bool:
-    """Whether a part of the history is a search of an upstream of another format."""
+    """Whether a part of the history is a search of an upstream of another format, or the gateway's
+    own."""
     match part:
         case ServerToolCall(id=call_id) | ServerToolResult(call_id=call_id):
-            return call_id.startswith(_FOREIGN_PREFIX)
+            return call_id.startswith((_FOREIGN_PREFIX, CALL_PREFIX))
         case _:
             return False
 

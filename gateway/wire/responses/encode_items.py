@@ -37,9 +37,12 @@ from gateway.wire.json_fields import (
 from gateway.wire.responses.client_tools import ClientTool
 from gateway.wire.responses.content import echo_citation, render_citation
 from gateway.wire.responses.ids import IdGenerator
+from gateway.wire.search_history import is_own_search
+from gateway.wire.search_results import pack_block
 
 COMPLETED: Final = "completed"
 INCOMPLETE: Final = "incomplete"
+FAILED: Final = "failed"
 _FRAME_HEAD: Final = b'event: %b\ndata: {"type":"%b","sequence_number":'
 _SEARCH_STAGES: Final = ("in_progress", "searching")
 
@@ -420,7 +423,7 @@ class ClientCallItemEncoder(ItemEncoder):
 class SearchItemEncoder(ItemEncoder):
     """A web search that the upstream ran, and its results."""
 
-    __slots__ = ("_call_id", "_sources")
+    __slots__ = ("_call_id", "_has_failed", "_sources")
 
     def __init__(self, reply: ReplyContext, index: int, part: ServerToolCall) -> None:
         native = ProviderData.native_fields(part.extra, Format.RESPONSES)
@@ -432,6 +435,7 @@ class SearchItemEncoder(ItemEncoder):
         }
         super().__init__(reply, index, body)
         self._call_id = part.id
+        self._has_failed = False
         self._sources: dict[str, None] = {}
 
     def begin(self, part: Part) -> bytes:
@@ -444,13 +448,19 @@ class SearchItemEncoder(ItemEncoder):
         """Takes the pages that the search found, as far as its upstream lists them."""
         if not isinstance(part, ServerToolResult) or part.call_id != self._call_id:
             return None
-        for entry in lenient_objects(lenient_object(part.content.data).get("content")):
+        block = lenient_object(part.content.data)
+        if is_own_search(part):
+            self.body["encrypted_content"] = pack_block(block)
+        self._has_failed = isinstance(block.get("content"), dict)
+        for entry in lenient_objects(block.get("content")):
             if url := lenient_str(entry.get("url")):
                 self._sources[url] = None
         return b""
 
     def finish(self, status: str) -> bytes:
         self.body["action"] = self._action()
+        if self._has_failed:
+            return super().finish(FAILED)
         if status == INCOMPLETE:
             return super().finish(status)
         completed = self._writer.write("web_search_call.completed", self._position())

@@ -41,6 +41,7 @@ from gateway.wire.json_fields import (
 from gateway.wire.responses import client_tools
 from gateway.wire.responses.content import ContentRenderer, parse_content
 from gateway.wire.responses.ids import is_generated
+from gateway.wire.search_history import call_and_result, is_own_search
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 
 _ROLES: Final = {
@@ -194,6 +195,21 @@ def restore_reasoning(thinking: Thinking, target: Target) -> Payload | None:
     return item | {"encrypted_content": signature["encrypted_content"]}
 
 
+def search_items(item: Payload) -> tuple[Payload, Payload]:
+    """A search that the gateway ran, as a call of a function and its output."""
+    part = _parse_web_search(item, "input").parts[0]
+    if not isinstance(part, ServerToolCall):
+        raise TypeError
+    call, result = call_and_result(part)
+    (text,) = result.parts
+    output = text.text if isinstance(text, Text) else ""
+    name = {"name": call.name, "arguments": call.arguments}
+    return (
+        {"type": "function_call", "call_id": call.id} | name,
+        {"type": "function_call_output", "call_id": call.id, "output": output},
+    )
+
+
 class InputItemRenderer:
     """Renders the turns of one prompt in their order: calls and results share their ids. Items of
     this format are rendered as received, except for generated ids."""
@@ -231,7 +247,9 @@ class InputItemRenderer:
             if message:
                 yield from self._render_message(turn, message)
                 message = []
-            if (item := render(self, part)) is not None:
+            if type(part) is ServerToolCall and is_own_search(part):
+                yield from search_items(ProviderData.native_fields(part.extra, Format.RESPONSES))
+            elif (item := render(self, part)) is not None:
                 yield item
         if message or not turn.parts:
             yield from self._render_message(turn, message)

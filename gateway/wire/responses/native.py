@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import orjson
@@ -15,7 +15,8 @@ from gateway.wire import signatures
 from gateway.wire.json_fields import Payload
 from gateway.wire.responses.edits import ResponseEditor
 from gateway.wire.responses.ids import is_generated
-from gateway.wire.responses.input_items import restore_reasoning
+from gateway.wire.responses.input_items import restore_reasoning, search_items
+from gateway.wire.search_results import is_packed
 from gateway.wire.sse import Frame, replace_data, write_frame
 
 _SEQUENCE_FIELD: Final = b'"sequence_number":'
@@ -42,8 +43,9 @@ def patch_prompt(body: Payload, target: Target) -> Payload:
         is_foreign = _has_foreign_id
     items = body.get("input")
     if isinstance(items, list) and any(map(is_foreign, items)):
-        patched_items = [_patch_item(item, target, is_foreign) for item in items]
-        patched["input"] = [item for item in patched_items if item is not None]
+        patched["input"] = [
+            each for item in items for each in _patch_item(item, target, is_foreign)
+        ]
     return patched
 
 
@@ -59,8 +61,12 @@ def stateless_fields(include: Any, target: Target) -> Payload:
 
 
 def _is_generated_item(item: Any) -> bool:
-    """Whether an item has an id or a signature that was generated here."""
-    return isinstance(item, dict) and (_is_wrapped(item) or is_generated(item.get("id")))
+    """Whether an item has an id, a signature or results of a search that were generated here."""
+    if not isinstance(item, dict):
+        return False
+    if (content := item.get("encrypted_content")) and (_is_wrapped(item) or is_packed(content)):
+        return True
+    return is_generated(item.get("id"))
 
 
 def _has_foreign_id(item: Any) -> bool:
@@ -79,18 +85,20 @@ def _is_wrapped(item: Payload) -> bool:
     return isinstance(encrypted, str) and signatures.is_wrapped(encrypted)
 
 
-def _patch_item(item: Any, target: Target, is_foreign: Callable[[Any], bool]) -> Any | None:
-    """The item as the target can read it; None where it cannot."""
+def _patch_item(item: Any, target: Target, is_foreign: Callable[[Any], bool]) -> Sequence[Any]:
+    """The items that the target can read instead of one."""
     if not is_foreign(item):
-        return item
+        return (item,)
+    if is_packed(item.get("encrypted_content")):
+        return search_items(item)
     without_id = {name: value for name, value in item.items() if name != "id"}
     if not _is_wrapped(item):
-        return without_id if without_id.keys() - {"type"} else item
+        return (without_id if without_id.keys() - {"type"} else item,)
     restored = restore_reasoning(signatures.unwrap(item["encrypted_content"], ""), target)
     if restored is None:
-        return None
+        return ()
     del restored["summary"]
-    return without_id | restored
+    return (without_id | restored,)
 
 
 def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:

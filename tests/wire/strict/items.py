@@ -25,7 +25,7 @@ _FIELDS: Final = {
     "reasoning": ({"type", "id", "summary"}, {"status", "content", "encrypted_content"}),
     "function_call": ({"type", "id", "status", "call_id", "name", "arguments"}, {"namespace"}),
     "custom_tool_call": ({"type", "id", "status", "call_id", "name", "input"}, {"namespace"}),
-    "web_search_call": ({"type", "id", "status"}, {"action"}),
+    "web_search_call": ({"type", "id", "status"}, {"action", "encrypted_content"}),
 }
 _STATUSES: Final = {"completed", "incomplete"}
 _PARTS: Final = {
@@ -71,7 +71,8 @@ class Item:
         if self.kind in _SPEECH:
             self._complete_call(item)
         elif self.kind == "web_search_call":
-            assert self._stage == 3 or item["status"] == "incomplete", "a search without its end"
+            ended = self._stage == 3 or item["status"] in ("incomplete", "failed")
+            assert ended, "a search without its end"
         elif self.kind in _FIELDS:
             for name in {"content", "summary"} & set(item):
                 assert (item[name] or []) == self._parts[name], f"{name}: {item[name]}"
@@ -194,7 +195,8 @@ def check_item(item: Object, *, whole: bool) -> None:
     has_fields(item, *_FIELDS[kind], kind)
     assert item["id"].startswith(_PREFIXES[kind]), f"{kind} {item['id']}"
     status = item.get("status", "completed" if whole else "in_progress")
-    assert (status in _STATUSES) if whole else status == "in_progress", f"status {status}"
+    statuses = {*_STATUSES, "failed"} if kind == "web_search_call" else _STATUSES
+    assert (status in statuses) if whole else status == "in_progress", f"status {status}"
     if kind in _SPEECH:
         assert _LEGAL.match(item["call_id"]), f"an illegal id: {item['call_id']!r}"
         is_text(item["name"], "name", empty=True)

@@ -203,7 +203,7 @@ def _check_terminal(response: Object) -> None:
     statuses = {item.get("status", "completed") for item in response["output"]}
     if response["status"] == "completed":
         assert response["incomplete_details"] is None, "incomplete details of a whole response"
-        assert statuses <= {"completed"}, "an incomplete item of a completed response"
+        assert statuses <= {"completed", "failed"}, "an incomplete item of a completed response"
     else:
         details = has_fields(response["incomplete_details"], {"reason"}, (), "incomplete_details")
         assert details["reason"] in _REASONS, f"reason {details['reason']}"

@@ -1,0 +1,78 @@
+"""An attempt at a candidate for which the gateway searches the web itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Set
+
+from gateway.core.formats import Format
+from gateway.core.prompt import WebSearch
+from gateway.core.value import replace
+from gateway.errors import UnsupportedField
+from gateway.routing.router import Candidate, Route
+from gateway.runtime import Runtime
+from gateway.server.attempt import Attempt, ClientRequest, CompleteReply, TranslatedAttempt
+from gateway.server.exchange import Exchange
+from gateway.server.search_loop import SearchLoop, SearchPlan
+from gateway.upstream.response import UpstreamResponse
+from gateway.wire.event_translator import EventQueue, EventTranslator
+from gateway.wire.reply_stream import ReplyCollector
+from gateway.wire.search_rounds import first_prompt, function_name
+from gateway.wire.web_search import can_express, max_calls, requested_search
+
+
+class SearchAttempt(Attempt):
+    """The first round is an ordinary translated attempt whose prompt has a function instead of the
+    search; its reply and those of the rounds that follow are one reply."""
+
+    def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
+        super().__init__(runtime, request, candidate)
+        prompt, client = request.prompt, request.snapshot.search
+        search = requested_search(prompt)
+        if search is None or client is None:
+            raise UnsupportedField("tools", "the gateway has no web search")
+        limits = (client.endpoint.max_searches, search.max_uses, max_calls(prompt))
+        request = replace(request, prompt=first_prompt(prompt, search))
+        self.streamed = True
+        self._first = first = TranslatedAttempt(runtime, request, candidate)
+        self._queue = EventQueue()
+        self._plan = SearchPlan(
+            client=client,
+            search=search,
+            function=function_name(prompt),
+            limit=min(limit for limit in limits if limit is not None),
+            request=request,
+        )
+        self.payload, first.payload = first.payload, b""
+        self.forwarded_headers, self.query = first.forwarded_headers, first.query
+        self.dropped = first.dropped
+        self._client_fields = request.body.keys()
+
+    def translator(self) -> EventTranslator:
+        metadata = self._metadata()
+        encoder = self._request.codec.encoder(self._request.prompt, metadata)
+        return EventTranslator(self._queue, encoder, input_tokens=metadata.input_tokens)
+
+    def collecting_translator(self, collector: ReplyCollector) -> EventTranslator:
+        return EventTranslator(self._queue, collector, input_tokens=self._request.input_tokens)
+
+    def parse_body(self, body: bytes) -> CompleteReply:
+        return self._first.parse_body(body)
+
+    def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
+        return self._first.response_headers(response, dropped)
+
+    async def run_rounds(
+        self, sending: Awaitable[UpstreamResponse], exchange: Exchange, route: Route
+    ) -> UpstreamResponse:
+        """The response of all rounds. Raises what `sending` raises."""
+        response = await sending
+        rounds = SearchLoop(exchange, self._plan, route, self._queue, self._metadata())
+        return rounds.start(self._first, self._candidate, response)
+
+
+def gateway_searches(search: WebSearch, client_format: Format, candidate: Candidate) -> bool:
+    """Whether the candidate's upstream cannot search, or not within the client's limits."""
+    trait, same_format = candidate.target.web_search, candidate.format is client_format
+    if trait is None:
+        trait = same_format or candidate.format is not Format.CHAT
+    return not trait or not (same_format or can_express(search, candidate.format))

@@ -1,0 +1,360 @@
+"""The rounds of a reply with searches that the gateway runs.
+
+Each round is a request to an upstream, read as events. A task reads them and searches; the relay
+sees one response, whose chunks only say that there are new events in the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+from gateway.core.events import (
+    Delta,
+    Event,
+    FailureKind,
+    Open,
+    Signature,
+    StopReason,
+    Usage,
+)
+from gateway.core.parts import ServerToolResult, Thinking
+from gateway.core.prompt import Prompt, WebSearch
+from gateway.core.reply import collect_reply, reply_events
+from gateway.core.value import replace
+from gateway.errors import GatewayError, UnsupportedField, without_traceback
+from gateway.routing.failure_policy import Blame
+from gateway.routing.health import HealthTicket
+from gateway.routing.ordering import RankedCandidate, RankReason
+from gateway.routing.router import Candidate, Route
+from gateway.server.attempt import (
+    EVENT_STREAM,
+    JSON,
+    ClientRequest,
+    TranslatedAttempt,
+    check_content_type,
+)
+from gateway.server.attempt_outcome import AttemptOutcome
+from gateway.server.body_relay import receive_all
+from gateway.server.deadlines import run_with_timeout
+from gateway.server.exchange import Exchange
+from gateway.store.records import SearchRow
+from gateway.upstream.client import AccountAtCapacity
+from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
+from gateway.upstream.search_client import SearchClient, SearchFailed
+from gateway.wire.codec import ReplyMetadata
+from gateway.wire.event_translator import EventQueue
+from gateway.wire.reply_stream import ReplyCollector
+from gateway.wire.search_results import (
+    SearchResult,
+    describe_error,
+    describe_results,
+    error_part,
+    result_part,
+)
+from gateway.wire.search_rounds import SearchCall, SearchRounds, next_prompt
+from gateway.wire.upstream_errors import describe_error as describe_exception
+
+_HEADERS: Final = {b"content-type": EVENT_STREAM.encode()}
+_SIGNAL: Final = b"\n"
+_MAX_TRIES: Final = 4
+"""Attempts at a later round."""
+_EOF_GRACE: Final = 0.5
+_MAX_LOGGED_QUERY: Final = 500
+_WANTS_RESULTS: Final = (StopReason.TOOL_CALL, StopReason.END_TURN, StopReason.STOP_SEQUENCE)
+
+log = logging.getLogger(__name__)
+
+
+class SearchPlan(NamedTuple):
+    """What the rounds of a reply share: at most `limit` searches, by the client's own limits;
+    `function` is what the model calls, in the prompt of `request`."""
+
+    client: SearchClient
+    search: WebSearch
+    function: str
+    limit: int
+    request: ClientRequest
+
+
+class _Outcome(NamedTuple):
+    """Of one search: the client's part, the model's text, and what was found."""
+
+    part: ServerToolResult
+    text: str
+    found: Sequence[SearchResult] = ()
+
+
+class _EventCollector(ReplyCollector):
+    """`take` returns the events since the last call."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken = 0
+
+    def take(self) -> list[Event]:
+        events = self._events[self._taken :]
+        self._taken = len(self._events)
+        return events
+
+
+class SearchLoop:
+    """The source of a response in the sense of `UpstreamResponse`."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        plan: SearchPlan,
+        route: Route,
+        queue: EventQueue,
+        metadata: ReplyMetadata,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._exchange, self._runtime = exchange, exchange.runtime
+        self._plan, self._route, self._queue = plan, route, queue
+        self._origin = metadata.origin
+        self._prompt: Prompt = plan.request.prompt
+        self._rounds = SearchRounds(plan.function, metadata.reply_id)
+        self._searches = self._round = self._next_input = 0
+        self._events: Sequence[Event] = ()
+        self._chunks: list[bytes] = []
+        self._response = UpstreamResponse(self, self.loop)
+        self._response.start(200, _HEADERS, self._chunks)
+        self._can_read = asyncio.Event()
+        self._can_read.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(
+        self, attempt: TranslatedAttempt, candidate: Candidate, response: UpstreamResponse
+    ) -> UpstreamResponse:
+        """The response of all rounds; `response` is that of the first one."""
+        self._candidate = candidate
+        self._task = self.loop.create_task(self._run(attempt, response), name="search rounds")
+        return self._response
+
+    # Called by the response:
+
+    def pause_reading(self) -> None:
+        self._can_read.clear()
+
+    def resume_reading(self) -> None:
+        self._can_read.set()
+
+    def release(self, response: UpstreamResponse) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, attempt: TranslatedAttempt, response: UpstreamResponse) -> None:
+        error: Any = None
+        try:
+            await self._read_all(attempt, response)
+        except (AttemptFailed, GatewayError) as failed:
+            error = without_traceback(failed)
+        except Exception as unexpected:
+            log.exception("%s: a reply with searches has failed", self._exchange.id)
+            error = attempt_failed(FailureKind.MALFORMED, describe_exception(unexpected))
+        if error is not None:
+            self._response.fail(error)
+            return
+        self._response.is_complete = True
+        self._response.detach(self._chunks)
+        self._response.notify()
+
+    async def _read_all(self, attempt: TranslatedAttempt, response: UpstreamResponse) -> None:
+        rounds = self._rounds
+        await self._read_round(attempt, response)
+        while calls := rounds.calls:
+            outcomes = await self._search_all(calls)
+            found = [result for outcome in outcomes for result in outcome.found]
+            self._push(rounds.finish_searches([outcome.part for outcome in outcomes], found))
+            if rounds.called or (rounds.end and rounds.end.stop not in _WANTS_RESULTS):
+                break
+            if self._round > self._plan.limit + 1:  # it was told to stop
+                self._push([rounds.final_end(StopReason.PAUSE)])
+                return
+            self._prompt = next_prompt(
+                self._prompt,
+                self._plan.function,
+                collect_reply(self._events).parts,
+                [outcome.text for outcome in outcomes],
+                origin=self._candidate.target.origin,
+                may_call=self._round <= self._plan.limit,
+            )
+            await self._next_round()
+        self._exchange.meter.earlier = rounds.usage
+        self._push([rounds.final_end()])
+
+    async def _next_round(self) -> None:
+        """Tries the candidates, the one of the last round first, while nothing of the round was
+        sent. Raises `AttemptFailed` or `GatewayError`."""
+        runtime, exchange = self._runtime, self._exchange
+        exchange.meter.reserve_round(self._rounds.usage)
+        failure: AttemptFailed | None = None
+        for candidate in self._candidates():
+            if failure is not None and not runtime.retry_budget.try_acquire(self.loop.time()):
+                break
+            if (ticket := self._admit(candidate)) is None:
+                continue
+            ranked = RankedCandidate(candidate, RankReason.NEXT)
+            outcome = AttemptOutcome(exchange, ranked, ticket)
+            try:
+                await self._try_round(candidate)
+            except AttemptFailed as failed:
+                failure = without_traceback(failed)
+                if outcome.fail(failed.failure).blame is Blame.CLIENT or self._rounds.sent:
+                    break
+                exchange.set_next_step("other account")
+            except (AccountAtCapacity, UnsupportedField):
+                outcome.abandon()
+            except BaseException:
+                outcome.abandon()
+                raise
+            else:
+                runtime.health.record_success(ticket, self.loop.time())
+                return
+        raise failure or attempt_failed(FailureKind.CONNECT, "no account is available")
+
+    def _admit(self, candidate: Candidate) -> HealthTicket | None:
+        refs = self._route.account_refs
+        now = self.loop.time()
+        return self._runtime.health.admit(candidate.account_ref, self._route.model, now, refs)
+
+    def _candidates(self) -> Iterator[Candidate]:
+        last = self._candidate
+        others = [each for each in self._route.candidates if each.account_ref != last.account_ref]
+        yield from [last, *others, last][:_MAX_TRIES]
+
+    async def _try_round(self, candidate: Candidate) -> None:
+        """Raises `AttemptFailed`, `AccountAtCapacity`, `UnsupportedField` or `GatewayError`."""
+        self._candidate = candidate
+        self._rounds.start_round()
+        runtime, upstream = self._runtime, self._plan.request.snapshot.upstream
+        request = replace(self._plan.request, prompt=self._prompt)
+        if self._exchange.is_large:
+            attempt = await runtime.worker.run(TranslatedAttempt, runtime, request, candidate)
+        else:
+            attempt = TranslatedAttempt(runtime, request, candidate)
+        headers, query = attempt.forwarded_headers, attempt.query
+        sending = upstream.send(candidate, attempt.payload, headers, query)
+        limit = attempt.channel.timeouts.first_event
+        response = await run_with_timeout(runtime, limit, sending)
+        await self._read_round(attempt, response)
+
+    async def _read_round(self, attempt: TranslatedAttempt, response: UpstreamResponse) -> None:
+        """Sends the events of a round as they arrive. Raises `AttemptFailed`."""
+        limit = self._exchange.snapshot.config.server.max_response
+        if check_content_type(response, (EVENT_STREAM, JSON)) == JSON:
+            async with response:
+                body = await response.read_body(limit)
+            self._events = [*reply_events(attempt.complete_reply(body))]
+            self._push(self._converted(self._events))
+            self._end_round(is_estimated=False)
+            return
+        collector = _EventCollector()
+        translator = attempt.collecting_translator(collector)
+        size = 0
+        try:
+            while translator.end is None and translator.failure is None:
+                await self._can_read.wait()
+                chunk = await response.read_chunk()
+                if not chunk:
+                    translator.close()
+                else:
+                    await receive_all(translator, chunk)
+                self._push(self._converted(collector.take()), chunk)
+                size += len(chunk)
+                if size > limit:
+                    message = f"a reply with searches has more than {limit} bytes"
+                    raise attempt_failed(FailureKind.TOO_LARGE, message)
+                if not chunk:
+                    break
+        finally:
+            if translator.end is not None and not attempt.is_finished:
+                response.discard_rest(_EOF_GRACE)
+            else:
+                response.close()
+        self._exchange.upstream_note = translator.decode_error
+        if translator.failure is not None:
+            raise AttemptFailed(translator.failure)
+        self._events = collector.events
+        self._end_round(is_estimated=not translator.usage_is_final)
+
+    def _end_round(self, *, is_estimated: bool) -> None:
+        rounds, queue = self._rounds, self._queue
+        usage = rounds.end.usage if rounds.end is not None else None
+        queue.is_estimated = queue.is_estimated or is_estimated or usage is None
+        self._round += 1
+        usage = usage or Usage(input_tokens=self._plan.request.input_tokens)
+        rounds.add_usage(usage)
+        self._next_input = usage.input_tokens
+        self._note_usage()
+
+    def _note_usage(self) -> None:
+        """What is billed at least. The next round, if there is one, reads as much as this one."""
+        next_round = Usage(input_tokens=self._next_input)
+        self._exchange.meter.earlier = self._rounds.usage + next_round
+
+    def _converted(self, events: Iterable[Event]) -> list[Event]:
+        """The client's events. It gets no signatures of an account to which they would not return:
+        all in a reply go to that of the first round."""
+        if self._candidate.target.origin == self._origin:
+            return self._rounds.feed(events)
+        return self._rounds.feed(each for each in map(_without_signature, events) if each)
+
+    def _push(self, events: Sequence[Event], chunk: bytes = b"") -> None:
+        self._queue.events.extend(events)
+        self._chunks.append(chunk or _SIGNAL)
+        self._response.notify()
+
+    async def _search_all(self, calls: Sequence[SearchCall]) -> Sequence[_Outcome]:
+        allowed: list[bool] = []
+        for call in calls:
+            may_search = call.error is None and self._searches < self._plan.limit
+            self._searches += may_search
+            allowed.append(may_search)
+        outcomes = await asyncio.gather(*map(self._search, calls, allowed))
+        self._note_usage()
+        return outcomes
+
+    async def _search(self, call: SearchCall, allowed: bool) -> _Outcome:
+        if not allowed:
+            code = call.error or "max_uses_exceeded"
+            return _Outcome(error_part(call.id, code), describe_error(code))
+        started, query = perf_counter(), call.query
+        error: SearchFailed | None = None
+        found: Sequence[SearchResult] = ()
+        try:
+            found = await self._plan.client.search(query, self._plan.search)
+        except SearchFailed as failed:
+            error = failed
+        self._record(query, started, len(found), error)
+        if error is not None:
+            return _Outcome(error_part(call.id, error.code), describe_error(error.code))
+        self._rounds.add_search()
+        return _Outcome(result_part(call.id, found), describe_results(found), found)
+
+    def _record(self, query: str, started: float, results: int, error: SearchFailed | None) -> None:
+        exchange = self._exchange
+        row = SearchRow(
+            query=query[:_MAX_LOGGED_QUERY],
+            started_us=round((started - exchange.started_clock) * 1e6),
+            total_us=round((perf_counter() - started) * 1e6),
+            results=results,
+            error=str(error) if error is not None else None,
+        )
+        exchange.searches = (*exchange.searches, row)
+
+
+def _without_signature(event: Event) -> Event | None:
+    match event:
+        case Delta(_, Signature()):
+            return None
+        case Open(index, Thinking() as part) if part.signature is not None:
+            return Open(index, replace(part, signature=None))
+        case _:
+            return event
