@@ -81,7 +81,7 @@ def _with_images(request: ClientRequest, changed: Iterable[ImagePart]) -> Client
         images=[changes.get(image.position, image) for image in request.images],
         raw_body=write_object(body),
         body=body,
-        prompt=codec.parse_prompt(body),
+        prompt=replace(request.prompt, turns=codec.parse_prompt(body).turns),
     )
 
 

@@ -354,3 +354,26 @@ async def test_the_simulator_sees_what_is_right(simulated_gateway: RunningGatewa
         answer = await simulated_gateway.post(format, image_request(format, part))
         assert answer.status == 200
         assert "a JPEG image" in await answer.text()
+
+
+async def test_images_of_stored_responses(openai: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
+    """A corrected image is corrected again where its response is continued, and still counts."""
+    upstream.respond_with(fixture_reply(Format.RESPONSES))
+    wrong: Any = image_part(Format.RESPONSES, files.JPEG, "image/png")
+    right = data_uri(files.JPEG, "image/jpeg")
+    turns: Any = [{"role": "user", "content": [wrong] * 200}]
+    first = await openai.responses.create(model=BETA, input=turns)
+    assert sent_images(upstream.last_request.json) == [right] * 200
+    assert (await openai.responses.retrieve(first.id)).id == first.id
+    second = await openai.responses.create(
+        model=BETA, input="Which one?", previous_response_id=first.id
+    )
+    assert second.previous_response_id == first.id
+    assert sent_images(upstream.last_request.json) == [right] * 200
+    with pytest.raises(openai_errors.BadRequestError) as refused:
+        await openai.responses.create(
+            model=BETA,
+            input=[{"role": "user", "content": [wrong] * 51}],
+            previous_response_id=first.id,
+        )
+    assert refused.value.code == "too_many_images"
