@@ -31,6 +31,7 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
+from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
 from gateway.upstream.redaction import Redactor
@@ -108,6 +109,8 @@ class Runtime:
     """Deadlines, and what a shutdown aborts."""
     decompression: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the request whose large body is decompressed."""
+    bulk_turns: BulkTurns = field(default_factory=BulkTurns)
+    """Taken by large bodies while they are received."""
     worker: Worker = field(default_factory=Worker)
     """Reads and translates large bodies."""
     image_downloads: ImageDownloader = field(default_factory=ImageDownloader)

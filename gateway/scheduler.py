@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import inf
 from types import coroutine
 from typing import Final, Protocol, TypeVar, TypeVarTuple
@@ -60,6 +61,11 @@ class Worker:
             self._running -= 1
             if not self._running:
                 sys.setswitchinterval(self._default_interval)
+
+    def run_later(self, function: Callable[[], object]) -> None:
+        """Nobody waits for the result; at the end of the process it may not run."""
+        with suppress(RuntimeError):
+            self._thread.submit(function)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

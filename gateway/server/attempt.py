@@ -12,6 +12,7 @@ from typing import Final
 
 import orjson
 
+from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind, StopReason, Usage
 from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
@@ -147,7 +148,7 @@ class Attempt(ABC):
     `streamed`: the client wants one, or the upstream supports nothing else. `dropped` names what
     does not go. `succeeded`: the upstream's reply is complete."""
 
-    payload: bytes
+    payload: bytes | Buffers
     forwarded_headers: Mapping[str, str]
     query: str
     dropped: Set[str] = frozenset()

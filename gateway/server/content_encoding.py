@@ -8,11 +8,14 @@ import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
+from mmap import mmap
 from typing import Final
 
 import brotli
 
 from gateway.errors import InvalidRequest, RequestTooLarge
+from gateway.server.body_buffer import BodyBuffer
+from gateway.wire.json_limits import Raw
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -45,42 +48,46 @@ class _BrokenBody(Exception):
 
 
 async def decompress(
-    compressed: bytes | bytearray,
+    compressed: Raw,
     encoding: str,
     max_size: int,
     book: Callable[[int], None],
     turn: asyncio.Lock,
-) -> bytearray:
+    buffer: Callable[[int], BodyBuffer],
+) -> bytes | mmap:
     """The body; `encoding` is one of `ENCODINGS`. `book` is called with the size of each step's
     output, and raises where there is no memory for it. Bodies of several steps, or with
-    a slow first one, take `turn`.
+    a slow first one, take `turn` and a `buffer`.
 
     Raises `InvalidRequest`, `RequestTooLarge`, or what `book` raises.
     """
-    body = bytearray()
-    max_size = min(max_size, max(_RATIO_APPLIES, len(compressed) * MAX_RATIO))
+    size, max_size = 0, min(max_size, max(_RATIO_APPLIES, len(compressed) * MAX_RATIO))
 
-    def add(output: bytes) -> None:
+    def count(output: bytes) -> bytes:
+        nonlocal size
+        size += len(output)
         book(len(output))
-        body.extend(output)
-        if len(body) > max_size:
+        if size > max_size:
             reason = f"decompressed, it has more than {max_size:,} bytes"
             raise RequestTooLarge(f"{RequestTooLarge.text}: {reason}")
+        return output
 
     steps = ENCODINGS[encoding](memoryview(compressed))
     try:
-        first = [] if encoding == _SLOW_START else list(islice(steps, 2))
+        first = [] if encoding == _SLOW_START else [count(each) for each in islice(steps, 2)]
+        if len(first) == 1:
+            return first[0]
+        body = buffer(max_size)
         for output in first:
-            add(output)
-        if len(first) != 1:
-            async with turn:
-                for output in steps:
-                    add(output)
-                    await asyncio.sleep(0)
+            body.add(output)
+        async with turn:
+            for output in steps:
+                body.add(count(output))
+                await asyncio.sleep(0)
     except (_BrokenBody, zlib.error, brotli.error, zstd.ZstdError) as error:
         reason = f"content-encoding: the body is not valid {encoding}: {error}"
         raise InvalidRequest(reason, param="content-encoding") from None
-    return body
+    return body.finish()
 
 
 def _gunzip(data: memoryview) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from gateway.admission.access import Permit
+from gateway.core.buffers import Buffers
 from gateway.core.events import FailureKind
 from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
@@ -83,7 +84,10 @@ async def _count(
     meter = exchange.meter
     meter.lease = runtime.queue.acquire(meter.free_demand(permit, route.model), meter.lease)
     source = raw_body, body, prompt, candidate
-    payload = await run(_payload, *source) if in_thread else _payload(*source)
+    payload: bytes | Buffers | None
+    payload = short = await run(_payload, *source) if in_thread else _payload(*source)
+    if short is not None and exchange.long_texts is not None:
+        payload = exchange.long_texts.restore(short)
     if candidate.lane is not Lane.NATIVE:
         headers = version_header(CODECS[candidate.format], server)
     count: Payload | None = None
@@ -131,7 +135,11 @@ def _counted(body: Payload, codec: Codec) -> Payload:
 
 
 async def _request_count(
-    request: web.Request, candidate: Candidate, model: str, payload: bytes, headers: dict[str, str]
+    request: web.Request,
+    candidate: Candidate,
+    model: str,
+    payload: bytes | Buffers,
+    headers: dict[str, str],
 ) -> Payload | None:
     """The client's response from the upstream's count; None where it gave none. `model` is the
     client's name of it.

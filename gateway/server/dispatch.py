@@ -259,6 +259,8 @@ class Dispatch:
                 _LANES[candidate.lane] if self._search is None else self._attempt_class(candidate)
             )
             attempt = kind(self._runtime, self._adapted, candidate)
+            if self._exchange.long_texts is not None:
+                attempt.payload = self._exchange.long_texts.restore(attempt.payload)
             if attempt.dropped:
                 check_strict(self._request, attempt.dropped)
         except (UnsupportedField, ThreadUnsupported) as error:

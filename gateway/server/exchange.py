@@ -30,6 +30,7 @@ from gateway.store.records import (
     StoredReply,
     Token,
 )
+from gateway.wire.long_texts import LongTexts
 
 INTENT_TIMEOUT: Final = 0.25
 """Seconds that the first byte of a reply waits until its intent row is committed."""
@@ -60,10 +61,10 @@ class Exchange:
     `started` is in unix microseconds; `started_clock`, `committed_at` and `ended_at` are times of
     `perf_counter`; `queue_time` and `upstream_time` are seconds. `upstream_note` is what could not
     be read of a reply; `warnings` are what was unusual and allowed. `booked` is the body's
-    part of the pool, in bytes; `is_large`: a thread reads and translates it. `drain` reads the
-    upstream's reply to its end after the client has disconnected. `background` is done when the
-    work of a background response has ended, which outlives its request. `storing` stores the
-    reply, where it is to be stored.
+    part of the pool, in bytes; `is_large`: a thread reads and translates it; `long_texts` are not
+    in the parsed one. `drain` reads the upstream's reply to its end after the client has
+    disconnected. `background` is done when the work of a background response has ended, which
+    outlives its request. `storing` stores the reply, where it is to be stored.
     """
 
     __slots__ = (
@@ -72,8 +73,8 @@ class Exchange:
         "candidate",
         *("client_address", "client_request_id", "committed", "committed_at", "drain"),
         *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
-        *("headers_sent", "id", "intent", "is_large", "meter", "prompt", "queue_time"),
-        *("reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
+        *("headers_sent", "id", "intent", "is_large", "long_texts", "meter", "prompt"),
+        *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
         *("searches", "status", "stop_reason", "storing", "token", "upstream_note"),
         *("upstream_time",),
         *("user_agent", "warnings", "when"),
@@ -104,6 +105,7 @@ class Exchange:
         self.attempts: list[AttemptRow] = []
         self.searches: tuple[SearchRow, ...] = ()
         self.dropped: Set[str] = frozenset()
+        self.long_texts: LongTexts | None = None
         self.token: Token | None = None
         self.prompt: Prompt | None = None
         self.candidate: Candidate | None = None

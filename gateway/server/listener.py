@@ -41,6 +41,7 @@ _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 _CONNECTION_OPTIONS: Final[dict[str, Any]] = {
     "keepalive_timeout": 75.0,
     "lingering_time": 0.5,
+    "read_bufsize": 64 * 1024,
     "access_log": None,
     "auto_decompress": False,  # bodies are decompressed after authorization, within their limits
 }

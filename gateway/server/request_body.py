@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
+from mmap import mmap
+from secrets import token_hex
 from typing import Any, Final
 
 import orjson
@@ -18,11 +21,13 @@ from gateway.errors import (
     TooManyRequests,
     UnsupportedMediaType,
 )
+from gateway.server.body_buffer import BodyBuffer
 from gateway.server.content_encoding import ENCODINGS, decompress
 from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.wire.json_limits import JsonTooComplex, check_complexity
+from gateway.wire.json_limits import JsonTooComplex, Raw, check_complexity
 from gateway.wire.json_numbers import parse_json
+from gateway.wire.long_texts import LongTexts
 from gateway.wire.surrogates import LONE_SURROGATE, replace_lone_surrogates
 
 UPLOAD_WINDOW: Final = 15.0
@@ -49,7 +54,7 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     `InvalidRequest`, what `AdmissionQueue.acquire` raises, or as `BodyPool.check`.
     """
     exchange = request[EXCHANGE]
-    raw: bytes | bytearray
+    raw: Raw
     content, max_body = request.content, exchange.snapshot.config.server.max_body
     size = request.content_length or 0
     encoding = _check_head(request.headers, size, max_body)
@@ -62,21 +67,20 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     else:
         exchange.check_body(size)
         _acquire_provisionally(exchange)
-        raw = await _read_all(content, exchange, max_body)
+        raw = await _read_all(content, exchange, size, max_body)
     if encoding is not None:
         turn = exchange.runtime.decompression
-        raw = await decompress(raw, encoding, max_body, exchange.book_body, turn)
+        buffer = partial(BodyBuffer, run=exchange.runtime.worker.run_later)
+        raw = await decompress(raw, encoding, max_body, exchange.book_body, turn, buffer)
         exchange.release_body(exchange.bytes_in)
     if len(raw) < _SMALL_BODY or not _is_large(raw):
         body = bytes(raw)
         parsed = parse_object(body)
     else:
         exchange.is_large = True
-        worker = exchange.runtime.worker
-        body, values = await worker.run(_examine, raw)
-        del raw
-        exchange.book_body(values * BYTES_PER_VALUE)
-        parsed = await worker.run(parse_object, body)
+        parsing = _parse_large(raw, exchange)
+        del raw  # two copies of it are enough
+        body, parsed = await parsing
     if parsed[0] is not body:
         exchange.dropped = frozenset({LONE_SURROGATE})
     return parsed
@@ -92,21 +96,56 @@ async def adopt(exchange: Exchange, body: dict[str, Any], size: int) -> bytes:
     exchange.book_body(len(raw))
     if len(raw) >= _SMALL_BODY and _is_large(raw):
         exchange.is_large = True
-        _, values = await run(_examine, raw)
+        values = await run(_count_values, raw)
         exchange.book_body(values * BYTES_PER_VALUE)
     return raw
 
 
-def _is_large(raw: bytes | bytearray) -> bool:
-    """Whether it takes long to read and translate: then a thread does that."""
-    return len(raw) > _LARGE_BODY or raw.count(b",") + raw.count(b"{") > _MANY_VALUES
+async def _parse_large(raw: Raw, exchange: Exchange) -> tuple[bytes, tuple[bytes, dict[str, Any]]]:
+    """The body, with placeholders for its long texts, and the same as `parse_object`."""
+    run = exchange.runtime.worker.run
+    body, texts, values = await run(_examine, raw, token_hex(16))
+    exchange.book_body(values * BYTES_PER_VALUE)
+    if texts is not None:
+        if (parsed := await run(_parse_short, texts)) is not None:
+            exchange.long_texts = texts
+            return body, parsed
+        body = await run(bytes, raw)
+    del raw
+    return body, await run(parse_object, body)
 
 
-def _examine(raw: bytes | bytearray) -> tuple[bytes, int]:
-    """The body, and the number of its values. Raises `InvalidRequest` where there are too many."""
+def _parse_short(texts: LongTexts) -> tuple[bytes, dict[str, Any]] | None:
+    """The same as `parse_object`, with the long texts attached; None where the whole body has to be
+    parsed: they are elsewhere than files are, or it is no JSON, whose error tells the place."""
     try:
-        values = check_complexity(raw)
-        return bytes(raw), values
+        parsed = parse_object(texts.short)
+    except InvalidJson:
+        return None
+    return parsed if texts.attach(parsed[1]) else None
+
+
+def _is_large(raw: Raw) -> bool:
+    """Whether it takes long to read and translate: then a thread does that."""
+    if isinstance(raw, mmap) or len(raw) > _LARGE_BODY:
+        return True
+    return raw.count(b",") + raw.count(b"{") > _MANY_VALUES
+
+
+def _examine(raw: Raw, token: str) -> tuple[bytes, LongTexts | None, int]:
+    """The body, its long texts, if it has any, and the number of its values. Raises
+    `InvalidRequest` where there are too many."""
+    texts = LongTexts(raw, token)
+    if texts:
+        return texts.short, texts, _count_values(texts.short)
+    values = _count_values(raw)
+    return bytes(raw), None, values
+
+
+def _count_values(raw: Raw) -> int:
+    """Raises `InvalidRequest` where there are too many."""
+    try:
+        return check_complexity(raw)
     except JsonTooComplex as error:
         raise InvalidRequest(f"body: {error}", param="body") from None
 
@@ -124,11 +163,13 @@ def _acquire_provisionally(exchange: Exchange) -> None:
             raise
 
 
-async def _read_all(content: StreamReader, exchange: Exchange, max_body: int) -> bytearray:
+async def _read_all(content: StreamReader, exchange: Exchange, size: int, max_body: int) -> Raw:
     """Not with the request's own `read`, which keeps the body as long as the request exists."""
     runtime, loop = exchange.runtime, asyncio.get_running_loop()
     per_window = exchange.snapshot.config.server.min_upload_rate * UPLOAD_WINDOW
-    body, due = bytearray(), per_window
+    body, large, due = bytearray(), None, per_window
+    if size > _LARGE_BODY or not size:
+        large = BodyBuffer(size or max_body, runtime.worker.run_later)
     try:
         with AbortableTimeout(runtime, loop.time() + UPLOAD_WINDOW) as deadline:
             while chunk := await content.readany():
@@ -136,13 +177,17 @@ async def _read_all(content: StreamReader, exchange: Exchange, max_body: int) ->
                 if exchange.bytes_in > max_body:
                     raise RequestTooLarge
                 exchange.book_body(len(chunk))
-                body += chunk
-                if len(body) >= due:
-                    due = len(body) + per_window
+                if large is None:
+                    body += chunk
+                else:
+                    large.add(chunk)
+                    await runtime.bulk_turns.take()
+                if exchange.bytes_in >= due:
+                    due = exchange.bytes_in + per_window
                     deadline.when = loop.time() + UPLOAD_WINDOW
     except TimeoutError:
         raise (ServiceUnavailable if runtime.aborting else RequestTimeout) from None
-    return body
+    return body if large is None else large.finish()
 
 
 def parse_object(raw: bytes) -> tuple[bytes, dict[str, Any]]:

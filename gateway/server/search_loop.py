@@ -239,8 +239,10 @@ class SearchLoop:
             attempt = await runtime.worker.run(TranslatedAttempt, runtime, request, candidate)
         else:
             attempt = TranslatedAttempt(runtime, request, candidate)
-        headers, query = attempt.forwarded_headers, attempt.query
-        sending = upstream.send(candidate, attempt.payload, headers, query)
+        headers, query, payload = attempt.forwarded_headers, attempt.query, attempt.payload
+        if self._exchange.long_texts is not None:
+            payload = self._exchange.long_texts.restore(payload)
+        sending = upstream.send(candidate, payload, headers, query)
         limit = attempt.channel.timeouts.first_event
         response = await run_with_timeout(runtime, limit, sending)
         await self._read_round(attempt, response)

@@ -101,7 +101,7 @@ def begin_storing(
         status="in_progress",
         created_at=exchange.started,
         expires_at=store.expiry(),
-        request=own,
+        request=own if exchange.long_texts is None else exchange.long_texts.restore(own),
     )
     exchange.storing = Storing(store, row)
     return replace(prompt, reply_id=id)

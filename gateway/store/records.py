@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from gateway.core.buffers import Buffers
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.core.value import FastStrEnum
 
@@ -327,7 +328,7 @@ class StoredReply(NamedTuple):
     request_size: int = 0
     reply_size: int = 0
     stored_size: int = 0
-    request: bytes = b""
+    request: bytes | Buffers = b""
     reply: bytes | None = None
     events: bytes | None = None
 

@@ -26,6 +26,7 @@ from sqlalchemy import (
     update,
 )
 
+from gateway.core.buffers import Buffers
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredItem, StoredReply, sanitize_text
@@ -43,6 +44,8 @@ ROW_SIZE: Final = 1024
 """Bytes that a row counts besides its texts: a client cannot fill the disk with empty ones."""
 
 _LEVEL: Final = 3
+_PIECE: Final = 256 * 1024
+"""Bytes that are compressed in one step."""
 _BLOBS: Final = ("request", "reply", "events")
 _replies = stored_replies.c
 _summary = [column for column in stored_replies.c if column.name not in _BLOBS]
@@ -57,7 +60,7 @@ _FORGET_ITEM: Final = delete(stored_items).where(
 def pack(reply: StoredReply) -> StoredReply:
     """The row as the database has it: compressed, with its sizes. Takes a while."""
     packed = [
-        None if text is None else zstd.compress(text, _LEVEL)
+        None if text is None else _compress(text)
         for text in (reply.request, reply.reply, reply.events)
     ]
     return reply._replace(
@@ -71,11 +74,19 @@ def pack(reply: StoredReply) -> StoredReply:
     )
 
 
+def _compress(text: bytes | Buffers) -> bytes:
+    if isinstance(text, bytes):
+        return zstd.compress(text, _LEVEL)
+    compressor = zstd.ZstdCompressor(_LEVEL)
+    compressed = [compressor.compress(piece) for piece in text.pieces(_PIECE)]
+    return b"".join([*compressed, compressor.flush()])
+
+
 def unpack(packed: StoredReply) -> StoredReply:
     """The reverse; what was not read stays empty. Takes a while."""
     request, reply, events = [
         zstd.decompress(text) if text else text
-        for text in (packed.request, packed.reply, packed.events)
+        for text in (bytes(packed.request), packed.reply, packed.events)
     ]
     return packed._replace(request=request or b"", reply=reply, events=events)
 

@@ -12,6 +12,7 @@ from yarl import URL
 from gateway import __version__
 from gateway.config.channel import Account, Channel
 from gateway.config.schema import Config, Server
+from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
@@ -124,7 +125,7 @@ class UpstreamClient:
     async def send(
         self,
         candidate: Candidate,
-        body: bytes,
+        body: bytes | Buffers,
         forwarded: Mapping[str, str],
         query: str,
         on_sent: Callable[[], None] | None = None,
@@ -153,7 +154,12 @@ class UpstreamClient:
         return response
 
     async def post_json(
-        self, candidate: Candidate, path: str, body: bytes, forwarded: Mapping[str, str], query: str
+        self,
+        candidate: Candidate,
+        path: str,
+        body: bytes | Buffers,
+        forwarded: Mapping[str, str],
+        query: str,
     ) -> dict[str, Any]:
         """The JSON object that another endpoint responds with; `path` is relative to the channel's
         `base_url`. Raises `AttemptFailed`."""
@@ -168,7 +174,7 @@ class UpstreamClient:
         candidate: Candidate,
         endpoint: _Endpoint,
         url: URL,
-        body: bytes,
+        body: bytes | Buffers,
         forwarded: Mapping[str, str],
         query: str,
         on_sent: Callable[[], None] | None = None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind
 from gateway.upstream.read_turns import READ_SIZE
 from gateway.upstream.response import (
@@ -81,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def send(
-        self, head: bytes, body: bytes, on_sent: Callable[[], None] | None = None
+        self, head: bytes, body: bytes | Buffers, on_sent: Callable[[], None] | None = None
     ) -> UpstreamResponse:
         """The response, once its head has arrived; `on_sent` is called when the request is written.
         Raises `AttemptFailed`, in particular `StaleConnection` where the upstream had closed a
@@ -94,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if transport is None or transport.is_closing():
                 self._connection_ended(None)
-            elif len(body) <= WRITE_SIZE:
+            elif type(body) is bytes and len(body) <= WRITE_SIZE:
                 transport.write(head + body)
             else:
                 transport.write(head)
@@ -107,22 +108,23 @@ class Connection(asyncio.BufferedProtocol):
             raise
         return response
 
-    async def _write_in_pieces(self, body: bytes, response: UpstreamResponse) -> None:
+    async def _write_in_pieces(self, body: bytes | Buffers, response: UpstreamResponse) -> None:
         """Stops where the upstream responds early. It would read the next request as the rest of
         this one, so the connection is not reused then."""
-        view = memoryview(body)
+        if isinstance(body, bytes):
+            body = Buffers([memoryview(body)])
         self._not_reusable = True
-        for start in range(0, len(body), WRITE_SIZE):
+        for piece in body.pieces(WRITE_SIZE):
             if self._can_write is not None:
                 await asyncio.wait(
                     (self._can_write, response.head_received),
                     return_when=asyncio.FIRST_COMPLETED,
                 )
             else:
-                await asyncio.sleep(0)
+                await self._pool.bulk_turns.take()
             if response.head_received.done() or self._transport is None:
                 return
-            self._transport.write(view[start : start + WRITE_SIZE])
+            self._transport.write(piece)
         self._not_reusable = False
 
     def close(self) -> None:

@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
 
+from gateway.core.buffers import Buffers
 from gateway.core.events import FailureKind
+from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.connection import Connection
 from gateway.upstream.proxy_tunnel import ProxyTunnel
 from gateway.upstream.read_turns import ReadTurns
@@ -46,13 +48,14 @@ class ConnectionPool:
         self._tls_context: ssl.SSLContext | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
         self.read_turns = ReadTurns(self._loop)
+        self.bulk_turns = BulkTurns()
         self.is_closed = False
 
     async def send(
         self,
         origin: Origin,
         head: bytes,
-        body: bytes,
+        body: bytes | Buffers,
         connect_timeout: float,
         on_sent: Callable[[], None] | None = None,
     ) -> UpstreamResponse:

@@ -10,6 +10,8 @@ import binascii
 import re
 from typing import Final
 
+from gateway.wire.long_texts import LongText
+
 PNG: Final = "image/png"
 JPEG: Final = "image/jpeg"
 GIF: Final = "image/gif"
@@ -71,6 +73,8 @@ def repair_base64(data: str) -> str | None:
 
 
 def _is_base64(data: str) -> bool:
+    if isinstance(data, LongText):
+        return True
     if len(data) % 4 or not data.isascii():
         return False
     end = len(data) - 4

@@ -8,9 +8,13 @@ these limits takes it a tenth of a second at most; agents' largest requests (2,0
 from __future__ import annotations
 
 from collections.abc import Iterator
+from mmap import mmap
 from typing import Any, Final
 
 from gateway.wire.surrogates import loads_leniently
+
+Raw = bytes | bytearray | mmap
+"""A JSON text."""
 
 MAX_VALUES: Final = 200_000
 """Objects, lists, and what is in them."""
@@ -31,9 +35,10 @@ class JsonTooComplex(ValueError):
     """The message says which limit is exceeded."""
 
 
-def check_complexity(raw: bytes | bytearray) -> int:
+def check_complexity(raw: Raw) -> int:
     """The number of values in a JSON text, or a little more. Raises `JsonTooComplex`."""
-    at_most = count_values(raw)
+    parts = _slices(raw) if isinstance(raw, mmap) else (raw,)
+    at_most = sum(map(count_values, parts))
     if at_most <= MAX_VALUES and len(raw) <= MAX_NAMES:  # the lowest limit of bytes
         return at_most
     scan = _Scan()
@@ -55,7 +60,7 @@ def load_json(text: str | bytes) -> Any:
     return loads_leniently(raw)
 
 
-def _slices(raw: bytes | bytearray) -> Iterator[bytes]:
+def _slices(raw: Raw) -> Iterator[bytes]:
     """The text in slices that end between escapes."""
     view, start = memoryview(raw), 0
     while start < len(raw):

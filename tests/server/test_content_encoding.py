@@ -15,11 +15,18 @@ from backports import zstd
 
 from gateway.core.formats import Format
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
+from gateway.server.body_buffer import BodyBuffer
 from gateway.server.content_encoding import ENCODINGS, MAX_RATIO, decompress
 from tests.support.gateway import RunningGateway, channels, request_body, run_gateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 MIB = 2**20
+
+
+def _buffer(capacity: int) -> BodyBuffer:
+    return BodyBuffer(capacity, lambda close: close())
+
+
 BODY = os.urandom(300_000).hex().encode() + b'{"a":1}' * 100_000
 HALF = len(BODY) // 2
 
@@ -51,7 +58,8 @@ BOMBS = {
 async def test_every_encoding(case: str) -> None:
     encoding, compressed = COMPRESSED[case]
     booked: list[int] = []
-    assert await decompress(compressed, encoding, MIB * 64, booked.append, asyncio.Lock()) == BODY
+    body = await decompress(compressed, encoding, MIB * 64, booked.append, asyncio.Lock(), _buffer)
+    assert bytes(body) == BODY
     assert sum(booked) == len(BODY)
     assert max(booked) < 400_000, "in small steps"
 
@@ -62,7 +70,7 @@ async def test_broken_bodies(case: str) -> None:
     cut = len(compressed) * 2 // 3
     for broken in (b"", b"hello", compressed[:-1], compressed[:cut], compressed + b"\0"):
         with pytest.raises(InvalidRequest) as raised:
-            await decompress(broken, encoding, MIB * 64, lambda _: None, asyncio.Lock())
+            await decompress(broken, encoding, MIB * 64, lambda _: None, asyncio.Lock(), _buffer)
         assert raised.value.message.startswith("content-encoding: the body is not valid ")
 
 
@@ -70,7 +78,7 @@ async def test_broken_bodies(case: str) -> None:
 async def test_parts_without_content(encoding: str) -> None:
     empty = {"gzip": gzip.compress(b""), "zstd": zstd.compress(b"")}[encoding]
     with pytest.raises(InvalidRequest, match="too many"):
-        await decompress(empty * 100_000, encoding, MIB, lambda _: None, asyncio.Lock())
+        await decompress(empty * 100_000, encoding, MIB, lambda _: None, asyncio.Lock(), _buffer)
 
 
 @pytest.mark.parametrize("encoding", BOMBS)
@@ -78,7 +86,7 @@ async def test_bombs(encoding: str) -> None:
     booked: list[int] = []
     bomb = BOMBS[encoding]
     with pytest.raises(RequestTooLarge, match="decompressed, it has more than"):
-        await decompress(bomb, encoding, 64 * MIB, booked.append, asyncio.Lock())
+        await decompress(bomb, encoding, 64 * MIB, booked.append, asyncio.Lock(), _buffer)
     assert sum(booked) <= max(MIB, len(bomb) * MAX_RATIO) + 200_000
 
 
@@ -86,7 +94,7 @@ async def test_others_go_on_meanwhile() -> None:
     compressed = gzip.compress(BODY * 30)
     loop = asyncio.get_running_loop()
     work = asyncio.ensure_future(
-        decompress(compressed, "gzip", 64 * MIB, lambda _: None, asyncio.Lock())
+        decompress(compressed, "gzip", 64 * MIB, lambda _: None, asyncio.Lock(), _buffer)
     )
     steps = 0
     before = loop.time()

@@ -64,7 +64,7 @@ async def test_an_upstream_that_reads_slowly() -> None:
         nonlocal most, size
         await reader.readuntil(b"\r\n\r\n")
         while size < len(LARGE):
-            await asyncio.sleep(0.0001)
+            await asyncio.sleep(0.001)
             size += len(await reader.read(2**20))
             (connection,) = pool._open
             assert connection._transport is not None

@@ -438,7 +438,7 @@ def document_source(document: Document, *, same_format: bool) -> Payload:
         return {"type": "base64", "media_type": _PDF, "data": source.data}
     if source.media_type is None or source.media_type.startswith(_TEXT_TYPES):
         try:
-            return _text_source(b64decode(source.data, validate=True).decode())
+            return _text_source(b64decode(source.data[:], validate=True).decode())
         except ValueError:
             pass
     raise UnsupportedField("file_data", "the model's upstream reads PDF and plain text files only")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from gateway.core.buffers import Buffers
 from gateway.core.formats import Format
 from gateway.wire.json_fields import Payload
 from gateway.wire.json_numbers import parse_json
@@ -30,7 +31,7 @@ class Stored(Protocol):
     @property
     def format(self) -> str: ...
     @property
-    def request(self) -> bytes: ...
+    def request(self) -> bytes | Buffers: ...
     @property
     def reply(self) -> bytes | None: ...
 
@@ -76,7 +77,7 @@ def conversation(chain: Sequence[Stored]) -> list[Any]:
     """All items of a chain, oldest first: what was sent and what was replied, in turns."""
     items: list[Any] = []
     for stored in chain:
-        items += input_items(parse_json(stored.request))
+        items += input_items(parse_json(bytes(stored.request)))
         if stored.reply is not None:
             items += output_items(read_response(stored.reply))
     return items
@@ -88,7 +89,7 @@ def listed_items(chain: Sequence[Stored]) -> list[Payload]:
     items: list[Payload] = []
     known: set[str] = set()
     for stored in chain:
-        sent = input_items(parse_json(stored.request))
+        sent = input_items(parse_json(bytes(stored.request)))
         replied: list[Payload] = []
         if stored is not chain[-1] and stored.reply is not None:
             replied = output_items(read_response(stored.reply))

@@ -41,6 +41,7 @@ class Report:
 
     stall: float
     waited: float
+    added_p50: float
     added_p99: float
     events: int
     completed: int
@@ -50,40 +51,41 @@ class Report:
     def __str__(self) -> str:
         return (
             f"stall {self.stall * 1000:.0f} ms (waited {self.waited * 1000:.0f} ms), "
-            f"p99 +{self.added_p99 * 1000:.1f} ms, "
+            f"p50 +{self.added_p50 * 1000:.1f} ms, p99 +{self.added_p99 * 1000:.1f} ms, "
             f"{self.events} events, {self.completed} streams, {len(self.cut)} cut, "
             f"peak {self.peak_rss / MIB:.0f} MiB"
         )
 
 
-class PacedProcess:
-    """The other side of `paced_streams`."""
+class CommandProcess:
+    """The other side of `paced_streams` or `large_images`."""
 
     def __init__(self, process: asyncio.subprocess.Process, upstream: str) -> None:
         self._process, self.upstream = process, upstream
 
-    async def command(self, *words: object) -> Any:
+    async def command(self, *words: object, seconds: float = 30) -> Any:
         assert self._process.stdin is not None
         self._process.stdin.write(orjson.dumps(words) + b"\n")
-        return await _answer(self._process)
+        return await _answer(self._process, seconds)
 
 
-async def _answer(process: asyncio.subprocess.Process) -> Any:
+async def _answer(process: asyncio.subprocess.Process, seconds: float = 30) -> Any:
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds):
         return orjson.loads(await process.stdout.readline())
 
 
 @asynccontextmanager
-async def _paced_process() -> AsyncIterator[PacedProcess]:
+async def command_process(module: str) -> AsyncIterator[CommandProcess]:
+    """A module of this package as a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.resilience.attacks.paced_streams"),
+        *(sys.executable, "-m", f"{__package__}.{module}"),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        yield PacedProcess(process, (await _answer(process))["upstream"])
+        yield CommandProcess(process, (await _answer(process))["upstream"])
     finally:
         if process.returncode is None:
             process.kill()
@@ -97,7 +99,7 @@ class Target:
     def __init__(
         self,
         gateway: GatewayProcess,
-        streams: PacedProcess,
+        streams: CommandProcess,
         keys: tuple[str, str],
         hostile: ScriptedUpstream,
     ) -> None:
@@ -114,6 +116,7 @@ class Target:
         return Report(
             stall=max(events["max"], probes["max"]) - controls["max"],
             waited=self._waited(),
+            added_p50=events["p50"] - controls["p50"],
             added_p99=events["p99"] - controls["p99"],
             events=events["count"],
             completed=seen["completed"],
@@ -186,10 +189,14 @@ def _sections(paced: str, hostile: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def run_target(folder: Path, streams: int) -> AsyncIterator[Target]:
-    """A gateway through which so many paced streams are read."""
-    async with _paced_process() as paced, scripted_upstream() as hostile:
-        config = write_config(folder, sections=_sections(paced.upstream, hostile.address))
+async def run_target(
+    folder: Path, streams: int, upstream: str | None = None, **server: Any
+) -> AsyncIterator[Target]:
+    """A gateway, with these settings, through which so many paced streams are read; `upstream`
+    takes the place of the hostile one."""
+    async with command_process("paced_streams") as paced, scripted_upstream() as hostile:
+        sections = _sections(paced.upstream, upstream or hostile.address)
+        config = write_config(folder, sections=sections, **server)
         others, key = await create_key(folder), await create_key(folder)
         small_key = await create_key(folder, limits={"requests_per_minute": 1, "concurrent": 1})
         with GatewayProcess(folder, "--config", config) as gateway:
