@@ -7,7 +7,6 @@ both lanes send it.
 from __future__ import annotations
 
 import asyncio
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -30,7 +29,7 @@ from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import Exchange
 from gateway.server.image_fit import CannotFit, can_fit, fit_image
 from gateway.server.request_body import write_object
-from gateway.upstream.image_download import DownloadFailed
+from gateway.upstream.image_download import DownloadFailed, DownloadTooLarge
 from gateway.wire.image_check import (
     IMAGE_LIMITS,
     KINDS,
@@ -40,15 +39,13 @@ from gateway.wire.image_check import (
     check_size,
     is_oversized,
 )
-from gateway.wire.image_files import HEIC
+from gateway.wire.image_files import HEIC, encode
 from gateway.wire.image_parts import ImagePart, find_images, replace_images
 
 DOWNLOAD_TIME: Final = 30.0
 """Seconds for all images of a request."""
 MAX_FITTED: Final = 16
 """Images of a request that are made smaller: each takes up to a second of a processor."""
-_MAX_DOWNLOAD: Final = 20 * 2**20
-"""Bytes of an image that is made smaller."""
 _LARGE_BODY: Final = 1024 * 1024
 
 
@@ -151,11 +148,14 @@ class ImageAdapter:
     async def _download_one(self, image: ImagePart, url: str, target: Format) -> ImagePart:
         exchange, settings = self._exchange, self._request.snapshot.config.images
         key = exchange.token.id if exchange.token else ""
-        limit = _MAX_DOWNLOAD if settings.fit else IMAGE_LIMITS[target].max_file
+        limits = IMAGE_LIMITS[Format.CHAT if settings.fit else target]
         downloads = exchange.runtime.image_downloads
         try:
-            file = await downloads.download(key, url, settings, limit, exchange.book_body)
+            file = await downloads.download(key, url, settings, limits.max_file, exchange.book_body)
             return await exchange.runtime.worker.run(_read_file, image, file, target)
+        except DownloadTooLarge:
+            reason = f"image exceeds {limits.megabytes} MB maximum"
+            raise ImageTooLarge(image.path, reason) from None
         except (DownloadFailed, InvalidImage) as error:
             raise _download_failed(image, url, str(error)) from None
 
@@ -185,7 +185,7 @@ class ImageAdapter:
 
 def _read_file(image: ImagePart, file: bytes, target: Format) -> ImagePart:
     """Raises `InvalidImage`."""
-    data = b64encode(file).decode()
+    data = encode(file)
     return check_image(replace(image, url=None, data=data), target)
 
 
@@ -196,7 +196,7 @@ def _with_data(image: ImagePart, file: ImagePart) -> ImagePart:
 def _fit_image(image: ImagePart, target: Format) -> ImagePart:
     limit = IMAGE_LIMITS[target].max_file
     media_type, smaller = fit_image(image.data or "", image.media_type or "", limit)
-    return replace(image, data=b64encode(smaller).decode(), media_type=media_type)
+    return replace(image, data=encode(smaller), media_type=media_type)
 
 
 def _download_failed(image: ImagePart, url: str, detail: str) -> ImageDownloadFailed:

@@ -21,7 +21,6 @@ from aiohttp import (
     ClientSession,
     DummyCookieJar,
     TCPConnector,
-    ThreadedResolver,
     hdrs,
 )
 from aiohttp.abc import AbstractResolver
@@ -30,6 +29,7 @@ from yarl import URL
 from gateway import __version__
 from gateway.config.schema import Images
 from gateway.upstream.address_guard import GuardedResolver, SocketFactory, guarded_factory
+from gateway.upstream.name_lookup import NameLookup
 
 MAX_REDIRECTS: Final = 3
 TIMEOUT: Final = 10.0
@@ -55,16 +55,20 @@ class DownloadFailed(Exception):
     """The text is for the operator."""
 
 
+class DownloadTooLarge(DownloadFailed):
+    """The file has more bytes than it may have."""
+
+
 class ImageDownloader:
     """`resolver` finds addresses of names, `make_socket` makes sockets for them: both are guarded
-    here."""
+    here. For one event loop."""
 
     def __init__(
         self,
-        resolver: Callable[[], AbstractResolver] = ThreadedResolver,
+        resolver: AbstractResolver | None = None,
         make_socket: SocketFactory | None = None,
     ) -> None:
-        self._resolver = resolver
+        self._resolver = resolver or NameLookup()
         self._make_socket = make_socket or (lambda info: socket.socket(*info[:3]))
         self._running: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(ALL)
@@ -97,7 +101,7 @@ class ImageDownloader:
         url = URL(address)
         allowed = settings.allowed_networks
         connector = TCPConnector(
-            resolver=GuardedResolver(self._resolver(), allowed),
+            resolver=GuardedResolver(self._resolver, allowed),
             socket_factory=guarded_factory(allowed, self._make_socket),
             use_dns_cache=False,
             force_close=True,
@@ -131,12 +135,12 @@ async def _read(response: ClientResponse, max_bytes: int, book: Callable[[int], 
     if response.status != _OK:
         raise DownloadFailed(f"status {response.status}")
     if (response.content_length or 0) > max_bytes:
-        raise DownloadFailed(f"{response.content_length:,} bytes > {max_bytes:,} bytes")
+        raise DownloadTooLarge(f"{response.content_length:,} bytes > {max_bytes:,} bytes")
     body = bytearray()
     async for piece in response.content.iter_chunked(_PIECE):
         body += piece
         if len(body) > max_bytes:
-            raise DownloadFailed(f"more than {max_bytes:,} bytes")
+            raise DownloadTooLarge(f"more than {max_bytes:,} bytes")
         book(len(piece))
     return bytes(body)
 

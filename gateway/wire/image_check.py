@@ -7,7 +7,6 @@ are line breaks in base64.
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,6 +29,7 @@ from gateway.wire.image_files import (
     WEBP,
     MalformedImage,
     decode,
+    encode,
     first_frame,
     image_bytes,
     image_kind,
@@ -168,7 +168,7 @@ def _check_data(image: ImagePart, data: str, format: Format) -> ImagePart:
         if IMAGE_LIMITS[format].rejects_animated:
             reason = f"an animated GIF is not supported: {KINDS}"
             raise UnsupportedImageType(image.path, reason)
-        right = b64encode(frame).decode()
+        right = encode(frame)
     if right is data and kind == image.media_type:
         return image
     return replace(image, data=right, media_type=kind, changed=True)

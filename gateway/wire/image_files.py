@@ -96,6 +96,15 @@ def decode(data: str) -> bytes:
     return b"".join([binascii.a2b_base64(data[at : at + _PIECE]) for at in pieces])
 
 
+def encode(file: bytes) -> str:
+    """The base64 of a file."""
+    step = _PIECE // 4 * 3
+    pieces = [
+        binascii.b2a_base64(file[at : at + step], newline=False) for at in range(0, len(file), step)
+    ]
+    return b"".join(pieces).decode()
+
+
 def image_kind(data: str) -> str | None:
     """A media type, or the name of another kind of file; None where it is unknown."""
     head = decode(data[: min(len(data), _HEAD) & ~3])

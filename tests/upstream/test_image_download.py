@@ -74,7 +74,7 @@ def dials() -> Dials:
 
 def downloader(dials: Dials, *answers: Sequence[str]) -> tuple[ImageDownloader, Resolver]:
     resolver = Resolver(*(answers or [["127.0.0.1"]]))
-    return ImageDownloader(lambda: resolver, dials), resolver
+    return ImageDownloader(resolver, dials), resolver
 
 
 async def download(
@@ -248,7 +248,7 @@ ANSWERS: dict[str, Callable[[], web.Response]] = {
 async def host(dials: Dials) -> AsyncIterator[Host]:
     dials.may_dial = True
     resolver = Resolver(["127.0.0.1"])
-    host = Host(dials, resolver, ImageDownloader(lambda: resolver, dials))
+    host = Host(dials, resolver, ImageDownloader(resolver, dials))
     app = web.Application()
     app.router.add_get("/{path:.*}", host.serve)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.wire.image_files import (
     MalformedImage,
     decode,
+    encode,
     first_frame,
     image_bytes,
     image_kind,
@@ -65,6 +66,7 @@ def test_large_files_are_judged_by_their_ends() -> None:
         (files.webp(padding=3_000_000), "image/webp"),
     ):
         assert is_whole(encoded(file), kind)
+        assert encode(file) == encoded(file)
         assert not is_whole(encoded(file[:2_000_001]), kind)
 
 
@@ -117,6 +119,7 @@ def test_base64(file: bytes) -> None:
     data = encoded(file)
     assert repair_base64(data) is data
     assert decode(data) == file
+    assert encode(file) == data
     assert image_bytes(data) == len(file)
     wrapped = "\r\n".join(data[at : at + 76] for at in range(0, len(data), 76)) + "\n"
     for other in (wrapped, data.rstrip("="), urlsafe_b64encode(file).decode()):
