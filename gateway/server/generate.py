@@ -29,6 +29,7 @@ from gateway.server.request_images import check_request_images
 from gateway.server.stored_replies import begin_storing, resolve
 from gateway.store.records import ExchangeState
 from gateway.wire.codec import Codec
+from gateway.wire.image_parts import ESCAPED_ASCII
 from gateway.wire.registry import CODECS
 
 
@@ -73,7 +74,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
             dropped=exchange.dropped,
         )
-        if codec.image_mark in raw_body:
+        if codec.image_mark in raw_body or ESCAPED_ASCII in raw_body:
             client_request = await check_request_images(exchange, client_request)
         candidate = route.candidates[0]
         if (

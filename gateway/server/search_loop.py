@@ -33,6 +33,7 @@ from gateway.routing.router import Candidate, Route
 from gateway.server.attempt import (
     EVENT_STREAM,
     JSON,
+    LARGE_REPLY,
     ClientRequest,
     TranslatedAttempt,
     check_content_type,
@@ -253,7 +254,10 @@ class SearchLoop:
         if check_content_type(response, (EVENT_STREAM, JSON)) == JSON:
             async with response:
                 body = await response.read_body(limit)
-            self._events = [*reply_events(attempt.complete_reply(body))]
+            parse = attempt.complete_reply
+            is_large, run = len(body) > LARGE_REPLY, self._runtime.worker.run
+            reply = await run(parse, body) if is_large else parse(body)
+            self._events = [*reply_events(reply)]
             self._push(self._converted(self._events))
             self._end_round(is_estimated=False)
             return

@@ -149,7 +149,7 @@ class Codec:
     upstream_path: str
     """Relative to a channel's `base_url`."""
     image_mark: bytes
-    """What a body that has images contains."""
+    """What a body that has images contains, unless its characters are escaped."""
     error_paths: tuple[str, ...] = ()
     """Prefixes of the gateway's paths whose errors and limits are written in this format."""
     family: Family | None = None

@@ -15,6 +15,9 @@ from gateway.wire.json_fields import Payload, join_path
 Position = tuple[str | int, ...]
 """Keys and list positions from the body to a part."""
 
+ESCAPED_ASCII: Final = rb"\u00"
+"""A body that has it may contain anything in another spelling."""
+
 _MAX_NESTING: Final = 4
 """Lists within lists: messages, their parts, a tool's result and its parts."""
 _LISTS: Final = ("content", "output")

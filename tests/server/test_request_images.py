@@ -82,6 +82,20 @@ async def test_bad_images_are_refused(
     assert {row.state for row in rows} == {ExchangeState.REJECTED}
 
 
+@pytest.mark.parametrize("format", Format)
+async def test_bad_images_in_another_spelling_are_refused(
+    gateway: RunningGateway, upstream: ScriptedUpstream, format: Format
+) -> None:
+    bad, _ = next(iter(REFUSED.values()))
+    body = orjson.dumps(image_request(format, text(format), image_part(format, bad)))
+    for name in (b'"image_url"', b'"image"', b'"input_image"'):
+        body = body.replace(name, b'"\\u0069' + name[2:])
+    assert b"\\u0069mage" in body or b"\\u0069nput_image" in body
+    answer = await gateway.post(format, body)
+    assert answer.status == 400, await answer.text()
+    assert upstream.requests == []
+
+
 @pytest.mark.parametrize("lane", ["native", "translated"])
 @pytest.mark.parametrize("in_result", [False, True], ids=["message", "result"])
 @pytest.mark.parametrize("format", Format)
