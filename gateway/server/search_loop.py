@@ -167,17 +167,14 @@ class SearchLoop:
         self._response.notify()
 
     async def _read_all(self, attempt: TranslatedAttempt, response: UpstreamResponse) -> None:
-        rounds = self._rounds
+        rounds, stop = self._rounds, None
         await self._read_round(attempt, response)
         while calls := rounds.calls:
             outcomes = await self._search_all(calls)
             found = [result for outcome in outcomes for result in outcome.found]
             self._push(rounds.finish_searches([outcome.part for outcome in outcomes], found))
-            if rounds.called or (rounds.end and rounds.end.stop not in _WANTS_RESULTS):
+            if (stop := self._stop()) is not None:
                 break
-            if self._round > self._plan.limit + 1:  # it was told to stop
-                self._push([rounds.final_end(StopReason.PAUSE)])
-                return
             self._prompt = next_prompt(
                 self._prompt,
                 self._plan.function,
@@ -185,10 +182,25 @@ class SearchLoop:
                 [outcome.text for outcome in outcomes],
                 origin=self._candidate.target.origin,
                 may_call=self._round <= self._plan.limit,
+                max_tokens=self._tokens_left(),
             )
             await self._next_round()
         self._exchange.meter.earlier = rounds.usage
-        self._push([rounds.final_end()])
+        self._push([rounds.final_end(stop)])
+
+    def _stop(self) -> StopReason | None:
+        """Why no further round follows the searches; None where one does."""
+        end, left = self._rounds.end, self._tokens_left()
+        if end is not None and (self._rounds.called or end.stop not in _WANTS_RESULTS):
+            return end.stop
+        if left is not None and left <= 0:
+            return StopReason.MAX_TOKENS
+        return StopReason.PAUSE if self._round > self._plan.limit + 1 else None
+
+    def _tokens_left(self) -> int | None:
+        """Of the client's limit for the whole reply."""
+        limit = self._plan.request.prompt.max_tokens
+        return None if limit is None else limit - self._rounds.usage.output_tokens
 
     async def _next_round(self) -> None:
         """Tries the candidates, the one of the last round first, while nothing of the round was

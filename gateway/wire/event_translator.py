@@ -54,6 +54,7 @@ class EventTranslator(CrossFormatTranslator):
             self.has_more = self._handle_rest(out)
         events = self._queue.events
         while events and not (self.has_more or self._finished):
+            self.frames += 1
             self._encode((events.popleft(),), out)
         return out
 

@@ -152,10 +152,11 @@ def next_prompt(
     *,
     origin: str,
     may_call: bool,
+    max_tokens: int | None,
 ) -> Prompt:
     """The prompt of the next round: `parts` are the model's of this one, `texts` the results of its
     searches, in their order, calls of `function`; `origin` wrote the reasoning in them. A tool that
-    was forced has been called."""
+    was forced has been called. `max_tokens` are left for it."""
     kept = [replace(part, origin=origin) if isinstance(part, Thinking) else part for part in parts]
     calls = [part for part in kept if isinstance(part, ToolCall) and part.name == function]
     results = tuple(
@@ -166,8 +167,10 @@ def next_prompt(
         choice = ToolChoice(ChoiceMode.NONE)
     elif choice is not None and choice.mode in (ChoiceMode.REQUIRED, ChoiceMode.NAMED):
         choice = None
+    if prompt.reasoning is not None:
+        max_tokens = prompt.max_tokens  # its budget is a part of it
     turns = (*prompt.turns, Turn(Role.ASSISTANT, tuple(kept)), Turn(Role.USER, results))
-    return replace(prompt, turns=turns, tool_choice=choice)
+    return replace(prompt, turns=turns, tool_choice=choice, max_tokens=max_tokens)
 
 
 class SearchCall:
@@ -366,5 +369,5 @@ class SearchRounds:
     def final_end(self, stop: StopReason | None = None) -> End:
         """The end of the reply; `stop` where it is not that of the last round."""
         end = self.end or End(StopReason.END_TURN, None)
-        extra = end.extra if stop is None else None
+        extra = end.extra if stop in (None, end.stop) else None
         return replace(end, stop=stop or end.stop, usage=self.usage, extra=extra)

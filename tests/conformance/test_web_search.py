@@ -14,6 +14,7 @@ from openai import AsyncOpenAI
 from gateway.core.formats import Format
 from tests.support.gateway import RunningGateway, request_body
 from tests.support.searches import model_reply, search, search_tool, searching_gateway
+from tests.support.upstream import json_response
 
 ANSWER = "Oslo has 717,710 people (https://example.org/oslo)."
 
@@ -110,3 +111,60 @@ async def test_search_items(tmp_path: Path, upstream_format: Format, stream: boo
         assert (response.usage.input_tokens, response.usage.output_tokens) == (200, 20)
         assert response.tool_usage.web_search.num_requests == 1
         assert response.tools[0].type == "web_search"
+
+
+async def test_a_conversation_goes_on_with_the_blocks(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, Format.CHAT) as searching:
+        searching.upstream.respond_with(
+            model_reply(Format.CHAT, search()),
+            model_reply(Format.CHAT, ANSWER),
+            model_reply(Format.CHAT, "Yes."),
+        )
+        message = await ask_anthropic(searching.gateway, stream=True)
+        turns = [
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": message.content},
+            {"role": "user", "content": "Sure?"},
+        ]
+        final = await ask_anthropic(searching.gateway, stream=False, messages=turns)
+        assert final.content[0].text == "Yes."
+        sent = searching.bodies[2]["messages"]
+        roles = [turn["role"] for turn in sent]
+        assert roles == ["user", "assistant", "tool", "assistant", "user"]
+        assert "717,710" in sent[2]["content"]
+
+
+async def test_a_conversation_goes_on_with_the_items(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, Format.MESSAGES) as searching:
+        searching.upstream.respond_with(
+            model_reply(Format.MESSAGES, search()),
+            model_reply(Format.MESSAGES, ANSWER),
+            model_reply(Format.MESSAGES, "Yes."),
+        )
+        response = await ask_openai(searching.gateway, stream=True)
+        items = [
+            {"role": "user", "content": "Hello"},
+            *response.output,
+            {"role": "user", "content": "Sure?"},
+        ]
+        final = await ask_openai(searching.gateway, stream=False, input=items)
+        assert final.output_text == "Yes."
+        _, assistant, result, *_ = searching.bodies[2]["messages"]
+        assert assistant["content"][0]["type"] == "tool_use"
+        assert "717,710" in str(result["content"])
+
+
+async def test_a_search_that_fails(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, Format.CHAT) as searching:
+        searching.endpoint.respond_with(json_response({}, 500))
+        searching.upstream.respond_with(
+            model_reply(Format.CHAT, search()), model_reply(Format.CHAT, "I do not know.")
+        )
+        message = await ask_anthropic(searching.gateway, stream=True)
+        assert message.content[1].content.error_code == "unavailable"
+        assert message.usage.server_tool_use is None
+        searching.upstream.respond_with(
+            model_reply(Format.CHAT, search()), model_reply(Format.CHAT, "I do not know.")
+        )
+        response = await ask_openai(searching.gateway, stream=True)
+        assert (response.output[0].status, response.status) == ("failed", "completed")

@@ -11,8 +11,16 @@ import pytest
 
 from gateway.core.events import StopReason, Usage
 from gateway.core.formats import Format
-from gateway.core.parts import ServerToolCall, ServerToolResult, Text, ToolCall
+from gateway.core.parts import (
+    ProviderData,
+    ServerToolCall,
+    ServerToolResult,
+    Text,
+    Thinking,
+    ToolCall,
+)
 from gateway.core.reply import Reply
+from gateway.server.deadlines import abort_all
 from gateway.store.records import ExchangeState
 from tests.server.format_pairs import TOOLS, parse_stream, usage_option
 from tests.support.gateway import RunningGateway, channel, request_body, run_gateway
@@ -25,6 +33,7 @@ from tests.support.searches import (
     searching_gateway,
 )
 from tests.support.upstream import (
+    STREAM_VARIANTS,
     Ending,
     Response,
     ScriptedUpstream,
@@ -652,3 +661,175 @@ async def test_the_price_of_searches(tmp_path: Path) -> None:
         per_token = plain.cost_micro / (plain.input_tokens + plain.output_tokens)
         assert row.cost_micro == pytest.approx(tokens * per_token + 2 * 10 * 1_000_000)
         assert "1000 searches 10000" in row.tariff
+
+
+@pytest.mark.parametrize("shape", STREAM_VARIANTS)
+async def test_however_the_rounds_arrive(tmp_path: Path, shape: str) -> None:
+    vary = STREAM_VARIANTS[shape]
+    weather = ToolCall("call_w", "get_weather", '{"city":"Oslo"}')
+    tools = [*TOOLS[MESSAGES], *search_tool(MESSAGES)["tools"]]
+    async with searching_gateway(tmp_path, CHAT) as searching:
+        searching.upstream.respond_with(
+            vary(model_reply(CHAT, LOOK, search("a", "c1"), search("b", "c2"))),
+            vary(model_reply(CHAT, "Hm.", weather, search("c", "c3"))),
+        )
+        reply, (row,) = await ask(searching.gateway, tools=tools)
+        assert [type(part) for part in reply.parts] == [
+            *(Text, ServerToolCall, ServerToolResult, ServerToolCall, ServerToolResult),
+            *(Text, ToolCall, ServerToolCall, ServerToolResult),
+        ]
+        arguments = [part.arguments for part in reply.parts if isinstance(part, ServerToolCall)]
+        assert [orjson.loads(each) for each in arguments] == [{"query": each} for each in "abc"]
+        assert (row.web_searches, row.input_tokens) == (3, 200)
+
+
+async def test_signed_reasoning_returns_to_its_upstream(tmp_path: Path) -> None:
+    signature = ProviderData(MESSAGES, "c2ln")
+    async with searching_gateway(tmp_path, MESSAGES) as searching:
+        searching.upstream.respond_with(
+            model_reply(MESSAGES, Thinking("Hm.", signature), search()),
+            model_reply(MESSAGES, ANSWER),
+        )
+        reply, _ = await ask(searching.gateway)
+        assert reply.parts[0] == Thinking("Hm.", signature)
+        _, assistant, result = searching.bodies[1]["messages"]
+        kinds = [block["type"] for block in assistant["content"]]
+        assert kinds == ["thinking", "tool_use"]
+        assert assistant["content"][0]["signature"] == "c2ln"
+        assert result["content"][0]["type"] == "tool_result"
+
+
+async def test_max_tokens_of_all_rounds(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, MESSAGES) as searching:
+        searching.upstream.respond_with(model_reply(MESSAGES, search()))
+        reply, _ = await ask(searching.gateway, max_tokens=25)
+        assert [body["max_tokens"] for body in searching.bodies] == [25, 15, 5]
+        assert reply.stop is StopReason.MAX_TOKENS
+
+
+async def test_a_budget_ends_the_rounds(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, CHAT) as searching:
+        gateway = searching.gateway
+        usage = Usage(input_tokens=50_000, output_tokens=10)
+        searching.upstream.respond_with(model_reply(CHAT, LOOK, search(), usage=usage))
+        limits = {"budget": 60_000 * 1_000_000}
+        _, key = await gateway.operations.create_key("poor", "default", limits=limits)
+        answer = await gateway.post(MESSAGES, stream=True, key=key, **search_tool(MESSAGES))
+        raw = await answer.read()
+        assert raw.rstrip().rpartition(b"event: ")[2].startswith(b"error"), raw
+        assert len(searching.bodies) == 1
+        row = await gateway.row()
+        assert (row.error_code, row.input_tokens) == ("insufficient_quota", 50_000)
+
+
+async def test_pings_during_a_long_search(tmp_path: Path) -> None:
+    server = {"commit_after": 0.2}
+    async with searching_gateway(tmp_path, CHAT, server=server) as searching:
+        searching.endpoint.respond_with(found().with_changes(delay=0.8))
+        searching.upstream.respond_with(model_reply(CHAT, search()), model_reply(CHAT, ANSWER))
+        reply, (row,) = await ask(searching.gateway)
+        assert results(reply) == [[page["url"] for page in PAGES]]
+        assert row.state is ExchangeState.OK
+
+
+async def test_a_drain_goes_on_with_the_rounds(tmp_path: Path) -> None:
+    line = {"on_disconnect": "drain"}
+    async with searching_gateway(tmp_path, CHAT, line=line) as searching:
+        searching.endpoint.respond_with(found().with_changes(delay=0.4))
+        searching.upstream.respond_with(
+            model_reply(CHAT, LOOK, search()), model_reply(CHAT, ANSWER)
+        )
+        gateway = searching.gateway
+        body = request_body(MESSAGES, stream=True) | search_tool(MESSAGES)
+        headers = {"authorization": f"Bearer {gateway.key}", "anthropic-version": "2023-06-01"}
+        response = await gateway.http.post("/v1/messages", json=body, headers=headers)
+        await response.content.readany()
+        await searching.endpoint.wait_for_request()
+        response.close()
+        row = await gateway.row()
+        assert (row.input_tokens, row.output_tokens, row.web_searches) == (200, 20, 1)
+        assert (row.state, row.usage_source) == (ExchangeState.CLIENT_GONE, "upstream")
+
+
+async def test_the_gateway_stops_during_a_search(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, CHAT, server={"drain_timeout": 0.2}) as searching:
+        searching.endpoint.respond_with(Response(chunks=(b"{",), ending=Ending.STALLED))
+        searching.upstream.respond_with(model_reply(CHAT, LOOK, search()))
+        asking = asyncio.ensure_future(
+            searching.gateway.post(MESSAGES, stream=True, **search_tool(MESSAGES))
+        )
+        await searching.endpoint.wait_for_request()
+        await asyncio.sleep(0.4)  # the reply has begun
+        abort_all(searching.gateway.daemon.runtime)
+        async with asyncio.timeout(5):
+            answer = await asking
+        raw = await answer.read()
+        assert raw.rstrip().rpartition(b"event: ")[2].startswith(b"error")
+
+
+async def test_searches_of_all_requests_share_the_slots(tmp_path: Path) -> None:
+    calls = [search(f"query {n}", f"call_{n}") for n in range(4)]
+    async with searching_gateway(tmp_path, CHAT, search={"concurrency": 2}) as searching:
+        searching.endpoint.respond_with(found().with_changes(delay=0.1))
+        searching.upstream.respond_with(model_reply(CHAT, *calls), model_reply(CHAT, ANSWER))
+        await ask(searching.gateway)
+        assert len(searching.endpoint.requests) == 4
+        assert searching.endpoint.connections == 2
+
+
+async def test_the_endpoints_secrets_are_sent(tmp_path: Path) -> None:
+    settings = {"key": "search-secret-key-1", "headers": {"X-Team": "gateway"}}
+    async with searching_gateway(tmp_path, CHAT, search=settings) as searching:
+        searching.upstream.respond_with(
+            model_reply(CHAT, search()), model_reply(CHAT, "It is search-secret-key-1.")
+        )
+        await ask(searching.gateway)
+        headers = searching.endpoint.last_request.headers
+        assert headers["authorization"] == "Bearer search-secret-key-1"
+        assert (headers["x-team"], headers["accept"]) == ("gateway", "application/json")
+        assert "upstream-secret" not in str(headers)
+        redact = searching.gateway.daemon.runtime.current.redactor.redact_all
+        host = searching.endpoint.address
+        assert "search-secret" not in redact(f"search-secret-key-1 at {host}")
+        assert host not in redact(f"at {host}")
+
+
+async def test_a_chat_client_sees_the_answer(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, CHAT) as searching:
+        answer = f"See {PAGES[0]['url']}."
+        searching.upstream.respond_with(
+            model_reply(CHAT, LOOK, search()), model_reply(CHAT, answer)
+        )
+        reply = await searching.gateway.post(CHAT, **search_tool(CHAT))
+        (choice,) = (await reply.json())["choices"]
+        assert choice["message"]["content"].endswith(answer)
+        assert "tool_calls" not in choice["message"]
+        (annotation,) = choice["message"]["annotations"]
+        assert annotation["url_citation"]["url"] == PAGES[0]["url"]
+        assert "web_search_options" not in searching.bodies[0]
+
+
+async def test_a_chat_upstream_without_a_search(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    line = channel(CHAT, upstream.address) | {"traits": {"web_search": False}}
+    upstream.respond_with(model_reply(CHAT, ANSWER, stream=False))
+    async with run_gateway(tmp_path, [line]) as gateway:
+        answer = await gateway.post(CHAT, **search_tool(CHAT))
+        assert answer.status == 200
+        assert "web_search_options" not in upstream.last_request.json
+        assert "web_search" in (await gateway.row()).dropped
+
+
+async def test_a_stored_response_with_a_search(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, CHAT) as searching:
+        searching.upstream.respond_with(
+            model_reply(CHAT, search()), model_reply(CHAT, ANSWER), model_reply(CHAT, "Yes.")
+        )
+        first = await searching.gateway.post(RESPONSES, **search_tool(RESPONSES))
+        id = (await first.json())["id"]
+        answer = await searching.gateway.post(RESPONSES, previous_response_id=id)
+        assert answer.status == 200, await answer.read()
+        sent = searching.bodies[2]["messages"]
+        assert PAGES[0]["content"] in orjson.dumps(sent).decode()
+        assert [each["role"] for each in sent] == [
+            *("user", "assistant", "tool", "assistant", "user"),
+        ]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
-from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
+from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind
 from gateway.core.target import Target
 from gateway.wire.chat.content import CACHE_FIELDS, parse_cache_breakpoint
 from gateway.wire.dropped import Dropped
@@ -142,14 +142,12 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     same_format = prompt.format is Format.CHAT
     upstream = UpstreamTools(prompt, keep_all=same_format)
     choice = upstream.choice
-    may_call = choice is None or choice.mode is not ChoiceMode.NONE
     fields: Payload = {}
     tools: dict[str, Payload] = {}
     for name, tool in upstream.tools.items():
         native = ProviderData.native_fields(tool.definition, Format.CHAT)
         if SEARCH_FIELD in native or (target.web_search and tool.search and not native):
-            if may_call:  # upstreams apply the choice to tools alone
-                fields |= native or _search_options(tool.search, dropped)
+            fields |= _search_fields(tool, native, choice, target, dropped)
         elif rendered := _render_tool(name, tool, target, dropped):
             tools[name] = rendered
     if not same_format:
@@ -166,9 +164,18 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     return fields
 
 
-def _search_options(search: WebSearch | None, dropped: Dropped) -> Payload:
-    options = search_options(search, Format.CHAT, dropped) if search else {}
-    return {SEARCH_FIELD: chat_options(options)}
+def _search_fields(
+    tool: Tool, native: Payload, choice: ToolChoice | None, target: Target, dropped: Dropped
+) -> Payload:
+    """Nothing where no tool may be called: upstreams apply that to `tools` alone."""
+    if target.web_search is False:
+        dropped.drop(WEB_SEARCH)
+        return {}
+    if choice is not None and choice.mode is ChoiceMode.NONE:
+        return {}
+    if native or tool.search is None:
+        return native
+    return {SEARCH_FIELD: chat_options(search_options(tool.search, Format.CHAT, dropped))}
 
 
 def _native_tool(name: str, tool: Tool, definition: Payload) -> Payload:
