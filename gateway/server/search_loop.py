@@ -23,7 +23,7 @@ from gateway.core.events import (
 )
 from gateway.core.parts import ServerToolResult, Thinking
 from gateway.core.prompt import Prompt, WebSearch
-from gateway.core.reply import collect_reply, reply_events
+from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.value import replace
 from gateway.errors import GatewayError, UnsupportedField, without_traceback
 from gateway.routing.failure_policy import Blame
@@ -64,6 +64,8 @@ _SIGNAL: Final = b"\n"
 _MAX_TRIES: Final = 4
 """Attempts at a later round."""
 _EOF_GRACE: Final = 0.5
+_MANY_EVENTS: Final = 10_000
+"""Beyond it a thread puts them together."""
 _MAX_LOGGED_QUERY: Final = 500
 _WANTS_RESULTS: Final = (StopReason.TOOL_CALL, StopReason.END_TURN, StopReason.STOP_SEQUENCE)
 
@@ -178,7 +180,7 @@ class SearchLoop:
             self._prompt = next_prompt(
                 self._prompt,
                 self._plan.function,
-                collect_reply(self._events).parts,
+                (await self._collected()).parts,
                 [outcome.text for outcome in outcomes],
                 origin=self._candidate.target.origin,
                 may_call=self._round <= self._plan.limit,
@@ -187,6 +189,12 @@ class SearchLoop:
             await self._next_round()
         self._exchange.meter.earlier = rounds.usage
         self._push([rounds.final_end(stop)])
+
+    async def _collected(self) -> Reply:
+        """The model's reply of the round."""
+        if len(self._events) > _MANY_EVENTS:
+            return await self._runtime.worker.run(collect_reply, self._events)
+        return collect_reply(self._events)
 
     def _stop(self) -> StopReason | None:
         """Why no further round follows the searches; None where one does."""

@@ -45,7 +45,7 @@ from gateway.server.account_probe import ProbeResult, probe_account
 from gateway.store.database import Database
 from gateway.store.integrity import Discrepancy, Report
 from gateway.store.overview import Breakdown, FailureGroup, Overview, TimeBucket
-from gateway.store.records import AttemptRow, Group, RequestRow, Token
+from gateway.store.records import AttemptRow, Group, RequestRow, SearchRow, Token
 from gateway.store.usage import Metrics, UsageRow
 from tests.support.gateway import RunningGateway
 
@@ -194,8 +194,10 @@ def test_responses_match_the_records(name: str) -> None:
     assert set(SCHEMAS[name]["properties"]) == expected
 
 
-@pytest.mark.parametrize(("name", "row"), [("Request", RequestRow), ("Attempt", AttemptRow)])
-def test_rows_match_the_records(name: str, row: type[RequestRow | AttemptRow]) -> None:
+@pytest.mark.parametrize(
+    ("name", "row"), [("Request", RequestRow), ("Attempt", AttemptRow), ("Search", SearchRow)]
+)
+def test_rows_match_the_records(name: str, row: type[RequestRow | AttemptRow | SearchRow]) -> None:
     assert set(SCHEMAS[name]["properties"]) == set(row._fields)
 
 

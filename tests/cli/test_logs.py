@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.store.records import Entry, ExchangeState, RequestRow
+from gateway.store.records import Entry, ExchangeState, RequestRow, SearchRow
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 from tests.store.sample_rows import attempt, failed_attempt, intent, request_id, settlement
 from tests.support.cases import in_one_test
@@ -188,6 +188,28 @@ def test_summary_of_a_failover(shell: CommandRunner) -> None:
     assert [line[start:end_].strip() for line in lines] == ["", "", "2"]
     start, end_ = titles.index("Input") + len("Input"), titles.index("Cached") + len("Cached")
     assert [line[start:end_].strip() for line in lines] == ["0", "40", "40"]
+
+
+def test_summary_of_searches(shell: CommandRunner) -> None:
+    created_id = shell.create_key("alice")["id"]
+    searches = (
+        SearchRow("weather \x1b[31mOslo", 5_000, 120_000, 8),
+        SearchRow("weather", 200_000, 10_000_000, error="unavailable: it took too long"),
+    )
+    with admin_gateway(shell.state_dir) as gateway:
+        end = settlement(1, created_id, attempts=1, web_searches=1)
+        record(gateway, Entry(end, (attempt(),), searches))
+    result = shell("logs", "show", request_id(1))
+    story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
+    sentences = lines_of(story)
+    at = sentences.index("2 web searches by the gateway.")
+    assert sentences[at + 1 : at + 3] == [
+        r'"weather \x1b[31mOslo" at 5 ms, 120 ms: 8 results.',
+        '"weather" at 200 ms, 10.0 s: unavailable: it took too long.',
+    ]
+    assert ["web_searches", "1"] in [line.split() for line in table]
+    row = shell.json("logs", "show", request_id(1))
+    assert row["searches"] == [each._asdict() for each in searches]
 
 
 def test_summary_of_costs(shell: CommandRunner, tmp_path: Path) -> None:

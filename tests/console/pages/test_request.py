@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gateway.core.formats import Format
 from gateway.store.records import RequestRow
 from gateway.store.refusals import OWN_ROWS
 from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT, is_harmless, preformatted_texts
-from tests.console.visitor import Visitor
+from tests.console.visitor import Visitor, signed_in_visitor
 from tests.support.gateway import ALPHA, RunningGateway
+from tests.support.searches import found, model_reply, search, search_tool, searching_gateway
 from tests.support.upstream import (
     Ending,
     ScriptedUpstream,
@@ -55,6 +58,22 @@ async def test_upstream_errors(
     assert "failed attempt of chat-main/account-of-the-house" in page.text
     assert DISPLAYED_TEXT in preformatted_texts(page.html)
     assert is_harmless(page.html)
+
+
+async def test_web_searches(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, Format.CHAT) as searching:
+        searching.upstream.respond_with(
+            model_reply(Format.CHAT, search(HOSTILE_TEXT[:400]), search("b", "call_2")),
+            model_reply(Format.CHAT, "Yes."),
+        )
+        searching.endpoint.respond_with(found(), json_response({}, 500))
+        await searching.gateway.post(Format.MESSAGES, **search_tool(Format.MESSAGES))
+        row = await searching.gateway.row()
+        async with signed_in_visitor(searching.gateway) as visitor:
+            page = await visitor.get(f"/console/logs/{row.id}")
+        assert "Web searches" in page.text
+        assert "unavailable: status 500" in page.text
+        assert is_harmless(page.html)
 
 
 async def test_client_input_is_escaped(gateway: RunningGateway, visitor: Visitor) -> None:
