@@ -78,7 +78,12 @@ COMMANDS = dict(commands(main))
 
 
 def options(command: click.Command) -> set[str]:
-    return {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    switches = (parameter.secondary_opts for parameter in command.params)
+    return {
+        *(option for parameter in command.params for option in parameter.opts),
+        *(option for options in switches for option in options),
+        "--help",
+    }
 
 
 def named_command(text: str) -> str | None:
@@ -199,4 +204,6 @@ def test_common_options_of_the_readme() -> None:
         having = options(command)
         assert "--config" in having
         assert ("--state-dir" in having) is (path != "gateway check")
-        assert ("--json" in having) is (path not in {"gateway serve", "gateway group remove"})
+        assert ("--json" in having) is (
+            path not in {*("gateway serve", "gateway group remove", "gateway responses delete")}
+        )

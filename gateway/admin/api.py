@@ -11,6 +11,7 @@ from aiohttp import hdrs, web
 
 from gateway import __version__
 from gateway.admin.api_json import error_middleware, json_response, read_form, read_query
+from gateway.admin.api_responses import add_response_routes
 from gateway.admin.errors import ImportRejected, ReloadUnavailable
 from gateway.admin.export import export_header, export_rows
 from gateway.admin.forms import ExportForm, LogPageForm, OverviewForm, UsageForm
@@ -24,6 +25,7 @@ from gateway.admin.key_forms import (
     validate_import,
 )
 from gateway.admin.operations import AdminOperations
+from gateway.admin.stored_responses import StoredResponses
 from gateway.config.document import ConfigError
 from gateway.store import logs
 from gateway.store.errors import StoreError
@@ -43,6 +45,7 @@ def build_admin_app(
 ) -> web.Application:
     app = web.Application(middlewares=[error_middleware])
     app.add_routes(_Handlers(operations, reloader).routes())
+    add_response_routes(app, StoredResponses(operations.database))
     return app
 
 

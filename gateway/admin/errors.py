@@ -71,6 +71,11 @@ class UnknownRequest(NotFound):
     text = "The request log has no request {}."
 
 
+class UnknownResponse(NotFound):
+    code = "response_not_found"
+    text = "There is no stored response {}."
+
+
 class UnknownAccount(NotFound):
     code = "account_not_found"
     text = "The running configuration has no account {}/{}."

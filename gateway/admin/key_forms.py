@@ -95,6 +95,7 @@ class _GroupSettingsForm(Form):
     limits: LimitsForm | None = None
     user_agents: UserAgents | None = None
     user_agent_mode: UserAgentMode = UserAgentMode.ENFORCE
+    store_replies: bool = True
 
     def settings(self) -> GroupSettings:
         """The settings that are present."""

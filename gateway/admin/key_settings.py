@@ -38,6 +38,7 @@ class GroupSettings(TypedDict, total=False):
     limits: LimitChanges | None
     user_agents: tuple[str, ...] | None
     user_agent_mode: UserAgentMode
+    store_replies: bool
 
 
 def apply_settings(record: R, settings: KeyChanges | KeySettings | GroupSettings) -> R:

@@ -80,6 +80,7 @@ def _format_amount(number: Decimal) -> str:
 
 
 _TEXT: Final = TextField(lambda text, _: text, optional=False)
+_FLAG: Final = TextField(_parse_bool, lambda is_set: YES if is_set else "", optional=False)
 _ITEMS: Final = TextField(lambda text, _: _LIST_ITEM.findall(text), "\n".join)
 _COUNT: Final = TextField(
     lambda text, _: parse_count(text), lambda count: _format_amount(Decimal(count))
@@ -93,7 +94,7 @@ TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     "group": _TEXT,
     "note": TextField(_TEXT.parse),
     "expires_at": TextField(lambda text, now: parse_time(text, now, 1), format_utc),
-    "probe": TextField(_parse_bool, lambda probe: YES if probe else "", optional=False),
+    "probe": _FLAG,
     "key": _TEXT,
     "models": _ITEMS,
     "addresses": _ITEMS,
@@ -101,6 +102,7 @@ TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     "multiplier": _TEXT,
     "user_agents": TextField(_parse_lines, "\n".join),
     "user_agent_mode": _TEXT,
+    "store_replies": _FLAG,
     **{name: _UNITS if name.startswith("budget") else _COUNT for name in LIMIT_NAMES},
 }
 """By the names of the records' fields."""

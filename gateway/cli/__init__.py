@@ -23,6 +23,7 @@ COMMANDS: Final[dict[str, str]] = {
     "route": "Explain the routing of a request.",
     "usage": "Report usage by key, group, model, day or hour.",
     "logs": "Read the request log: list, show, export, tail.",
+    "responses": "List, show and delete stored responses.",
     "admin": "Set the console password; list and end sessions.",
     "db": "Verify the totals in the database.",
 }

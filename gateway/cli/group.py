@@ -32,6 +32,10 @@ _COLUMNS: Final[dict[str, Column]] = {
 }
 _LIMITS: Final[dict[str, Column]] = {"Limits": lambda group: limit_summary(group["limits"])}
 
+_STORING: Final[dict[str, Column]] = {
+    "Stored responses": lambda group: "yes" if group["store_replies"] else "none",
+}
+
 _GROUP_NAME: Final = click.argument("group_name", metavar="NAME")
 
 
@@ -103,7 +107,8 @@ def show(context: CommandContext, group_name: str) -> None:
     with connect(context.state_dir) as client:
         group = client.get(f"/groups/{quote_path(group_name)}")
         group["spent_micro"] = get_spent(client, group=group["name"])
-    context.print(group, lambda _: print_record(group, _COLUMNS | limit_columns(context.money())))
+    columns = _COLUMNS | _STORING | limit_columns(context.money())
+    context.print(group, lambda _: print_record(group, columns))
 
 
 @subcommand(group, _GROUP_NAME, json=False)
@@ -127,4 +132,6 @@ def _summary(group: Record) -> str:
         parts.append(limits)
     if group["user_agents"] is not None:
         parts.append(f"user agents {_user_agents(group)}")
+    if not group["store_replies"]:
+        parts.append("stores no replies")
     return f"Group {group['name']}: {'; '.join(parts)}."

@@ -21,7 +21,7 @@ from gateway.store.records import UserAgentMode
 
 _FIELDS: Final = (
     *("name", "group", "expires_at", "note", "models", "addresses", "user_agents", "probe"),
-    *("patterns", "multiplier", "user_agent_mode"),
+    *("patterns", "multiplier", "user_agent_mode", "store_replies"),
     *LIMIT_NAMES,
 )
 
@@ -121,6 +121,11 @@ with_group_options: Final = add_options(
         "--user-agent-mode",
         type=click.Choice([str(mode) for mode in UserAgentMode]),
         help="Whether other clients are rejected, or only noted in the request log.",
+    ),
+    click.option(
+        "--store-replies/--no-store-replies",
+        default=None,
+        help="Whether responses are stored, so that later requests can continue them.",
     ),
     _with_settings,
 )

@@ -27,7 +27,10 @@ _KEY_FIELDS: Final = (
     *("name", "group", "note", "expires_at"),
     *("probe", "models", "addresses", "user_agents"),
 )
-_GROUP_FIELDS: Final = ("name", "patterns", "multiplier", "user_agents", "user_agent_mode")
+_GROUP_FIELDS: Final = (
+    *("name", "patterns", "multiplier", "user_agents"),
+    *("user_agent_mode", "store_replies"),
+)
 _FIELDS: Final = (*dict.fromkeys((*_KEY_FIELDS, *_GROUP_FIELDS)), *LIMIT_NAMES)
 
 

@@ -168,6 +168,15 @@ async def find_by_item(database: Database, token_id: str, item_id: str) -> str |
     return reply_id
 
 
+async def find_by_id(database: Database, id: str) -> StoredReply | None:
+    """The reply of that id, of any key, without texts."""
+    request_id = f"req_{id.partition('_')[2]}"  # the ids of the gateway's own replies
+    query = select(*_summary).where(_replies.request_id == request_id, _replies.id == id).limit(1)
+    async with database.reader.connect() as connection:
+        row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredReply(**row._mapping)
+
+
 async def find_by_request(database: Database, request_id: str) -> StoredReply | None:
     """What was stored of a request, without texts."""
     query = select(*_summary).where(_replies.request_id == request_id).limit(1)

@@ -52,6 +52,7 @@ GROUP_FIELDS = {
     "limits",
     "user_agents",
     "user_agent_mode",
+    "store_replies",
 }
 
 

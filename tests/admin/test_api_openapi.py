@@ -17,6 +17,7 @@ from gateway.admin.api import build_admin_app
 from gateway.admin.api_console import PasswordForm, add_session_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
+from gateway.admin.api_responses import ResponseForm, ResponsePageForm
 from gateway.admin.feed import Feed
 from gateway.admin.forms import (
     ExportForm,
@@ -45,7 +46,14 @@ from gateway.server.account_probe import ProbeResult, probe_account
 from gateway.store.database import Database
 from gateway.store.integrity import Discrepancy, Report
 from gateway.store.overview import Breakdown, FailureGroup, Overview, TimeBucket
-from gateway.store.records import AttemptRow, Group, RequestRow, SearchRow, Token
+from gateway.store.records import (
+    AttemptRow,
+    Group,
+    RequestRow,
+    SearchRow,
+    StoredReply,
+    Token,
+)
 from gateway.store.usage import Metrics, UsageRow
 from tests.support.gateway import RunningGateway
 
@@ -61,6 +69,8 @@ QUERIES: dict[tuple[str, str], type[Form]] = {
     ("get", "/requests/export"): ExportForm,
     ("get", "/requests/events"): FeedForm,
     ("get", "/route"): RouteForm,
+    ("get", "/responses"): ResponsePageForm,
+    ("get", "/responses/{id}"): ResponseForm,
     ("post", "/accounts/{channel}/{account}/try"): ProbeForm,
 }
 
@@ -199,6 +209,11 @@ def test_responses_match_the_records(name: str) -> None:
 )
 def test_rows_match_the_records(name: str, row: type[RequestRow | AttemptRow | SearchRow]) -> None:
     assert set(SCHEMAS[name]["properties"]) == set(row._fields)
+
+
+def test_stored_responses_match_the_records() -> None:
+    texts = {"request", "reply", "events"}
+    assert set(SCHEMAS["StoredResponse"]["properties"]) == set(StoredReply._fields) - texts
 
 
 @pytest.mark.parametrize("path", list(DOCUMENT["paths"]))

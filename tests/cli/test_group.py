@@ -29,6 +29,7 @@ def test_json_output(shell: CommandRunner) -> None:
         "limits": dict.fromkeys(LIMIT_NAMES),
         "user_agents": None,
         "user_agent_mode": "enforce",
+        "store_replies": True,
     }
     changed = shell.json("group", "set", "équipe", "--models", "beta-5.4", "--models", "beta-5.5")
     assert changed == added | {"patterns": ["beta-5.4", "beta-5.5"]}
@@ -57,6 +58,10 @@ def test_a_change_is_summarized(shell: CommandRunner) -> None:
     assert output == ("Group team: models *; RPM 5; user agents codex, re:my tool (observed).\n")
     output = shell("group", "set", "team", "--user-agents", "none").stderr
     assert output == "Group team: models *; RPM 5.\n"
+    output = shell("group", "set", "team", "--no-store-replies").stderr
+    assert output == "Group team: models *; RPM 5; stores no replies.\n"
+    assert "none" in shell("group", "show", "team").stdout
+    assert shell.json("group", "set", "team", "--store-replies")["store_replies"] is True
 
 
 def test_details(shell: CommandRunner) -> None:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.admin.errors import AdminError
 from gateway.admin.key_forms import CreateGroupForm, UpdateGroupForm
+from gateway.admin.text_fields import YES
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import Texts, group_to_texts, parse_form
 from gateway.console.pages.token_forms import errors_by_input, render_settings_form, submitted_texts
@@ -69,19 +70,21 @@ async def show_group(request: web.Request) -> web.Response:
         "group.html",
         row=_group_row(context, group, await context.operations.list_keys()),
         limits=list(limit_rows(group.limits)),
+        stores_replies=context.runtime.config.responses.store,
         patterns=[_match_pattern(context, pattern) for pattern in group.patterns],
     )
 
 
 async def new_form(request: web.Request) -> web.Response:
-    return _form(request, {"multiplier": "1", "user_agent_mode": UserAgentMode.ENFORCE})
+    defaults = {"user_agent_mode": UserAgentMode.ENFORCE, "store_replies": YES}
+    return _form(request, {"multiplier": "1"} | defaults)
 
 
 async def create(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     texts = await submitted_texts(request)
     try:
-        form = parse_form(CreateGroupForm, texts, {}, context.now())
+        form = parse_form(CreateGroupForm, texts, {"store_replies": YES}, context.now())
         group = await context.operations.create_group(form.name, form.patterns, **form.settings())
     except AdminError as error:
         return _form(request, texts, errors_by_input(error))

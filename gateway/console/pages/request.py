@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.admin.request_summary import headline, sections
+from gateway.admin.stored_responses import StoredResponses
 from gateway.admin.units import format_duration, format_units
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import format_time, render
@@ -31,10 +32,14 @@ async def show_request(request: web.Request) -> web.Response:
     fields = row._asdict()
     # The upstream errors have a section of their own.
     without_errors = [attempt._replace(error=None)._asdict() for attempt in attempts]
+    stored = StoredResponses(context.operations.database)
+    reply = await stored.of_request(row.id)
     return render(
         request,
         "request.html",
         row=row,
+        reply=reply,
+        chain=await stored.chain(reply) if reply is not None else [],
         key=key_name,
         is_running=row.state is ExchangeState.RUNNING,
         headline=headline(fields, key_name, format_utc(row.started_at)),

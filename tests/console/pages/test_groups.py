@@ -116,3 +116,27 @@ async def test_models_without_a_channel(tmp_path: Path) -> None:
         page = await visitor.get("/console/groups/default")
         assert f"{ALPHA} no channel" in page.text
         assert "none" in (await visitor.get("/console/groups")).text
+
+
+async def test_storing_can_be_switched_off(
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    """A browser sends a checkbox only where it is checked."""
+    upstream.respond_with(fixture_reply(Format.RESPONSES))
+    form = await visitor.get("/console/groups-new")
+    assert '<input type="checkbox" name="store_replies" value="yes" checked>' in form.html
+    fields = {"patterns": "*", "multiplier": "1", "user_agent_mode": "enforce"}
+    await visitor.post("/console/groups-new", name="stored", store_replies="yes", **fields)
+    page = await visitor.post("/console/groups-new", name="unstored", **fields)
+    assert "none: nothing is stored" in page.text
+    for name in ("stored", "unstored"):
+        _, key = await gateway.operations.create_key(name, name)
+        answer = await gateway.post(Format.RESPONSES, key=key)
+        reply = await answer.json()
+        assert reply["store"] is (name == "stored")
+        answer = await gateway.post(Format.RESPONSES, key=key, previous_response_id=reply["id"])
+        assert answer.status == (200 if name == "stored" else 400)
+    page = await visitor.post("/console/groups/unstored/edit", store_replies="yes", **fields)
+    assert "unless the client declines" in page.text
+    answer = await gateway.post(Format.RESPONSES, key=key)
+    assert (await answer.json())["store"] is True

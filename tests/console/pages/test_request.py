@@ -195,3 +195,24 @@ async def test_refused_requests_that_share_a_row(
     assert "The last of 5 requests that were refused alike." in page.text
     assert "5 requests" in (await visitor.get("/console/logs")).text
     assert (await gateway.operations.get_key(gateway.token.id)).requests == OWN_ROWS + 5
+
+
+async def test_the_chain_of_a_stored_response(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.respond_with(fixture_reply(Format.RESPONSES))
+    previous: dict[str, str] = {}
+    for _ in range(3):
+        answer = await gateway.post(Format.RESPONSES, **previous)
+        previous = {"previous_response_id": (await answer.json())["id"]}
+    rows = await gateway.rows(3)
+    await gateway.daemon.runtime.replies.flush()
+    page = await visitor.get(f"/console/logs/{rows[1].id}")
+    assert "Stored response" in page.text
+    links = [f'href="/console/logs/{row.id}"' in page.html for row in rows]
+    assert links == [True, False, True]
+    assert "this request" in page.text
+    assert is_harmless(page.html)
+    await gateway.post(Format.RESPONSES, store=False)
+    (*_, row) = await gateway.rows(4)
+    assert "Stored response" not in (await visitor.get(f"/console/logs/{row.id}")).text
