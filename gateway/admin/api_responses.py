@@ -10,6 +10,7 @@ from pydantic import Field
 from gateway.admin.api_json import json_response, read_query
 from gateway.admin.forms import Form
 from gateway.admin.stored_responses import StoredResponses
+from gateway.core.buffers import Buffers
 from gateway.store.records import StoredReply
 
 _TEXTS = ("request", "reply", "events")
@@ -66,6 +67,6 @@ def _summary(reply: StoredReply) -> dict[str, Any]:
     return {name: value for name, value in reply._asdict().items() if name not in _TEXTS}
 
 
-def _text(stored: bytes | None) -> str | None:
+def _text(stored: bytes | Buffers | None) -> str | None:
     """JSON as it was sent."""
-    return None if stored is None else stored.decode("utf-8", "replace")
+    return None if stored is None else bytes(stored).decode("utf-8", "replace")

@@ -71,7 +71,7 @@ def _columns(record: type, key: Collection[str] = ()) -> Iterator[Column[Any]]:
             yield from (Column(limit, BigInteger) for limit in LIMIT_NAMES)
             continue
         nullable = NoneType in get_args(hint)
-        python_type = get_args(hint)[0] if nullable else hint
+        python_type, *_ = get_args(hint) or (hint,)
         is_small = python_type is int and name in _INTEGERS
         type_ = Integer if is_small else _TYPES.get(python_type, Text)
         default = parameters[name].default
