@@ -391,3 +391,50 @@ async def test_images_of_stored_responses(openai: AsyncOpenAI, upstream: Scripte
             previous_response_id=first.id,
         )
     assert refused.value.code == "too_many_images"
+
+
+@pytest.mark.parametrize("format", Format)
+@pytest.mark.parametrize("upstream_format", Format)
+async def test_large_images_are_corrected_too(
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format, upstream_format: Format
+) -> None:
+    """Their data are not in the parsed body (docs/adr/0029)."""
+    upstream.respond_with(fixture_reply(upstream_format))
+    jpeg, webp = files.jpeg(padding=1_000_000), files.webp(padding=1_000_000)
+    animation = files.gif(1)[:-1] + files.gif_frame() * 40_000 + b";"
+    wrong = [image_part(format, file, "image/png") for file in (jpeg, webp)]
+    bare = image_part(format, jpeg)
+    sent = [data_uri(jpeg, "image/jpeg"), data_uri(webp, "image/webp")]
+    if format is not Format.MESSAGES:
+        field = bare if format is Format.RESPONSES else bare["image_url"]
+        field["image_url" if format is Format.RESPONSES else "url"] = encoded(jpeg)
+        wrong += [bare, image_part(format, animation, "image/gif")]
+        sent += [sent[0], data_uri(files.gif(1), "image/gif")]
+    async with run_gateway(tmp_path, [channel(upstream_format, upstream.address)]) as gateway:
+        answer = await gateway.post(format, image_request(format, *wrong))
+        assert answer.status == 200, await answer.text()
+    assert sent_images(upstream.last_request.json) == sent
+
+
+@pytest.mark.parametrize("format", Format)
+async def test_large_images_are_refused_too(gateway: RunningGateway, format: Format) -> None:
+    for file in (
+        files.jpeg(padding=1_000_000)[:-2],
+        files.png(padding=1_000_000)[:-12],
+        files.webp(padding=1_000_000)[:-3],
+        REFUSED["tiff"][0] + bytes(1_000_000),
+        files.gif(1, comments=200_000),
+        bytes(1_000_000),
+    ):
+        answer = await gateway.post(format, image_request(format, image_part(format, file)))
+        assert answer.status == 400
+    data = encoded(files.png(padding=1_000_000))
+    part = image_part(format, files.PNG)
+    for bad in (data[:500_000] + "!" + data[500_001:], data[:700_000] + "\u00e9==="):
+        if format is Format.MESSAGES:
+            part["source"]["data"] = bad
+        else:
+            url = f"data:image/png;base64,{bad}"
+            part["image_url"] = {"url": url} if format is Format.CHAT else url
+        answer = await gateway.post(format, image_request(format, part))
+        assert answer.status == 400
