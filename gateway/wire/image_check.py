@@ -21,6 +21,7 @@ from gateway.errors import (
     TooManyImages,
     UnsupportedImageType,
 )
+from gateway.wire.gif_frames import first_frame
 from gateway.wire.image_files import (
     GIF,
     HEIC,
@@ -28,9 +29,6 @@ from gateway.wire.image_files import (
     PNG,
     WEBP,
     MalformedImage,
-    decode,
-    encode,
-    first_frame,
     image_bytes,
     image_kind,
     is_whole,
@@ -164,11 +162,11 @@ def _check_data(image: ImagePart, data: str, format: Format) -> ImagePart:
         raise UnsupportedImageType(image.path, f"{name}: {KINDS}")
     if not is_whole(right, kind):
         raise MalformedImage("truncated: the image has no end")
-    if kind == GIF and (frame := first_frame(decode(right))) is not None:
+    if kind == GIF and (frame := first_frame(right)) is not None:
         if IMAGE_LIMITS[format].rejects_animated:
             reason = f"an animated GIF is not supported: {KINDS}"
             raise UnsupportedImageType(image.path, reason)
-        right = encode(frame)
+        right = frame
     if right is data and kind == image.media_type:
         return image
     return replace(image, data=right, media_type=kind, changed=True)

@@ -1,7 +1,7 @@
-"""Kinds of image files by their first bytes, whether a file is whole, and frames of GIFs.
+"""Kinds of image files by their first bytes, and whether a file is whole.
 
 Nothing is decoded but base64, of which most files need only both ends. The layouts are those of the
-public file formats; a GIF is a sequence of blocks, whose pixels are chains of sub-blocks.
+public file formats.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _JPEG_HEAD: Final = 128 * 1024
 _TAIL: Final = 1024 * 1024
 """Base64 characters that are decoded: cameras and editors write metadata before an image, and
 films or further images behind it."""
-_PIECE: Final = 256 * 1024
+PIECE: Final = 256 * 1024
 """Base64 characters that are read in one step, within which the interpreter's lock is kept."""
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _REPAIRS: Final = str.maketrans("-_", "+/", " \t\r\n")
@@ -50,10 +50,6 @@ _KINDS: Final = (
 
 _MAX_SEGMENTS: Final = 200
 """Of a JPEG, before its pixels."""
-_MAX_GIF_BLOCKS: Final = 100
-_GIF_BYTES_PER_BLOCK: Final = 32
-"""A GIF may have so many blocks and sub-blocks, and one more for so many bytes: encoders fill
-sub-blocks, which hold 255 bytes."""
 
 
 class MalformedImage(Exception):
@@ -78,7 +74,7 @@ def _is_base64(data: str) -> bool:
     if len(data) % 4 or not data.isascii():
         return False
     end = len(data) - 4
-    pieces = (data[at : min(at + _PIECE, end)] for at in range(0, end, _PIECE))
+    pieces = (data[at : min(at + PIECE, end)] for at in range(0, end, PIECE))
     if any(piece.encode().translate(None, _ALPHABET) for piece in pieces):
         return False
     last = data[end:].encode().translate(None, _ALPHABET)
@@ -92,13 +88,13 @@ def image_bytes(data: str) -> int:
 
 def decode(data: str) -> bytes:
     """The file of valid base64."""
-    pieces = range(0, len(data), _PIECE)
-    return b"".join([binascii.a2b_base64(data[at : at + _PIECE]) for at in pieces])
+    pieces = range(0, len(data), PIECE)
+    return b"".join([binascii.a2b_base64(data[at : at + PIECE]) for at in pieces])
 
 
 def encode(file: bytes) -> str:
     """The base64 of a file."""
-    step = _PIECE // 4 * 3
+    step = PIECE // 4 * 3
     pieces = [
         binascii.b2a_base64(file[at : at + step], newline=False) for at in range(0, len(file), step)
     ]
@@ -138,49 +134,3 @@ def _is_whole_jpeg(data: str) -> bool:
     if at + 4 > image_bytes(data):
         return False
     return b"\xff\xd9" in _tail(data, at)
-
-
-def first_frame(file: bytes) -> bytes | None:
-    """An animated GIF as a static one; None where it is static. Linear in the number of blocks.
-    Raises `MalformedImage`."""
-    budget = _MAX_GIF_BLOCKS + len(file) // _GIF_BYTES_PER_BLOCK
-    kept: list[bytes] = []
-    has_frame = False
-    try:
-        at = 13 + _color_table(file[10])
-        kept.append(file[:at])
-        while (kind := file[at]) != 0x3B:
-            if kind == 0x2C and has_frame:
-                return b"".join([*kept, b";"])
-            if kind == 0x2C:
-                pixels = at + 11 + _color_table(file[at + 9])
-            elif kind == 0x21:
-                pixels = at + 2
-            else:
-                raise MalformedImage("not a valid GIF")
-            end, budget = _skip_sub_blocks(file, pixels, budget)
-            if kind == 0x2C or (file[at + 1] == 0xF9 and not has_frame):
-                kept.append(file[at:end])
-            has_frame = has_frame or kind == 0x2C
-            at = end
-    except IndexError:
-        if not has_frame:
-            raise MalformedImage("truncated: the file has no end") from None
-    if not has_frame:
-        raise MalformedImage("a GIF without a frame")
-    return None
-
-
-def _color_table(flags: int) -> int:
-    """Its size in bytes."""
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
-
-
-def _skip_sub_blocks(file: bytes, at: int, budget: int) -> tuple[int, int]:
-    """Where they end, and what is left of the budget."""
-    while size := file[at]:
-        at += size + 1
-        budget -= 1
-        if budget < 0:
-            raise MalformedImage("too many blocks")
-    return at + 1, budget - 1
