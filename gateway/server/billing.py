@@ -144,8 +144,9 @@ class UsageMeter:
 
     @property
     def final_usage(self) -> Usage | None:
-        """What the upstream reported of the complete reply."""
-        return self._usage if self._is_final else None
+        """What the upstream reported of the complete reply, unless it took several requests: that
+        says nothing of the prompt's size."""
+        return self._usage if self._is_final and self.earlier is None else None
 
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:
         """An exchange that `failed` before it was `committed` costs what the upstream itself

@@ -97,12 +97,13 @@ def pair_tool_results(turns: Iterable[Turn]) -> list[Turn]:
             ordered += _results_for(calls, group)
             calls = []
             continue
-        first = len(ordered)
+        first, has_search = len(ordered), False
         for turn in group:
-            turn, new_calls = _dedupe_call_ids(turn, uses)
+            turn, new_calls, searches = _dedupe_call_ids(turn, uses)
             ordered.append(turn)
             calls += new_calls
-        if any([ServerToolCall in map(type, turn.parts) for turn in ordered[first:]]):
+            has_search = has_search or searches
+        if has_search:
             ordered[first:] = split_own_searches(ordered[first:])
     return [*ordered, *_results_for(calls, ())]
 
@@ -112,10 +113,12 @@ class _SentCall(NamedTuple):
     call: ToolCall
 
 
-def _dedupe_call_ids(turn: Turn, uses: dict[str, int]) -> tuple[Turn, list[_SentCall]]:
-    """The turn with unique call ids, and its calls. `uses` counts those of each id."""
+def _dedupe_call_ids(turn: Turn, uses: dict[str, int]) -> tuple[Turn, list[_SentCall], bool]:
+    """The turn with unique call ids, its calls, and whether it has calls of a server. `uses` counts
+    those of each id."""
     parts: list[Part] = []
     calls: list[_SentCall] = []
+    has_server_call = False
     for part in turn.parts:
         if isinstance(part, ToolCall):
             original_id = id = part.id
@@ -125,9 +128,12 @@ def _dedupe_call_ids(turn: Turn, uses: dict[str, int]) -> tuple[Turn, list[_Sent
             uses[id] = 1
             part = part if id == original_id else replace(part, id=id)
             calls.append(_SentCall(original_id, part))
+        elif type(part) is ServerToolCall:
+            has_server_call = True
         parts.append(part)
     changed = any(original_id != call.id for original_id, call in calls)
-    return (replace(turn, parts=tuple(parts)) if changed else turn), calls
+    turn = replace(turn, parts=tuple(parts)) if changed else turn
+    return turn, calls, has_server_call
 
 
 def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[Turn]:

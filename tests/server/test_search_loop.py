@@ -833,3 +833,22 @@ async def test_a_stored_response_with_a_search(tmp_path: Path) -> None:
         assert [each["role"] for each in sent] == [
             *("user", "assistant", "tool", "assistant", "user"),
         ]
+
+
+async def test_estimates_of_prompts_do_not_learn_from_rounds(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "word " * 4000}]
+    async with searching_gateway(tmp_path, CHAT) as searching:
+
+        async def count() -> int:
+            fields = {"path": "/v1/messages/count_tokens", "messages": messages}
+            answer = await searching.gateway.post(MESSAGES, **fields)
+            return int((await answer.json())["input_tokens"])
+
+        before = await count()
+        usage = Usage(input_tokens=before, output_tokens=10)
+        for _ in range(8):
+            searching.upstream.respond_with(
+                model_reply(CHAT, search(), usage=usage), model_reply(CHAT, ANSWER, usage=usage)
+            )
+            await ask(searching.gateway, messages=messages)
+        assert await count() == before
