@@ -11,7 +11,10 @@ from gateway.console.context import ConsoleContext
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
 from gateway.server.auth import authenticate
+from gateway.server.background import BACKGROUND, BackgroundResponses
 from gateway.server.base_address import base_address_hint
+from gateway.server.conversation_state import CONVERSATIONS, Conversations
+from gateway.server.conversations import add_conversation_routes
 from gateway.server.cors import allow_origins
 from gateway.server.count_tokens import count_input_tokens, count_tokens
 from gateway.server.exchange import RUNTIME
@@ -41,6 +44,9 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
         router.add_post(codec.endpoint, generate_handler(codec), expect_handler=send_continue)
     router.add_post("/v1/messages/count_tokens", count_tokens)
     router.add_post("/v1/responses/input_tokens", count_input_tokens)
+    app[BACKGROUND] = BackgroundResponses(runtime)
+    app[CONVERSATIONS] = Conversations(runtime)
+    add_conversation_routes(router)
     router.add_get("/v1/responses", reject_upgrade, allow_head=False)
     router.add_get("/v1/responses/{id}", show_response, allow_head=False)
     router.add_delete("/v1/responses/{id}", delete_response)

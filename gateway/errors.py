@@ -310,6 +310,57 @@ class UnknownModelId(ClientError):
         super().__init__(f"The model '{model}' does not exist", param="model")
 
 
+class ConversationNotFound(ClientError):
+    """Unknown, deleted, expired, or another key's."""
+
+    status = 404
+    code = "conversation_not_found"
+    messages_type = "not_found_error"
+    permanent = True
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"Conversation with id '{id}' not found.", param="conversation")
+
+
+class ConversationItemNotFound(ClientError):
+    status = 404
+    code = "item_not_found"
+    messages_type = "not_found_error"
+    permanent = True
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"Item with id '{id}' not found in the conversation.", param="item_id")
+
+
+class ConversationLocked(ClientError):
+    """Two requests would extend it at once, and one of them would be lost."""
+
+    status = 409
+    code = "conversation_locked"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"Another request is extending the conversation '{id}'. Try again once it has ended.",
+            param="conversation",
+            retry_after=1.0,
+        )
+
+
+class ThreadNotFound(ClientError):
+    """A message thread that the gateway does not hold. `details` tells client libraries to send the
+    whole conversation as a new thread."""
+
+    status = 404
+    code = "thread_not_found"
+    messages_type = "not_found_error"
+    details = {"error_code": code}  # noqa: RUF012  # never changed
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"thread: the message '{id}' is not known", param="thread.previous_message_id"
+        )
+
+
 class MethodNotAllowed(ClientError):
     status = 405
     text = "Method not allowed"

@@ -1,4 +1,5 @@
-"""Deletes rows of the request log that are older than `logs.keep`, and expired stored replies."""
+"""Deletes rows of the request log that are older than `logs.keep`, and what is stored
+of replies and conversations once it has expired."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Final, NoReturn
 
 from gateway.runtime import Runtime
+from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
 from gateway.store.retention import delete_before
 
@@ -33,6 +35,7 @@ async def _run(runtime: Runtime, database: Database) -> NoReturn:
         try:
             await delete_old_rows(runtime, database)
             await delete_expired_replies(runtime)
+            await delete_unused_conversations(runtime, database)
         except Exception:  # such as a full disk: the next round tries again
             log.exception("old rows could not be deleted")
         await asyncio.sleep(CHECK_INTERVAL)
@@ -54,4 +57,15 @@ async def delete_expired_replies(runtime: Runtime) -> int:
     deleted = await runtime.replies.delete_expired()
     if deleted:
         log.info("deleted %d stored replies that had expired", deleted)
+    return deleted
+
+
+async def delete_unused_conversations(runtime: Runtime, database: Database) -> int:
+    """Returns the number of deleted conversations."""
+    deleted = 0
+    before = runtime.now() - int(runtime.config.responses.ttl * 1e6)
+    while count := await remove_unused(database, before):
+        deleted += count
+    if deleted:
+        log.info("deleted %d conversations that were not used for responses.ttl", deleted)
     return deleted

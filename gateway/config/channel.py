@@ -87,6 +87,9 @@ class Traits(ConfigModel):
     """Whether max_tokens replaces max_completion_tokens on chat; null: true for alpha models."""
     developer: bool | None = None
     """Whether system prompts have the role developer on chat; null: false."""
+    threads: bool | None = None
+    """Whether a messages upstream holds message threads itself: they are passed to it then, and a
+    thread stays with its account. Else the gateway holds them; null: false."""
     web_search: bool | Annotated[int, Field(ge=20250305, le=99991231)] | None = None
     """Whether the upstream searches the web itself; on messages channels also the date of the
     newest version of the tool that it has, such as 20250305. Where it is false, requests that may

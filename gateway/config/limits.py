@@ -69,6 +69,10 @@ class SharedLimits(ConfigModel):
     group or a key; absent: it is rejected immediately."""
     max_waiting: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Maximum number of requests in the queue; one key can have at most a quarter of them."""
+    background: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Maximum number of background responses that run at once."""
+    background_per_key: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """The same of one key."""
 
 
 class UserAgents(ConfigModel):

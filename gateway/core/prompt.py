@@ -144,9 +144,9 @@ class Prompt:
     """`model` is the id as sent; `extra` has the other top-level fields, as sent.
 
     `instructions` are those of the responses format, and the first turn too. `previous_response_id`
-    is only for the reply. `continues`: it names a reply or items that are not among the turns yet.
-    `reply_id` is the id of the reply, where the gateway chooses
-    it."""
+    and `conversation_id` are only for the reply. `continues`: it names a reply, items or a
+    conversation that are not among the turns yet. `background`: the client does not wait for it.
+    `reply_id` is the id of the reply, where the gateway chooses it."""
 
     format: Format
     model: str
@@ -171,7 +171,9 @@ class Prompt:
     include: tuple[str, ...] = ()
     instructions: str | None = None
     continues: bool = False
+    background: bool = False
     reply_id: str | None = None
+    conversation_id: str | None = None
     extra: ProviderData | None = None
 
 

@@ -58,4 +58,5 @@ class Target:
     reasoning_text: bool = False
     plain_max_tokens: bool = False
     developer: bool = False
+    threads: bool = False
     web_search: bool | int | None = None

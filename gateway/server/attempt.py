@@ -85,7 +85,8 @@ class ClientRequest:
     """A client's request: its body as bytes (`raw_body`), as JSON (`body`) and in no format's form
     (`prompt`). `codec` is that of its format; `forwarded_headers` and `query` may go to an upstream
     of the same format; `snapshot` is the configuration in force for it; `input_tokens` is an
-    estimate; `dropped` names what its body has lost already; `images` are those of the body."""
+    estimate, `raw_estimate` the same before its calibration; `dropped` names what its body has
+    lost; `images` are those of the body."""
 
     request_id: str
     snapshot: Snapshot
@@ -96,6 +97,7 @@ class ClientRequest:
     forwarded_headers: Mapping[str, str]
     query: str
     input_tokens: int
+    raw_estimate: int = 0
     dropped: Set[str] = frozenset()
     images: Sequence[ImagePart] = ()
 

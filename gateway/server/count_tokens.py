@@ -23,11 +23,11 @@ from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.auth import authorize
 from gateway.server.client_errors import client_error, client_text
+from gateway.server.conversation_requests import resolve_state
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
 from gateway.server.request_body import read_json, write_object
-from gateway.server.stored_replies import resolve
 from gateway.upstream.response import AttemptFailed
 from gateway.wire import messages, responses
 from gateway.wire.codec import Codec
@@ -73,7 +73,7 @@ async def _count(
     run = runtime.worker.run
     prompt = await run(parse, body) if exchange.is_large else parse(body)
     if prompt.continues:
-        resolved = await resolve(exchange, permit, codec, raw_body, body, prompt)
+        resolved = await resolve_state(request, permit, codec, raw_body, body, prompt, extend=False)
         raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
     in_thread = exchange.is_large
     exchange.prompt = prompt

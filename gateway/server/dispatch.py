@@ -46,6 +46,7 @@ from gateway.server.headers import check_strict
 from gateway.server.relay import StreamRelay
 from gateway.server.request_images import ImageAdapter
 from gateway.server.search_attempt import SearchAttempt, gateway_searches
+from gateway.store.records import ExchangeState
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
 from gateway.wire.web_search import requested_search
@@ -341,6 +342,18 @@ class Dispatch:
     def _succeed(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
         exchange, affinity = self._exchange, self._affinity
         outcome.succeed()
+        usage = exchange.meter.final_usage
+        if usage is not None and exchange.state is ExchangeState.OK:
+            runtime, request, model = self._runtime, self._client_request, self._route.model
+            output_tokens = usage.output_tokens // (request.prompt.sampling.choices or 1)
+            limit = request.prompt.max_tokens
+            runtime.output_estimates.record(model, output_tokens, limit)
+            if limit and output_tokens > limit and exchange.upstream_note is None:
+                note = f"{output_tokens:,} output tokens, although max_tokens is {limit:,}"
+                exchange.upstream_note = note
+            runtime.input_estimates.record(
+                model, request.prompt, usage.input_tokens, request.raw_estimate
+            )
         # A prompt may name nothing but the reply that it continues.
         prompt, reply_id = self._client_request.prompt, exchange.reply_id
         if candidate.lane is not Lane.NATIVE or not can_be_continued(prompt):

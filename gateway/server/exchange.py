@@ -22,14 +22,7 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
 from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
-from gateway.store.records import (
-    AttemptRow,
-    ExchangeState,
-    RequestRow,
-    SearchRow,
-    StoredReply,
-    Token,
-)
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, Token
 from gateway.wire.long_texts import LongTexts
 
 INTENT_TIMEOUT: Final = 0.25
@@ -47,10 +40,11 @@ _MESSAGES_PATH: Final = "/v1/messages"
 class ReplyKeeper(Protocol):
     """Stores a reply as the client received it (`gateway.server.stored_replies`)."""
 
-    row: StoredReply
-
     def keep(self, reply: bytes, status: str) -> None: ...
     def keep_stream(self, frames: bytes) -> None: ...
+    def close(self) -> None:
+        """The request has ended, with a reply or without."""
+        ...
 
 
 class Exchange:
@@ -246,6 +240,8 @@ class Exchange:
         self.runtime.release(self.snapshot)
         if self.token is None:
             return
+        if self.storing is not None:
+            self.storing.close()
         if self.booked:
             self.release_body(self.booked)
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)

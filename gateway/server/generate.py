@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from math import inf
+from typing import Final
 
 from aiohttp import web
 
@@ -19,18 +20,28 @@ from gateway.routing.router import Candidate
 from gateway.scheduler import next_stage
 from gateway.server.attempt import ClientRequest
 from gateway.server.auth import authorize
+from gateway.server.background import answer_in_background
 from gateway.server.body_relay import send_reply
 from gateway.server.client_stream import ClientStream
+from gateway.server.conversation_requests import resolve_state
 from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import query_to_forward, request_headers_to_forward
 from gateway.server.request_body import read_json
 from gateway.server.request_images import check_request_images
-from gateway.server.stored_replies import begin_storing, resolve
-from gateway.store.records import ExchangeState
+from gateway.server.stored_replies import begin_storing
+from gateway.server.threads import (
+    is_held_here,
+    resolve_thread,
+    thread_stream,
+    without_threads_beta,
+)
 from gateway.wire.codec import Codec
 from gateway.wire.image_parts import ESCAPED_ASCII
+from gateway.wire.json_fields import Payload
 from gateway.wire.registry import CODECS
+
+_NO_FIELDS: Final[Payload] = {}
 
 
 def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -50,8 +61,9 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         in_thread = exchange.is_large
         prompt = await runtime.worker.run(parse, body) if in_thread else parse(body)
         own_body, root_id = raw_body, None
+        client_fields = _NO_FIELDS if prompt.extra is None else prompt.extra.data
         if prompt.continues:
-            resolved = await resolve(exchange, permit, codec, raw_body, body, prompt)
+            resolved = await resolve_state(request, permit, codec, raw_body, body, prompt)
             raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
             own_body, root_id, in_thread = resolved.own, resolved.root_id, exchange.is_large
         exchange.prompt = prompt
@@ -59,6 +71,10 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         await next_stage()
         if runtime.draining:
             raise ServiceUnavailable
+        if "thread" in client_fields and is_held_here(prompt, route):
+            raw_body, body, prompt = await resolve_thread(exchange, permit, raw_body, body)
+            headers = without_threads_beta(headers, snapshot.config.server.beta_headers[0])
+            in_thread = exchange.is_large
         if codec.format is Format.RESPONSES:
             prompt = begin_storing(exchange, permit, prompt, own_body, root_id)
         raw_estimate = await runtime.worker.run(estimate, prompt) if in_thread else estimate(prompt)
@@ -72,6 +88,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             forwarded_headers=headers,
             query=query_to_forward(request, codec),
             input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
+            raw_estimate=raw_estimate,
             dropped=exchange.dropped,
         )
         if codec.image_mark in raw_body or ESCAPED_ASCII in raw_body:
@@ -89,17 +106,11 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             prompt, request.headers, permit.token.id, route.model
         )
         await next_stage()
-        response = await Dispatch(request, permit, client_request, route, affinity).run()
+        if prompt.background:
+            return await answer_in_background(request, permit, client_request, route, affinity)
+        client = thread_stream(request, client_request) if "thread" in client_fields else None
+        response = await Dispatch(request, permit, client_request, route, affinity, client).run()
         await next_stage()
-        if (usage := meter.final_usage) is not None and exchange.state is ExchangeState.OK:
-            output_tokens = usage.output_tokens // (prompt.sampling.choices or 1)
-            max_tokens = prompt.max_tokens
-            runtime.output_estimates.record(route.model, output_tokens, max_tokens)
-            if max_tokens and output_tokens > max_tokens and exchange.upstream_note is None:
-                exchange.upstream_note = (
-                    f"{output_tokens:,} output tokens, although max_tokens is {max_tokens:,}"
-                )
-            runtime.input_estimates.record(route.model, prompt, usage.input_tokens, raw_estimate)
         return response
 
     return handler

@@ -19,7 +19,7 @@ from gateway.errors import (
     RequestTooLarge,
     StoredChainTooLarge,
 )
-from gateway.server.exchange import Exchange
+from gateway.server.exchange import Exchange, ReplyKeeper
 from gateway.server.request_body import adopt
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
@@ -60,18 +60,30 @@ class ResolvedRequest:
 
 class Storing:
     """What is stored of a request once its reply is complete: `row`, whose request may continue
-    what is stored already."""
+    what is stored already. `after` gets the reply too."""
 
-    __slots__ = ("_store", "row")
+    __slots__ = ("_after", "_store", "row")
 
-    def __init__(self, store: ReplyStore, row: StoredReply) -> None:
-        self._store = store
+    def __init__(
+        self, store: ReplyStore, row: StoredReply, after: ReplyKeeper | None = None
+    ) -> None:
+        self._store, self._after = store, after
         self.row = row
 
     def keep(self, reply: bytes, status: str) -> None:
         """`reply` is the response object, or the event that has it."""
-        self.row = self.row._replace(reply=reply, status=status)
-        self._store.put(self.row)
+        self.put(self.row._replace(reply=reply, status=status))
+
+    def put(self, row: StoredReply) -> bool:
+        """The row with what has become of the reply. False where it cannot be stored."""
+        self.row = row
+        if self._after is not None:
+            self._after.keep(row.reply or b"", row.status)
+        return self._store.put(row)
+
+    def close(self) -> None:
+        if self._after is not None:
+            self._after.close()
 
     def keep_stream(self, frames: bytes) -> None:
         """The same for the last frames of a stream."""
@@ -103,7 +115,7 @@ def begin_storing(
         expires_at=store.expiry(),
         request=own if exchange.long_texts is None else exchange.long_texts.restore(own),
     )
-    exchange.storing = Storing(store, row)
+    exchange.storing = Storing(store, row, exchange.storing)
     return replace(prompt, reply_id=id)
 
 
@@ -124,7 +136,7 @@ async def resolve(
     chain: list[StoredReply] = []
     if previous is not None:
         chain = await load_chain(exchange, permit, previous, size)
-    if isinstance(body["input"], list) and any(map(is_item_reference, body["input"])):
+    if names_items(body):
         items, named_size = await _with_items(exchange, permit, body["input"])
         body = body | {"input": items}
         own = await adopt(exchange, body, size + named_size)
@@ -141,6 +153,12 @@ async def resolve(
         own=own,
         root_id=chain[0].root_id if chain else None,
     )
+
+
+def names_items(body: Payload) -> bool:
+    """Whether items of the input are only names of others."""
+    items = body.get("input")
+    return isinstance(items, list) and any(map(is_item_reference, items))
 
 
 async def load_chain(exchange: Exchange, permit: Permit, id: str, size: int) -> list[StoredReply]:

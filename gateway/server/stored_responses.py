@@ -19,7 +19,9 @@ from gateway.errors import (
     StoredChainTooLarge,
 )
 from gateway.server.auth import authorize
+from gateway.server.background import BACKGROUND
 from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.response_events import send_running_events, send_stored_events, wants_events
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.wire.json_fields import Payload
@@ -34,9 +36,16 @@ _SMALL: Final = 64 * 1024
 """Bytes that are read at once; a thread reads more."""
 
 
-async def show_response(request: web.Request) -> web.Response:
+async def show_response(request: web.Request) -> web.StreamResponse:
     """`GET /v1/responses/{id}`; `include[]` is accepted, everything is included."""
     exchange, permit, id = _authorize(request)
+    running = request.app[BACKGROUND].find(id, permit.token.id)
+    if wants_events(request):
+        if running is not None:
+            return await send_running_events(request, running)
+        return await send_stored_events(request, await _find(exchange, permit, id, events=True))
+    if running is not None:
+        return await _send(exchange, 0, dict, running.response)
     reply = await _find(exchange, permit, id)
     return await _send(exchange, _size(reply), read_response, reply.reply or b"{}")
 
@@ -44,6 +53,7 @@ async def show_response(request: web.Request) -> web.Response:
 async def delete_response(request: web.Request) -> web.Response:
     """`DELETE /v1/responses/{id}`."""
     exchange, permit, id = _authorize(request)
+    await _cancel(request, permit, id)
     if not await exchange.runtime.replies.delete(permit.token.id, id):
         raise ResponseNotFound(id)
     body = {"id": id, "object": "response", "deleted": True}
@@ -51,10 +61,13 @@ async def delete_response(request: web.Request) -> web.Response:
 
 
 async def cancel_response(request: web.Request) -> web.Response:
-    """`POST /v1/responses/{id}/cancel`."""
+    """`POST /v1/responses/{id}/cancel`: of one that has ended, the same response again."""
     exchange, permit, id = _authorize(request)
-    await _find(exchange, permit, id)
-    raise NotInBackground(id)
+    await _cancel(request, permit, id)
+    reply = await _find(exchange, permit, id)
+    if not reply.background:
+        raise NotInBackground(id)
+    return await _send(exchange, _size(reply), read_response, reply.reply or b"{}")
 
 
 async def list_input_items(request: web.Request) -> web.Response:
@@ -115,9 +128,18 @@ def _authorize(request: web.Request) -> tuple[Exchange, Permit, str]:
     return request[EXCHANGE], permit, request.match_info["id"]
 
 
-async def _find(exchange: Exchange, permit: Permit, id: str) -> StoredReply:
+async def _cancel(request: web.Request, permit: Permit, id: str) -> None:
+    """Where it runs in the background."""
+    responses = request.app[BACKGROUND]
+    if (running := responses.find(id, permit.token.id)) is not None:
+        await responses.cancel(running)
+
+
+async def _find(
+    exchange: Exchange, permit: Permit, id: str, *, events: bool = False
+) -> StoredReply:
     """Raises `ResponseNotFound`, or as `BodyPool.check`."""
-    reply = await exchange.runtime.replies.find(permit.token.id, id)
+    reply = await exchange.runtime.replies.find(permit.token.id, id, events=events)
     if reply is None or reply.format != CODEC.format:
         raise ResponseNotFound(id)
     exchange.book_body(_size(reply))
@@ -151,4 +173,4 @@ async def _send(
 
 
 def _size(reply: StoredReply) -> int:
-    return len(reply.request) + len(reply.reply or b"")
+    return len(reply.request) + len(reply.reply or b"") + len(reply.events or b"")

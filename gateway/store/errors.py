@@ -50,3 +50,7 @@ class StateLocked(StoreError):
 class ChainTooLarge(StoreError):
     """A chain of stored replies has more replies or bytes than can be continued; the message is
     the limit."""
+
+
+class ConversationTooLarge(StoreError):
+    """A conversation would have more items or bytes than it may; the message is the limit."""

@@ -345,6 +345,31 @@ class StoredItem(NamedTuple):
     reply_id: str
 
 
+class Conversation(NamedTuple):
+    """A list of items that responses read and extend. `metadata` is a JSON object; `size` is what
+    its items count in the database, `text_size` before compression."""
+
+    token_id: str
+    id: str
+    created_at: int
+    updated_at: int
+    metadata: str
+    size: int = 0
+    text_size: int = 0
+
+
+class ConversationItem(NamedTuple):
+    """`item` is its JSON text, compressed; `text_size` the size of that before. Positions increase
+    in the order of the items, with gaps."""
+
+    token_id: str
+    conversation_id: str
+    position: int
+    id: str
+    text_size: int
+    item: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class SessionRow:
     """A console session; `digest` is the SHA-256 of its id, times are Unix microseconds."""

@@ -56,7 +56,7 @@ class ReplyStore:
     ) -> None:
         """`settings` are those in force, `now` is in unix microseconds; `item_ids` reads the ids
         of a reply's output items (in the thread)."""
-        self._database = database
+        self.database = database
         self._settings = settings
         self._now = now
         self._item_ids = item_ids
@@ -72,7 +72,7 @@ class ReplyStore:
         self._was_refused = False
 
     async def start(self) -> None:
-        self._sizes = await rows.sizes(self._database)
+        self._sizes = await rows.sizes(self.database)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="replies")
 
     async def close(self, deadline: float = 10.0) -> None:
@@ -124,7 +124,7 @@ class ReplyStore:
             return None
         reply = self._pending.get((token_id, id))
         if reply is None:
-            packed = await rows.find(self._database, token_id, id, events=events)
+            packed = await rows.find(self.database, token_id, id, events=events)
             if packed is None or not self._is_visible(packed):
                 return None
             return await self._in_thread(rows.unpack, packed)
@@ -135,7 +135,7 @@ class ReplyStore:
         if not _can_be_id(item_id):
             return None
         await self.flush()
-        return await rows.find_by_item(self._database, token_id, item_id)
+        return await rows.find_by_item(self.database, token_id, item_id)
 
     async def chain(
         self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
@@ -165,7 +165,7 @@ class ReplyStore:
             return chain
         if not _can_be_id(before):
             return None
-        packed = await rows.load_chain(self._database, token_id, before, max_size - size)
+        packed = await rows.load_chain(self.database, token_id, before, max_size - size)
         if packed is None:
             return None
         book(sum(reply.request_size + reply.reply_size for reply in packed))
@@ -185,19 +185,19 @@ class ReplyStore:
         if await self.find(token_id, id) is None:
             return False
         await self.flush()
-        await self._database.write(partial(rows.remove, token_id=token_id, id=id))
+        await self.database.write(partial(rows.remove, token_id=token_id, id=id))
         await self._measure()
         return True
 
     async def running(self) -> list[StoredReply]:
         """The replies of background requests that an earlier run of the gateway left unfinished;
         call it once, after `start`."""
-        packed = await rows.running(self._database)
+        packed = await rows.running(self.database)
         return await self._in_thread(_unpack_all, packed)
 
     async def delete_expired(self) -> int:
         """Deletes the chains of which every reply has expired; returns the number of replies."""
-        expired = await rows.expired_chains(self._database, self._now())
+        expired = await rows.expired_chains(self.database, self._now())
         deleted = await self._delete_chains(expired)
         if deleted:
             await self._measure()
@@ -224,7 +224,7 @@ class ReplyStore:
     async def _write_batch(self, batch: list[StoredReply]) -> None:
         try:
             packed, items = await self._in_thread(self._pack, batch)
-            growth = await self._database.write(partial(rows.write, replies=packed, items=items))
+            growth = await self.database.write(partial(rows.write, replies=packed, items=items))
         except Exception as error:
             await self._handle_failure(batch, error)
             return
@@ -274,7 +274,7 @@ class ReplyStore:
         only where it is too large by itself."""
         limit = self._settings().max_per_key
         try:
-            chains = await rows.oldest_chains(self._database, token_id)
+            chains = await rows.oldest_chains(self.database, token_id)
             size = sum(chain_size for _, chain_size in chains)
             evicted: list[tuple[str, str]] = []
             for position, (root_id, chain_size) in enumerate(chains, 1):
@@ -294,14 +294,14 @@ class ReplyStore:
         for start in range(0, len(chains), _DELETED_CHAINS):
             some = chains[start : start + _DELETED_CHAINS]
             remove = partial(rows.remove_chains, chains=some, limit=_DELETED_ROWS)
-            while count := await self._database.write(remove):
+            while count := await self.database.write(remove):
                 deleted += count
                 if count < _DELETED_ROWS:
                     break
         return deleted
 
     async def _measure(self) -> None:
-        self._sizes = await rows.sizes(self._database)
+        self._sizes = await rows.sizes(self.database)
 
 
 def _unpack_all(packed: Sequence[StoredReply]) -> list[StoredReply]:

@@ -46,6 +46,8 @@ from sqlalchemy import (
 from gateway.core.limits import LIMIT_NAMES, Limits
 from gateway.store.records import (
     AttemptRow,
+    Conversation,
+    ConversationItem,
     Group,
     HourDelta,
     RequestRow,
@@ -155,6 +157,21 @@ stored_items = Table(
     sqlite_with_rowid=False,
 )
 Index("stored_items_of_reply", stored_items.c.token_id, stored_items.c.reply_id)
+
+conversations = Table("conversations", metadata, *_columns(Conversation, key=["token_id", "id"]))
+Index("conversations_by_use", conversations.c.updated_at)
+
+conversation_items = Table(
+    "conversation_items",
+    metadata,
+    *_columns(ConversationItem, key=["token_id", "conversation_id", "position"]),
+)
+Index(
+    "conversation_items_by_id",
+    conversation_items.c.token_id,
+    conversation_items.c.conversation_id,
+    conversation_items.c.id,
+)
 
 sessions = Table("sessions", metadata, *_columns(SessionRow, key=["digest"]))
 

@@ -31,8 +31,8 @@ from gateway.wire.json_schema import is_strict
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, UpstreamTools
 
 UNSUPPORTED: Final[Mapping[Format, tuple[str, ...]]] = {
-    Format.CHAT: ("conversation", "prompt", "thread"),
-    Format.MESSAGES: ("conversation", "prompt", "audio"),
+    Format.CHAT: ("prompt", "thread"),
+    Format.MESSAGES: ("prompt", "audio"),
     Format.RESPONSES: ("audio",),
 }
 """Fields of other formats without which the reply would be another one."""
@@ -86,8 +86,6 @@ def check_supported(prompt: Prompt, format: Format) -> None:
         raise UnsupportedField("n", "a translated reply has one choice")
     same_format = prompt.format is format
     fields: Payload = prompt.extra.data if prompt.extra is not None else {}
-    if fields.get("background"):
-        raise UnsupportedField("background", "a translated reply cannot be fetched later")
     modalities = fields.get("modalities")
     if isinstance(modalities, list) and "audio" in modalities:
         raise UnsupportedField("modalities", "a translated reply has no audio")

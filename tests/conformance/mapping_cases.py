@@ -565,8 +565,11 @@ SETTINGS: Final[dict[str, Sequence[ClientRequest]]] = {
         chat(modalities=["text", "audio"], audio={"voice": "a", "format": "wav"}),
         chat(modalities=["text", "audio"]),
     ],
-    "`background`": [responses(background=True)],
-    "`conversation`, `prompt`": [responses(conversation="conv_1"), responses(prompt={"id": "p"})],
+    "`prompt`": [responses(prompt={"id": "p"})],
+    "`background`, `conversation` of responses": [
+        responses(background=True),
+        responses(conversation="conv_1"),
+    ],
     "`stream_options`, `store`, `include`": [
         chat(stream=True, stream_options={"include_usage": True}, store=True),
         responses(stream=True, stream_options={"include_obfuscation": False}, store=True),

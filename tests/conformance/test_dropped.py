@@ -96,10 +96,9 @@ async def test_fields_that_change_the_meaning_are_refused(
     ("fields", "code"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_not_found"),
-        ({"background": True}, "convert_request_failed"),
-        ({"conversation": "conv_1"}, "convert_request_failed"),
+        ({"prompt": {"id": "p"}}, "convert_request_failed"),
     ],
-    ids=["previous response", "background", "conversation"],
+    ids=["previous response", "prompt"],
 )
 async def test_references_to_stored_responses_are_refused(
     clients: Clients, pair: Pair, vendor: ValidatingUpstream, fields: dict[str, Any], code: str

@@ -9,7 +9,7 @@ from gateway.wire.codec import Codec
 from gateway.wire.error_body import messages_error_body
 from gateway.wire.messages.decode import MessagesDecoder, parse_reply, read_usage
 from gateway.wire.messages.encode import MessagesEncoder, render_reply
-from gateway.wire.messages.native import MessagesRewriter, patch_prompt
+from gateway.wire.messages.native import MessagesRewriter, patch_prompt, patch_reply
 from gateway.wire.messages.parse_prompt import parse_prompt
 from gateway.wire.messages.render_prompt import render_prompt
 
@@ -39,6 +39,7 @@ CODEC: Final = Codec(
     decoder=MessagesDecoder,
     encoder=MessagesEncoder,
     rewriter=MessagesRewriter,
+    patch_reply=patch_reply,
     parse_reply=parse_reply,
     read_usage=read_usage,
     render_reply=render_reply,

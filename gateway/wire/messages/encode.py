@@ -165,7 +165,7 @@ class MessagesEncoder:
 def _message(prompt: Prompt, metadata: ReplyMetadata, usage: Usage | None) -> Payload:
     """The message object without content."""
     return {
-        "id": f"msg_{metadata.reply_id}",
+        "id": prompt.reply_id or f"msg_{metadata.reply_id}",
         "type": "message",
         "role": "assistant",
         "model": prompt.model,

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import orjson
+
 from gateway.core.parts import Part, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.errors import GatewayError
+from gateway.wire.codec import replace_model
 from gateway.wire.error_body import messages_error_body
 from gateway.wire.json_fields import Payload
 from gateway.wire.messages.content import restore_thinking
@@ -21,6 +24,7 @@ from gateway.wire.messages.reasoning import patch_reasoning, remove_clear_thinki
 from gateway.wire.messages.render_prompt import missing_leading_thinking
 from gateway.wire.messages.tools import is_foreign_search
 from gateway.wire.model_name import ModelNamePatcher
+from gateway.wire.object_edit import find_members
 from gateway.wire.search_history import describe_own_search, is_own_search
 from gateway.wire.sse import Frame, replace_data, write_frame
 from gateway.wire.web_search import lower_version
@@ -32,12 +36,13 @@ PING = write_frame(b"ping", b'{"type":"ping"}')
 class MessagesRewriter:
     """Client libraries skip frames without an `event:` line, so those get one."""
 
-    __slots__ = ("_model_name",)
+    __slots__ = ("_model_name", "_reply_id")
 
     keeps_text = True
 
     def __init__(self, prompt: Prompt) -> None:
         self._model_name = ModelNamePatcher(prompt.model, parent="message")
+        self._reply_id = prompt.reply_id
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         raw = frame.raw
@@ -45,6 +50,8 @@ class MessagesRewriter:
             return raw
         if isinstance(message := data.get("message"), dict) and frame.data:
             payload = self._model_name.patch(frame.data, message.get("model"))
+            if self._reply_id is not None:
+                payload = _replace_id(payload, self._reply_id, [b'"message"', b'"id"'])
             if payload is not frame.data:
                 raw = replace_data(frame, payload)
         return raw if frame.name else _with_event_line(raw, data)
@@ -57,6 +64,19 @@ class MessagesRewriter:
 
     def encode_error(self, error: GatewayError) -> bytes:
         return error_frame(error)
+
+
+def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
+    """The upstream's body with the client's model name, and with the gateway's id where the reply
+    has one."""
+    body = replace_model(body, data, prompt)
+    return body if prompt.reply_id is None else _replace_id(body, prompt.reply_id, [b'"id"'])
+
+
+def _replace_id(payload: bytes, id: str, path: list[bytes]) -> bytes:
+    for _, start, end in reversed([*find_members(payload, path)]):
+        payload = payload[:start] + orjson.dumps(id) + payload[end:]
+    return payload
 
 
 def _with_event_line(raw: bytes, data: Payload) -> bytes:

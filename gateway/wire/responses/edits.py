@@ -33,6 +33,8 @@ class ResponseEditor:
         self._fields: Payload = {"previous_response_id": prompt.previous_response_id}
         if prompt.store is False:
             self._fields["store"] = False
+        if prompt.conversation_id is not None:
+            self._fields["conversation"] = {"id": prompt.conversation_id}
         if prompt.reply_id is not None:
             self._fields |= {"store": True, "id": prompt.reply_id}
 

@@ -96,7 +96,7 @@ class ResponsesEncoder:
         self._begun = False
         self._over = False
         self._refused = False
-        self.response: Payload = _opening_response(prompt, metadata)
+        self.response: Payload = opening_response(prompt, metadata)
 
     def encode(self, event: Event) -> bytes:
         if type(event) is Delta and not self._closed_items:
@@ -209,7 +209,7 @@ def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple
     if items is not None:
         end = End(reply.stop, reply.usage, service_tier=reply.service_tier)
         reason = _incomplete_reason(reply.stop, refused=False)
-        opening = _opening_response(prompt, metadata)
+        opening = opening_response(prompt, metadata)
         return _finished_response(opening, items, end, reason), frozenset()
     encoder = ResponsesEncoder(prompt, metadata, NullWriter())
     for event in reply_events(reply):
@@ -256,7 +256,7 @@ def _is_plain(call: ToolCall) -> bool:
     return call.extra is None and call.namespace is None
 
 
-def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
+def opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
     """The response object without output (Responses, "The response object"); `prompt` is the
     client's, whose settings are echoed."""
     response: Payload = {
@@ -271,6 +271,8 @@ def _opening_response(prompt: Prompt, metadata: ReplyMetadata) -> Payload:
         **_DEFAULTS,
         "usage": None,
     }
+    if prompt.conversation_id is not None:
+        response["conversation"] = {"id": prompt.conversation_id}
     is_large = metadata.request_size > _MAX_ECHO
     for name, value in echo(prompt).items():
         if not (is_large and len(orjson.dumps(value)) > _MAX_ECHO):

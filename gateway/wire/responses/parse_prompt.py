@@ -40,7 +40,7 @@ _KNOWN_FIELDS: Final = {
     *("model", "input", "instructions", "stream", "max_output_tokens", "temperature", "top_p"),
     *("top_logprobs", "tools", "tool_choice", "parallel_tool_calls", "text", "reasoning"),
     *("include", "store", "previous_response_id", "metadata", "user", "prompt_cache_key"),
-    "service_tier",
+    *("service_tier", "background", "conversation"),
 }
 _KNOWN_SUBFIELDS: Final = {
     "text": {"format", "verbosity"},
@@ -81,7 +81,10 @@ def parse_prompt(body: object) -> Prompt:
         previous_response_id=previous_response_id,
         include=as_strs(body.get("include"), "include"),
         instructions=instructions,
-        continues=has_references or previous_response_id is not None,
+        continues=has_references
+        or previous_response_id is not None
+        or body.get("conversation") is not None,
+        background=optional_bool(body, "background") or False,
         extra=_unknown_fields(body),
     )
 

@@ -67,7 +67,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         **render_tools(prompt, target, dropped),
     }
     if prompt.format is Format.RESPONSES:
-        settings = echo_settings(prompt) | {"previous_response_id": None}
+        settings = echo_settings(prompt) | {"previous_response_id": None, "background": None}
     else:
         settings = _render_settings(prompt, target, dropped)
     body |= {name: value for name, value in settings.items() if value is not None}

@@ -34,6 +34,7 @@ def echo_settings(prompt: Prompt) -> Payload:
         "user": None if is_safety_identifier else prompt.user,
         "service_tier": prompt.service_tier,
         "prompt_cache_key": prompt.cache_key,
+        "background": prompt.background or None,
         **extra,
     }
     return _set_fields(settings)

@@ -293,18 +293,8 @@ def test_unknown_fields_return_to_their_format_or_are_reported() -> None:
         ),
         (
             Format.RESPONSES,
-            {"extra": ProviderData(Format.RESPONSES, {"conversation": "c"})},
-            "conversation",
-        ),
-        (
-            Format.RESPONSES,
             {"extra": ProviderData(Format.RESPONSES, {"prompt": {"id": "p"}})},
             "prompt",
-        ),
-        (
-            Format.RESPONSES,
-            {"extra": ProviderData(Format.RESPONSES, {"background": True})},
-            "background",
         ),
         (Format.MESSAGES, {"extra": ProviderData(Format.MESSAGES, {"thread": {}})}, None),
         (

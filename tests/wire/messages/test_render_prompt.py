@@ -213,9 +213,7 @@ def test_unsupported_sampling_is_dropped(fields: Any, dropped_names: set[str]) -
         *(
             ({"extra": ProviderData(Format.RESPONSES, {name: value})}, name)
             for name, value in {
-                "conversation": "conv_1",
                 "prompt": {"id": "p"},
-                "background": True,
                 "audio": {"voice": "x"},
                 "modalities": ["text", "audio"],
             }.items()

@@ -141,7 +141,6 @@ def test_other_fields() -> None:
     assert set(prompt.extra.data) == {
         "safety_identifier",
         "truncation",
-        "background",
         "stream_options",
         "a_field_of_tomorrow",
         "reasoning",

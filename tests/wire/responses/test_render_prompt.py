@@ -348,10 +348,6 @@ PROMPTS = sorted((FIXTURES / "prompts").glob("*/responses.json"))
 @in_one_test("path", PROMPTS, ids=lambda path: path.parent.name)
 def test_same_format_round_trip(path: Path) -> None:
     prompt = parse_prompt(orjson.loads(path.read_bytes()))
-    if prompt.extra and prompt.extra.data.get("background"):
-        with pytest.raises(UnsupportedField):
-            render_prompt(prompt, TARGET)
-        return
     rendering = render_prompt(prompt, TARGET)
     again = parse_prompt(rendering.body)
     assert rendering.body["model"] == "up"

@@ -1,0 +1,288 @@
+"""Background responses: the work goes on after the client has left.
+
+The same dispatch as of any request, always streamed, into a log of frames instead of a connection.
+Clients poll the response, follow its events, or cancel it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from gateway.admission.access import Permit
+from gateway.core.value import replace
+from gateway.errors import (
+    GatewayError,
+    InternalError,
+    InvalidRequest,
+    ServiceUnavailable,
+    TooManyRequests,
+)
+from gateway.quota.limits import ResourceRequest
+from gateway.routing.affinity import Affinity
+from gateway.routing.router import Candidate, Route
+from gateway.runtime import Runtime
+from gateway.server.attempt import Attempt, ClientRequest
+from gateway.server.attempt_outcome import AttemptOutcome
+from gateway.server.dispatch import Dispatch
+from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.frame_log import FrameLog, follow
+from gateway.server.request_body import write_object
+from gateway.server.stored_replies import Storing
+from gateway.store.records import StoredReply
+from gateway.wire.json_fields import Payload
+from gateway.wire.responses.background import (
+    CANCELLED,
+    FAILED,
+    BackgroundEvents,
+    error_fields,
+)
+from gateway.wire.responses.encode import opening_response
+
+SAVE_TIMEOUT: Final = 5.0
+"""Seconds that a new response waits to be saved: its client gets an id that a crash cannot lose."""
+
+_RETRY: Final = 5.0
+"""`retry-after`, in seconds, where as many run as may run."""
+
+log = logging.getLogger(__name__)
+
+
+class BackgroundDispatch(Dispatch):
+    """`accepted` is done when the request waits for the limits or is sent: what is wrong about it
+    by itself has been found before."""
+
+    accepted: asyncio.Future[None]
+
+    async def _wait_in_queue(self, demand: ResourceRequest, error: TooManyRequests) -> None:
+        self._accept()
+        await super()._wait_in_queue(demand, error)
+
+    def _start(
+        self, candidate: Candidate, attempt: Attempt, outcome: AttemptOutcome
+    ) -> Awaitable[web.StreamResponse]:
+        self._accept()
+        return super()._start(candidate, attempt, outcome)
+
+    def _accept(self) -> None:
+        if not self.accepted.done():
+            self.accepted.set_result(None)
+
+
+class BackgroundResponse:
+    """One of them. `is_cancelled`: by its client."""
+
+    def __init__(self, exchange: Exchange, log: FrameLog, storing: Storing) -> None:
+        self.exchange, self.log, self.storing = exchange, log, storing
+        self.token_id, self.id = storing.row.token_id, storing.row.id
+        self.is_cancelled = False
+        self.work: asyncio.Task[web.StreamResponse]
+        self.ended: asyncio.Task[None]
+
+    @property
+    def response(self) -> Payload:
+        """The response object as it is now."""
+        return self.log.events.response
+
+    def save(self) -> bool:
+        """Stores what there is of it. Only complete events can be followed from there."""
+        events: bytes | None = None
+        if self.log.keep:
+            events = b"".join(self.log.frames) if self.log.is_closed else b""
+        row = self.storing.row._replace(
+            status=self.response["status"],
+            background=True,
+            reply=orjson.dumps(self.response),
+            events=events,
+        )
+        return self.storing.put(row)
+
+
+class BackgroundResponses:
+    """Those that run."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._responses: dict[str, BackgroundResponse] = {}
+
+    def __iter__(self) -> Iterator[BackgroundResponse]:
+        return iter(self._responses.values())
+
+    def find(self, id: str, token_id: str) -> BackgroundResponse | None:
+        """The response of a key; None where it has none of that id in memory."""
+        found = self._responses.get(id)
+        return found if found is not None and found.token_id == token_id else None
+
+    def check_limits(self, token_id: str) -> None:
+        """Raises `TooManyRequests` where as many run as may run."""
+        limits = self._runtime.config.limits
+        running = [each.token_id for each in self]
+        if running.count(token_id) >= limits.background_per_key:
+            reason = f"{limits.background_per_key} background responses of this key run already"
+        elif len(running) >= limits.background:
+            reason = f"{limits.background} background responses run already"
+        else:
+            return
+        raise TooManyRequests(reason=reason, retry_after=_RETRY)
+
+    async def start(self, response: BackgroundResponse, dispatch: BackgroundDispatch) -> None:
+        """Starts the work, and returns once it is under way and the response is saved as queued.
+        Raises `GatewayError` where the request is rejected; nothing of it remains then."""
+        loop = asyncio.get_running_loop()
+        dispatch.accepted = loop.create_future()
+        response.exchange.background = loop.create_future()
+        response.work = loop.create_task(dispatch.run())
+        self._responses[response.id] = response
+        try:
+            waiting: set[asyncio.Future[Any]] = {response.work, dispatch.accepted}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if response.work.done() and not dispatch.accepted.done():
+                await response.work  # raises why
+            await self._save_queued(response)
+        except BaseException:
+            response.work.cancel()
+            await asyncio.wait({response.work})
+            self._end(response)
+            del self._responses[response.id]
+            raise
+        response.ended = loop.create_task(self._supervise(response))
+
+    def _end(self, response: BackgroundResponse) -> None:
+        """Its row in the request log can be written."""
+        if response.exchange.background is not None:
+            response.exchange.background.set_result(None)
+        response.storing.close()
+
+    async def cancel(self, response: BackgroundResponse) -> None:
+        """Returns once it has ended, in this way or another."""
+        if not response.work.done():
+            response.is_cancelled = True
+            response.work.cancel()
+        await asyncio.wait({response.ended})
+
+    async def _save_queued(self, response: BackgroundResponse) -> None:
+        replies = self._runtime.replies
+        if not response.save():
+            raise ServiceUnavailable(detail="the response cannot be stored")
+        try:
+            async with asyncio.timeout(SAVE_TIMEOUT):
+                await replies.flush()
+        except TimeoutError:
+            raise ServiceUnavailable(detail="the response cannot be stored in time") from None
+
+    async def _supervise(self, response: BackgroundResponse) -> None:
+        with self._counted(response):
+            events = response.log.events
+            status, error = await _outcome(response)
+            response.log.finish(events.end(status, error))
+            if not response.save():
+                log.error("%s: a background response was not stored", response.exchange.id)
+            self._end(response)
+
+    @contextmanager
+    def _counted(self, response: BackgroundResponse) -> Iterator[None]:
+        self._runtime.active_requests += 1
+        try:
+            yield
+        finally:
+            self._runtime.active_requests -= 1
+            del self._responses[response.id]
+
+
+async def _outcome(response: BackgroundResponse) -> tuple[str, Payload | None]:
+    """Status and error of a response whose stream has no end of its own. Waits for the work."""
+    exchange = response.exchange
+    await asyncio.wait({response.work})
+    with suppress(GatewayError):  # the work has it too
+        await response.log.drained()
+    if response.work.cancelled():
+        exchange.client_disconnected()
+        if response.is_cancelled:
+            return CANCELLED, None
+        return FAILED, {"code": "server_error", "message": "The gateway was stopped."}
+    error = response.work.exception()
+    if error is None:
+        return FAILED, {"code": "server_error", "message": "The reply has no end."}
+    if not isinstance(error, GatewayError):
+        log.error("%s: internal error", exchange.id, exc_info=error)
+        error = InternalError(detail=f"{type(error).__name__}: {error}")
+    exchange.set_error(error)
+    return FAILED, error_fields(error)
+
+
+async def answer_in_background(
+    request: web.Request,
+    permit: Permit,
+    client_request: ClientRequest,
+    route: Route,
+    affinity: Affinity | None,
+) -> web.StreamResponse:
+    """Starts a background response: the reply is its object, or its events as they come. Raises
+    `InvalidRequest` where it is not to be stored, or what rejects the request."""
+    exchange, prompt = request[EXCHANGE], client_request.prompt
+    runtime, responses = exchange.runtime, request.app[BACKGROUND]
+    storing, exchange.storing = exchange.storing, None  # this module stores it, in all its states
+    if not isinstance(storing, Storing):
+        if storing is not None:
+            storing.close()
+        text = "background: it needs a stored response, and this one is not stored"
+        if not permit.stores_replies:
+            text = "background: it needs stored responses, which this key does not have"
+        raise InvalidRequest(text, param="background")
+    responses.check_limits(permit.token.id)
+    metadata = client_request.reply_metadata(route.candidates[0], runtime.now())
+    opening = opening_response(prompt, metadata)
+    own = {"background": True} | {name: opening[name] for name in ("id", "created_at")}
+    frames = FrameLog(exchange, BackgroundEvents(opening, own), keep=prompt.stream)
+    response = BackgroundResponse(exchange, frames, storing)
+    body = orjson.dumps(response.response)
+    if exchange.is_large:
+        as_stream = await runtime.worker.run(streamed, client_request)
+    else:
+        as_stream = streamed(client_request)
+    work_request = request.clone()  # the client's own ends before
+    work_request[EXCHANGE] = exchange
+    dispatch = BackgroundDispatch(work_request, permit, as_stream, route, affinity, response.log)
+    await responses.start(response, dispatch)
+    if not prompt.stream:
+        return web.Response(body=body, content_type="application/json")
+    # What the client receives is no part of the work, whose row is written at its end.
+    reading = request[EXCHANGE] = Exchange(runtime, request)
+    reading.id = exchange.id
+    try:
+        return await follow(request, response.log, 0)
+    finally:
+        reading.finish()
+
+
+def streamed(client_request: ClientRequest) -> ClientRequest:
+    """The same request as a stream that an upstream does not run in its own background."""
+    prompt = client_request.prompt
+    body = client_request.body | {"stream": True}
+    body.pop("background", None)
+    return replace(
+        client_request,
+        prompt=replace(prompt, stream=True, background=False),
+        body=body,
+        raw_body=write_object(body),
+    )
+
+
+def interrupted(row: StoredReply) -> StoredReply:
+    """What becomes of a response that ran when the gateway was killed."""
+    response = orjson.loads(row.reply or b"{}")
+    error = {
+        "code": "server_error",
+        "message": "The gateway was restarted while the response was running.",
+    }
+    failed = response | {"status": FAILED, "error": error}
+    return row._replace(status=FAILED, reply=orjson.dumps(failed))
+
+
+BACKGROUND: Final = web.AppKey("background", BackgroundResponses)

@@ -1,0 +1,153 @@
+"""The events of a background response: a bounded log that any number of clients follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from gateway.server.attempt import LARGE_REPLY
+from gateway.server.client_stream import ClientStream, SentResponse
+from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.wire.responses.background import BackgroundEvents
+
+MAX_LOG: Final = 16 * 1024 * 1024
+"""Bytes of frames that are kept for clients that come back: of a longer reply, the latest."""
+
+_MAX_READ: Final = 64 * 1024
+"""Bytes that a follower takes at once."""
+
+
+class Frames:
+    """Events of one response, numbered without gaps from `first` on; more may follow until it
+    `is_closed`."""
+
+    def __init__(self, frames: list[bytes], first: int = 0, *, is_closed: bool = True) -> None:
+        self.frames, self.first, self.is_closed = frames, first, is_closed
+        self._changed: asyncio.Future[None] | None = None
+
+    @property
+    def end(self) -> int:
+        """The number of the next event."""
+        return self.first + len(self.frames)
+
+    def read(self, number: int) -> tuple[bytes, int]:
+        """Some events from `number` on, and the number after them."""
+        start = stop = number - self.first
+        size = 0
+        while stop < len(self.frames) and size < _MAX_READ:
+            size += len(self.frames[stop])
+            stop += 1
+        return b"".join(self.frames[start:stop]), self.first + stop
+
+    async def wait(self) -> None:
+        """Until there are more events, or none follow."""
+        if self.is_closed:
+            return
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._changed)
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_result(None)
+
+
+class FrameLog(Frames):
+    """What a dispatch writes to instead of a connection. Frames are kept only where somebody can
+    ask for them: `keep`."""
+
+    def __init__(self, exchange: Exchange, events: BackgroundEvents, *, keep: bool) -> None:
+        super().__init__([], is_closed=False)
+        self.events = events
+        self.keep = keep
+        self.ping: Callable[[], bytes] = bytes
+        self.write_started: float | None = None
+        self._size = 0
+        self._rewriting: asyncio.Future[None] | None = None
+        self._exchange = exchange
+        self._append(events.open())
+
+    def write(self, data: bytes, headers: Mapping[str, str], *, last: bool = False) -> bool:
+        exchange = self._exchange
+        exchange.headers_sent = True
+        exchange.bytes_out += len(data)
+        if len(data) > LARGE_REPLY:
+            self._rewriting = asyncio.ensure_future(self._write_in_thread(data))
+            return False
+        self._append(self.events.rewrite(data))
+        return True
+
+    async def _write_in_thread(self, data: bytes) -> None:
+        self._append(await self._exchange.runtime.worker.run(self.events.rewrite, data))
+
+    async def drained(self) -> None:
+        """A log takes everything at once, but for what takes a while to read."""
+        if self._rewriting is not None:
+            await asyncio.shield(self._rewriting)
+
+    def abort(self) -> None:
+        """Nobody is waited for."""
+
+    def close(self) -> None:
+        """The log stays open until the work's outcome is known: see `finish`."""
+
+    def sent(self) -> web.StreamResponse:
+        return SentResponse(200, keep_alive=False)
+
+    def finish(self, frames: list[bytes]) -> None:
+        """No more events follow these."""
+        if self.keep:
+            self.frames += frames
+        self.is_closed = True
+        self._notify()
+
+    def _append(self, frames: list[bytes]) -> None:
+        if not self.keep or not frames:
+            return
+        added = sum(map(len, frames))
+        self._exchange.book_body(added)
+        self.frames.extend(frames)
+        self._size += added
+        if self._size > MAX_LOG:
+            self._drop_oldest()
+        self._notify()
+
+    def _drop_oldest(self) -> None:
+        """A quarter of the log, so that this happens rarely; never the last frame."""
+        size = self._size
+        count = 0
+        while size > MAX_LOG * 3 // 4 and count < len(self.frames) - 1:
+            size -= len(self.frames[count])
+            count += 1
+        del self.frames[:count]
+        self._exchange.release_body(self._size - size)
+        self._size = size
+        self.first += count
+
+
+async def follow(request: web.Request, log: Frames, number: int) -> web.StreamResponse:
+    """Streams the events from `number` on to a client, the past ones and those to come. Pings are
+    comments: the events are the same for everybody."""
+    exchange = request[EXCHANGE]
+    client = ClientStream(request, lambda: b": keepalive\n\n", first_ping_after=1.0)
+    try:
+        while True:
+            if number < log.first:  # the client reads more slowly than the reply grows
+                client.abort()
+                break
+            frames, number = log.read(number)
+            is_last = log.is_closed and number >= log.end
+            if (frames or is_last) and not client.write(frames, {}, last=is_last):
+                await client.drained()
+            if is_last:
+                break
+            if not frames:
+                await log.wait()
+        exchange.complete()
+        return client.sent()
+    finally:
+        client.close()

@@ -1,0 +1,176 @@
+"""Message threads that the gateway holds: the upstream gets the whole conversation each turn.
+
+A turn is stored as any reply, under an id of the gateway; a streamed one as its frames, which are
+read when the thread is continued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+
+from gateway.admission.access import Permit
+from gateway.core.formats import Format, Lane
+from gateway.core.prompt import Prompt
+from gateway.core.value import replace
+from gateway.errors import ThreadNotFound, ThreadUnsupported
+from gateway.routing.router import Route
+from gateway.server.attempt import ClientRequest
+from gateway.server.client_stream import ClientStream
+from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.request_body import adopt
+from gateway.store.errors import ChainTooLarge
+from gateway.store.records import StoredReply
+from gateway.wire.json_fields import Payload
+from gateway.wire.json_numbers import parse_json
+from gateway.wire.messages.codec import CODEC
+from gateway.wire.messages.thread import (
+    THREADS_BETA,
+    collect_message,
+    previous_message_id,
+    whole_body,
+)
+
+_SMALL: Final = 64 * 1024
+"""Bytes of a conversation that are put together at once; a thread does it with more."""
+_COMPLETED: Final = "completed"
+_REQUEST: Final = "req_"
+_MESSAGE: Final = "msg_"
+
+
+class ThreadKeeper:
+    """Stores one turn of a thread. `row` is what is stored of it, without its reply."""
+
+    def __init__(self, exchange: Exchange, row: StoredReply) -> None:
+        self._exchange, self._row = exchange, row
+        self._frames: list[bytes] | None = []
+        self._size = 0
+
+    def keep(self, reply: bytes, status: str) -> None:
+        """`reply` is the whole message, or its stream."""
+        row = self._row._replace(reply=reply, status=_COMPLETED)
+        self._exchange.runtime.replies.put(row)
+
+    def keep_stream(self, frames: bytes) -> None:
+        """The same for the last frames of a stream."""
+        if self._frames is not None:
+            self.keep(b"".join([*self._frames, frames]), _COMPLETED)
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+    def add(self, frames: bytes) -> None:
+        """Frames of a stream. A reply that is too large is not stored: clients start a new thread
+        then."""
+        self._size += len(frames)
+        if self._frames is None:
+            return
+        if self._size > self._exchange.snapshot.config.server.max_response:
+            self._frames = None
+        else:
+            self._frames.append(frames)
+
+
+class ThreadStream(ClientStream):
+    """A client's stream, of which the thread keeps a copy."""
+
+    __slots__ = ("_keeper",)
+
+    def __init__(
+        self, request: web.Request, client_request: ClientRequest, keeper: ThreadKeeper
+    ) -> None:
+        first_ping = client_request.snapshot.config.server.commit_after
+        super().__init__(request, client_request.ping, first_ping)
+        self._keeper = keeper
+
+    def write(self, data: bytes, headers: Mapping[str, str], *, last: bool = False) -> bool:
+        self._keeper.add(data)
+        return super().write(data, headers, last=last)
+
+
+def is_held_here(prompt: Prompt, route: Route) -> bool:
+    """Whether the prompt has a thread that no upstream of the route holds."""
+    extra = prompt.extra
+    if extra is None or prompt.format is not Format.MESSAGES or not extra.data.get("thread"):
+        return False
+    return not all(each.lane is Lane.NATIVE and each.target.threads for each in route.candidates)
+
+
+async def resolve_thread(
+    exchange: Exchange, permit: Permit, raw_body: bytes, body: Payload
+) -> tuple[bytes, Payload, Prompt]:
+    """The request with its whole conversation; its reply will be stored.
+
+    Raises `ThreadUnsupported`, `ThreadNotFound`, `InvalidRequest`, `RequestTooLarge` or as
+    `BodyPool.check`.
+    """
+    previous = previous_message_id(body)
+    if not permit.stores_replies:
+        raise ThreadUnsupported
+    chain = [] if previous is None else await _load(exchange, permit, previous, len(raw_body))
+    size = len(raw_body) + sum(len(row.request) + len(row.reply or b"") for row in chain)
+    in_thread, run = exchange.is_large or size > _SMALL, exchange.runtime.worker.run
+    whole = await run(_merge, chain, body) if in_thread else _merge(chain, body)
+    whole_raw = await adopt(exchange, whole, size)
+    parse = CODEC.parse_prompt
+    prompt = await run(parse, whole) if exchange.is_large else parse(whole)
+    id = _MESSAGE + exchange.id.removeprefix(_REQUEST)
+    row = StoredReply(
+        token_id=permit.token.id,
+        id=id,
+        format=Format.MESSAGES.value,
+        previous_id=previous,
+        root_id=chain[0].root_id if chain else id,
+        request_id=exchange.id,
+        model=prompt.model,
+        status="in_progress",
+        created_at=exchange.started,
+        expires_at=exchange.runtime.replies.expiry(),
+        request=raw_body if exchange.long_texts is None else exchange.long_texts.restore(raw_body),
+    )
+    exchange.storing = ThreadKeeper(exchange, row)
+    return whole_raw, whole, replace(prompt, reply_id=id)
+
+
+def thread_stream(request: web.Request, client_request: ClientRequest) -> ThreadStream | None:
+    """Where the reply of a request goes; None where that is the client's connection alone."""
+    keeper = request[EXCHANGE].storing
+    if not isinstance(keeper, ThreadKeeper) or not client_request.prompt.stream:
+        return None
+    return ThreadStream(request, client_request, keeper)
+
+
+def without_threads_beta(headers: Mapping[str, str], beta_header: str) -> dict[str, str]:
+    """The headers for an upstream that gets no thread."""
+    kept = {name: value for name, value in headers.items() if name != beta_header}
+    names = (name.strip() for name in headers.get(beta_header, "").split(","))
+    if betas := [name for name in names if name and not name.startswith(THREADS_BETA)]:
+        kept[beta_header] = ",".join(betas)
+    return kept
+
+
+async def _load(exchange: Exchange, permit: Permit, id: str, size: int) -> list[StoredReply]:
+    """The turns up to a message, oldest first."""
+    max_body, store = exchange.snapshot.config.server.max_body, exchange.runtime.replies
+    try:
+        chain = await store.chain(permit.token.id, id, max_body - size, exchange.book_body)
+    except ChainTooLarge:
+        raise ThreadUnsupported from None  # clients send the whole conversation then
+    if not chain or any(row.format != Format.MESSAGES for row in chain):
+        raise ThreadNotFound(id)
+    return chain
+
+
+def _merge(chain: Sequence[StoredReply], body: Payload) -> Payload:
+    turns = [(parse_json(bytes(row.request)), _read_reply(row)) for row in chain]
+    return whole_body(body, turns)
+
+
+def _read_reply(row: StoredReply) -> Payload:
+    reply = row.reply or b"{}"
+    if not reply.startswith(b"{"):
+        return collect_message(reply) or {}
+    message: Payload = parse_json(reply)
+    return message

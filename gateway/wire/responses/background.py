@@ -1,0 +1,130 @@
+"""The events of a background response: one id, numbers without gaps, a status of its own.
+
+An upstream's stream becomes the stream of a response that existed before it: `response.created` and
+`response.queued` are the gateway's, and the upstream's own opening is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from gateway.errors import GatewayError
+from gateway.wire.json_fields import Payload
+from gateway.wire.object_edit import edit_object
+from gateway.wire.sse import Framer, read_frame, write_frame
+
+QUEUED: Final = "queued"
+IN_PROGRESS: Final = "in_progress"
+CANCELLED: Final = "cancelled"
+FAILED: Final = "failed"
+RUNNING: Final = (QUEUED, IN_PROGRESS)
+
+_OPENING: Final = ("response.created", "response.queued")
+_TERMINAL: Final = ("response.completed", "response.incomplete", "response.failed")
+
+
+class BackgroundEvents:
+    """`response` is the response object so far; `ended`: its terminal event was written. `count` is
+    the number of events, which is the number of the next one too."""
+
+    __slots__ = ("_framer", "_items", "_own", "count", "ended", "response")
+
+    def __init__(self, opening: Payload, own: Payload) -> None:
+        """`opening` is the response before its work begins; `own` are fields of it that no upstream
+        decides, its id among them."""
+        self._own = own
+        self._framer = Framer()
+        self._items: dict[int, Payload] = {}
+        self.response = opening | own | {"status": QUEUED}
+        self.count = 0
+        self.ended = False
+
+    def open(self) -> list[bytes]:
+        """The first events."""
+        return [self._write(name, {"response": self.response}) for name in _OPENING]
+
+    def rewrite(self, data: bytes) -> list[bytes]:
+        """The response's own frames for complete frames of the reply; nothing after its end."""
+        text = self._framer.complete_frames(data)
+        frames: list[bytes] = []
+        start = 0
+        while start < len(text) and not self.ended:
+            end = self._framer.end_of(text, start)
+            if (frame := self._rewrite(text[start:end])) is not None:
+                frames.append(frame)
+            start = end
+        return frames
+
+    def end(self, status: str, error: Payload | None) -> list[bytes]:
+        """The terminal event of a response that ends otherwise than by its reply; it keeps the
+        items that are complete. A cancelled response has no event type of its own."""
+        if self.ended:
+            return []
+        items = [self._items[index] for index in sorted(self._items)]
+        fields = {"status": status, "error": error, "output": items}
+        self.response = self.response | fields
+        self.ended = True
+        return [self._write("response.failed", {"response": self.response})]
+
+    def _rewrite(self, raw: bytes) -> bytes | None:
+        frame = read_frame(raw)
+        try:
+            data: Any = orjson.loads(frame.data or b"")
+        except orjson.JSONDecodeError:
+            return None  # a comment, `[DONE]`, or what no client could read either
+        name = data.get("type") if isinstance(data, dict) else None
+        if not isinstance(name, str):
+            return None
+        if name == "error":
+            return b"".join(self.end(FAILED, _error_fields(data)))
+        changes: Payload = {"sequence_number": self.count}
+        if isinstance(response := data.get("response"), dict):
+            self.response = changes["response"] = response | self._own
+        if name in _OPENING:
+            return None
+        if name == "response.output_item.done":
+            self._keep_item(data)
+        self.ended = name in _TERMINAL
+        self.count += 1
+        after = data | changes
+        edited = None if frame.data is None else edit_object(frame.data, data, after)
+        return write_frame(name.encode(), orjson.dumps(after) if edited is None else edited)
+
+    def _keep_item(self, data: Payload) -> None:
+        index, item = data.get("output_index"), data.get("item")
+        if isinstance(index, int) and isinstance(item, dict):
+            self._items[index] = item
+
+    def _write(self, name: str, fields: Payload) -> bytes:
+        event = {"type": name, "sequence_number": self.count} | fields
+        self.count += 1
+        return write_frame(name.encode(), orjson.dumps(event))
+
+
+def event_number(frame: bytes) -> int:
+    """The number of an event that was written here."""
+    return int(orjson.loads(read_frame(frame).data or b"")["sequence_number"])
+
+
+def failed_event(response: Payload, number: int) -> bytes:
+    """The terminal event of a response that has failed, under any number."""
+    event = {"type": "response.failed", "sequence_number": number, "response": response}
+    return write_frame(b"response.failed", orjson.dumps(event))
+
+
+def error_fields(error: GatewayError) -> Payload:
+    """An error as the response object has it."""
+    return {"code": error.code or error.type, "message": error.message}
+
+
+def _error_fields(data: Payload) -> Payload:
+    """The same of an upstream's `error` event, in either of its forms."""
+    nested = data.get("error")
+    fields = nested if isinstance(nested, dict) else data
+    code, message = fields.get("code"), fields.get("message")
+    return {
+        "code": code if isinstance(code, str) else "server_error",
+        "message": message if isinstance(message, str) else "the upstream reported an error",
+    }
