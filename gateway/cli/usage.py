@@ -124,7 +124,8 @@ def _print_table(
 ) -> None:
     total = _total(rows)
     dimensions = {name.capitalize(): _dimension_column(name, names) for name in by}
-    counts = _COUNT_COLUMNS | cost_columns(money)
+    searches: dict[str, Column] = {"Searches": "web_searches"} if total["web_searches"] else {}
+    counts = _COUNT_COLUMNS | searches | cost_columns(money)
     share: dict[str, Column] = {
         "Share": lambda row: _share_bar(row["cost_micro"], total["cost_micro"])
     }

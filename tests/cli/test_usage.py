@@ -70,6 +70,20 @@ def test_this_month_by_key(shell: CommandRunner, key_ids: list[str]) -> None:
     assert result.stderr.startswith("Since ")
 
 
+def test_web_searches_have_a_column(shell: CommandRunner, key_ids: list[str]) -> None:
+    with admin_gateway(shell.state_dir) as gateway:
+
+        async def work() -> None:
+            opened = intent(9, key_ids[0], catalog_model="beta-5.4", started_at=now_us())
+            gateway.recorder.record_intent(opened)
+            gateway.recorder.record_settlement(settled(opened, **FIGURES, web_searches=3))
+
+        gateway.do(work)
+    titles, row, total = lines(shell("usage").stdout)
+    at = titles.index("Searches")
+    assert (titles[at - 1], row[at], total[at]) == ("Output", "3", "3")
+
+
 def test_shares_and_order(shell: CommandRunner, key_ids: list[str]) -> None:
     _, *rows, total = lines(shell("usage", "--by", "model").stdout)
     assert [(row[0], row[6], row[7:]) for row in rows] == [

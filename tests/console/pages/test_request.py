@@ -71,8 +71,10 @@ async def test_web_searches(tmp_path: Path) -> None:
         row = await searching.gateway.row()
         async with signed_in_visitor(searching.gateway) as visitor:
             page = await visitor.get(f"/console/logs/{row.id}")
-        assert "Web searches" in page.text
+            key_page = await visitor.get(f"/console/tokens/{row.token_id}")
+        assert "Web searches" in page.text and "Web searches" in key_page.text
         assert "unavailable: status 500" in page.text
+        assert "1 web search" in page.text
         assert is_harmless(page.html)
 
 
