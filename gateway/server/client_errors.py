@@ -18,6 +18,8 @@ from gateway.errors import (
     EmptyUpstreamReply,
     GatewayError,
     ImageDownloadFailed,
+    ImageTooLarge,
+    InvalidImage,
     ModelNotFound,
     NoAvailableAccounts,
     RequestTooLarge,
@@ -68,6 +70,11 @@ _IS_DOWNLOAD_ERROR: Final = re.compile(
 )
 _DOWNLOAD_FAILED: Final = "Failed to download image"
 """The specification's text."""
+_IMAGE_CODES: Final = (
+    (re.compile(r"\bimage exceeds\b.{0,40}\bmaximum\b", re.IGNORECASE), ImageTooLarge.code),
+    (re.compile(r"\bcould not process image\b", re.IGNORECASE), InvalidImage.code),
+)
+"""The codes of texts that upstreams without codes send."""
 _MAX_DETAILS: Final = 4096
 """Characters of an error's details, as JSON."""
 _FIELD_END: Final = re.compile(r"[.\[]")
@@ -152,6 +159,8 @@ def _rejection(failure: Failure, reason: str, message: str, code: str | None) ->
             message = f"{_DOWNLOAD_FAILED}: {message}"
     elif status == 413:
         code = code or RequestTooLarge.code
+    elif code is None:
+        code = next((code for text, code in _IMAGE_CODES if text.search(message)), None)
     return UpstreamRejected(status, message, code=code)
 
 

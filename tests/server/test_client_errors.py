@@ -259,6 +259,16 @@ def test_texts_for_clients_have_the_clients_name_of_the_model(
             "invalid_image",
             "No image.",
         ),
+        (
+            {"status": 400, "message": "messages.0: image exceeds 5 MB maximum: 6 > 5 bytes"},
+            "image_too_large",
+            "messages.0: image exceeds 5 MB maximum: 6 > 5 bytes",
+        ),
+        (
+            {"status": 400, "message": "Could not process image"},
+            "invalid_image",
+            "Could not process image",
+        ),
         ({"status": 400, "message": "The file cannot be read"}, None, "The file cannot be read"),
     ],
 )
