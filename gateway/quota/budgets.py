@@ -116,8 +116,14 @@ class BudgetTracker:
             self._add(spent, at)
 
     def _add(self, spent: int, at: int) -> None:
-        _add_to(self._days, at - at % _DAY, spent)
-        _add_to(self._months, self._month_of(at).start, spent)
+        day, month = at - at % _DAY, self._month
+        if not month.start <= at < month.end:
+            month = self._month_of(at)
+        for amounts, start in ((self._days, day), (self._months, month.start)):
+            if start in amounts:
+                amounts[start] += spent
+            else:
+                _add_period(amounts, start, spent)
 
     def _month_of(self, at: int) -> Period:
         """Of the last request too, in most cases."""
@@ -126,10 +132,7 @@ class BudgetTracker:
         return self._month
 
 
-def _add_to(amounts: dict[int, int], start: int, spent: int) -> None:
-    if start in amounts:
-        amounts[start] += spent
-        return
+def _add_period(amounts: dict[int, int], start: int, spent: int) -> None:
     amounts[start] = spent
     if len(amounts) > _KEPT_PERIODS:
         del amounts[min(amounts)]

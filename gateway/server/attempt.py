@@ -6,8 +6,7 @@ The two lanes have one interface; nothing outside this module tells them apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Final
 
 import orjson
@@ -46,6 +45,8 @@ EVENT_STREAM: Final = "text/event-stream"
 LARGE_REPLY: Final = 256 * 1024
 """Bytes of a complete reply that a thread reads and translates."""
 _MAX_EXCERPT: Final = 2048
+_MAX_NESTING: Final = 200
+"""Objects and lists within each other that can be written, also with some more around them."""
 _REQUEST_ID_PREFIX: Final = "req_"
 _CHECKED_FIELDS: Final = (
     "model",
@@ -177,7 +178,9 @@ class Attempt(ABC):
         self._prompt = prompt if self.streamed == prompt.stream else replace(prompt, stream=True)
         renders_reply = candidate.lane is Lane.TRANSLATED or self._prompt is not prompt
         if renders_reply and (echo := request.codec.echo) is not None:
-            write_object({"response": echo(prompt)})  # as deep as in a stream
+            raw = request.raw_body
+            if raw.count(b"{") + raw.count(b"[") > _MAX_NESTING:
+                write_object({"response": echo(prompt)})  # as deep as in a stream
 
     @property
     def is_finished(self) -> bool:
@@ -199,9 +202,13 @@ class Attempt(ABC):
 
     def body_as_stream(self, body: bytes) -> CompleteReply:
         """As `parse_body`, for a client that requested a stream."""
-        with map_parse_errors(body):
+        try:
             reply = self._parse_reply(body)
             return self._render_reply(reply, reply.usage, stream=True)
+        except AttemptFailed:
+            raise
+        except Exception as error:
+            raise parse_failure(error, body) from error
 
     def collecting_translator(self, collector: ReplyCollector) -> CrossFormatTranslator:
         """Of the upstream's stream to one reply."""
@@ -338,16 +345,22 @@ class TranslatedAttempt(Attempt):
 
     def parse_body(self, body: bytes) -> CompleteReply:
         reply = self.complete_reply(body)
-        with map_parse_errors(body):
+        try:
             return self._render_reply(reply, reply.usage)
+        except Exception as error:
+            raise parse_failure(error, body) from error
 
     def complete_reply(self, body: bytes) -> Reply:
         """The reply of an upstream's JSON body. Raises `AttemptFailed` where it is none."""
-        with map_parse_errors(body):
+        try:
             reply = self._parse_reply(body)
-            if is_empty_reply(reply.stop, reply.usage) and not reply.parts:
-                raise empty_reply()
-            return reply
+        except AttemptFailed:
+            raise
+        except Exception as error:
+            raise parse_failure(error, body) from error
+        if is_empty_reply(reply.stop, reply.usage) and not reply.parts:
+            raise empty_reply()
+        return reply
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         dropped = self.dropped | dropped
@@ -393,18 +406,12 @@ def empty_reply() -> AttemptFailed:
     return attempt_failed(FailureKind.EMPTY, "a reply without anything")
 
 
-@contextmanager
-def map_parse_errors(body: bytes) -> Iterator[None]:
-    """Raises `AttemptFailed` for any error between an upstream's reply and the client's: there are
-    no bytes to send instead."""
-    try:
-        yield
-    except AttemptFailed:
-        raise
-    except ReplyFailed as failed:
-        raise AttemptFailed(failed.failure) from failed
-    except Exception as error:
-        raise malformed_reply(f"the reply cannot be read: {describe_error(error)}", body) from error
+def parse_failure(error: Exception, body: bytes) -> AttemptFailed:
+    """Of any error between an upstream's reply and the client's: there are no bytes to send
+    instead."""
+    if isinstance(error, ReplyFailed):
+        return AttemptFailed(error.failure)
+    return malformed_reply(f"the reply cannot be read: {describe_error(error)}", body)
 
 
 def broken_off(failure: Failure, status: int, frames: int | None = None) -> Failure:

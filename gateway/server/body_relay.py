@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Mapping
 from functools import partial
 
 from aiohttp import web
@@ -68,13 +67,15 @@ async def relay_body_as_stream(
 async def read_as_stream(
     exchange: Exchange, attempt: Attempt, response: UpstreamResponse
 ) -> tuple[UpstreamResponse, CompleteReply]:
-    with _note_status(response):
+    try:
         async with response:
             reading = response.read_body(exchange.snapshot.config.server.max_response)
             body = await run_with_timeout(exchange.runtime, attempt.channel.timeouts.whole, reading)
         if len(body) > LARGE_REPLY:
             return response, await attempt.worker.run(attempt.body_as_stream, body)
         return response, attempt.body_as_stream(body)
+    except AttemptFailed as failed:
+        raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
 
 
 async def record_drained(
@@ -141,14 +142,17 @@ async def read_reply(
     requested to."""
     response = await sending
     content_type = check_content_type(response, (JSON, EVENT_STREAM))
-    with _note_status(response):
-        async with response:
-            if content_type == JSON:
-                body = await response.read_body(limit)
-                if len(body) > LARGE_REPLY:
-                    return response, await attempt.worker.run(attempt.parse_body, body)
-                return response, attempt.parse_body(body)
+    try:
+        if content_type != JSON:
             return response, await _collect_stream(response, attempt, limit, meter)
+        body = await response.read_body(limit)
+        if len(body) > LARGE_REPLY:
+            return response, await attempt.worker.run(attempt.parse_body, body)
+        return response, attempt.parse_body(body)
+    except AttemptFailed as failed:
+        raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
+    finally:
+        response.close()
 
 
 async def _collect_stream(
@@ -181,11 +185,3 @@ async def receive_all(translator: Translator, chunk: bytes) -> None:
     while translator.has_more:
         await asyncio.sleep(0)
         translator.receive(b"")
-
-
-@contextmanager
-def _note_status(response: UpstreamResponse) -> Iterator[None]:
-    try:
-        yield
-    except AttemptFailed as failed:
-        raise AttemptFailed(broken_off(failed.failure, response.status)) from failed

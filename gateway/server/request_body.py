@@ -63,7 +63,8 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
         if len(raw) > max_body:
             raise RequestTooLarge
         exchange.bytes_in = len(raw)
-        exchange.book_body(len(raw))
+        if len(raw) >= _SMALL_BODY or encoding is not None:  # the others cannot be too many
+            exchange.book_body(len(raw))
     else:
         exchange.check_body(size)
         _acquire_provisionally(exchange)

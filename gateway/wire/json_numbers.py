@@ -25,7 +25,10 @@ def parse_json(raw: bytes) -> Any:
     """As `orjson.loads`, but longer integers are fragments, which `orjson.dumps` writes as they
     were. Raises `orjson.JSONDecodeError`, also where one is beyond the range of floats."""
     value = orjson.loads(raw)
-    for digits in _DIGITS.finditer(raw[::_STEP].translate(_ZEROS)):
+    sample = raw[::_STEP].translate(_ZEROS)
+    if b"00" not in sample:
+        return value
+    for digits in _DIGITS.finditer(sample):
         first, last = digits.start() * _STEP, digits.end() * _STEP
         for at in range(max(0, first - 2 * _STEP), last, _SLICE):
             if _LONG_INTEGER.search(raw, at, min(at + _SLICE, last) + 3 * _STEP):

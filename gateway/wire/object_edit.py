@@ -44,22 +44,30 @@ def edit_object(
     than once: then `after` has to be serialised. An unchanged member is the same object in both."""
     if not before or not before.keys() <= after.keys():
         return None
-    if any(_find(raw, key) is None for key in checked if key in before):
-        return None
+    has_escaped_key = _has_escaped_key(raw)
+    starts: dict[str, int] = {}
+    for key in checked:
+        if key in before:
+            if (start := _find(raw, key, has_escaped_key)) is None:
+                return None
+            starts[key] = start
     try:
-        return _edit(raw, before, after)
+        return _edit(raw, before, after, starts, has_escaped_key)
     except TypeError:  # orjson reads deeper nesting than it writes
         return None
 
 
-def _edit(raw: bytes, before: Payload, after: Payload) -> bytes | None:
+def _edit(
+    raw: bytes, before: Payload, after: Payload, starts: dict[str, int], has_escaped_key: bool
+) -> bytes | None:
+    """`starts` are the places of some values."""
     added = b""
     edits: list[tuple[_Span, bytes]] = []
     for key, value in after.items():
         if key not in before:
             added += orjson.dumps(key) + b":" + orjson.dumps(value) + b","
         elif not _is_same(value, before[key]):
-            start = _find(raw, key)
+            start = starts.get(key) or _find(raw, key, has_escaped_key)
             if start is None:
                 return None
             edits.append(((start, _end_of_value(raw, start)), orjson.dumps(value)))
@@ -80,13 +88,13 @@ def _is_same(value: Any, other: Any) -> bool:
     return is_small and orjson.dumps(value) == orjson.dumps(other)
 
 
-def _find(raw: bytes, key: str) -> int | None:
+def _find(raw: bytes, key: str, has_escaped_key: bool) -> int | None:
     """Where the value of a top-level member begins; None where there may be several."""
     if not _PLAIN_KEY.fullmatch(key):
         return None
     quoted = b'"%b"' % key.encode()
     first, last = raw.find(quoted), raw.rfind(quoted)
-    if first == last and not _has_escaped_key(raw):
+    if first == last and not has_escaped_key:
         # The object has such a key, and these bytes occur nowhere else.
         colon = _COLON.match(raw, first + len(quoted)) if first >= 0 else None
         return colon.end() if colon else None
