@@ -49,7 +49,9 @@ _LIMITS: Final = ("allowed_domains", "blocked_domains")
 _LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 _CONTEXT_SIZES: Final = ("low", "medium", "high")
 _MAX_DOMAINS: Final = 200
-_DOMAIN: Final = re.compile(r"(?:https?://)?[^\s/?#*]+\.?[^\s/?#*]*(?:/[^\s?#]*)?")
+_MAX_DOMAIN: Final = 2048
+_DOMAIN: Final = re.compile(r"(?:https?://)?[^\s/?#*]+(?:/[^\s?#*]*(?:\*[^\s?#*]*)?)?")
+"""At most one wildcard, in the path."""
 _SHARED_FIELDS: Final = frozenset(
     {
         *("type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location"),
@@ -93,7 +95,7 @@ def _domains(fields: Payload, name: str, path: str) -> tuple[str, ...]:
     if len(domains) > _MAX_DOMAINS:
         raise invalid_field(at, f"List should have at most {_MAX_DOMAINS} items")
     for index, domain in enumerate(domains):
-        if not _DOMAIN.fullmatch(domain):
+        if len(domain) > _MAX_DOMAIN or not _DOMAIN.fullmatch(domain):
             raise invalid_field(f"{at}.{index}", "Input should be a domain, such as example.com")
     return domains
 

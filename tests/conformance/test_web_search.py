@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -168,3 +169,37 @@ async def test_a_search_that_fails(tmp_path: Path) -> None:
         )
         response = await ask_openai(searching.gateway, stream=True)
         assert (response.output[0].status, response.status) == ("failed", "completed")
+
+
+async def test_a_background_response_searches(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, Format.CHAT) as searching:
+        searching.upstream.respond_with(
+            model_reply(Format.CHAT, search()), model_reply(Format.CHAT, ANSWER)
+        )
+        body = request_body(Format.RESPONSES) | search_tool(Format.RESPONSES)
+        async with openai_client(searching.gateway) as client, asyncio.timeout(10):
+            response = await client.responses.create(**body, background=True)
+            while response.status in ("queued", "in_progress"):
+                await asyncio.sleep(0.05)
+                response = await client.responses.retrieve(response.id)
+        assert response.status == "completed"
+        assert [item.type for item in response.output] == ["web_search_call", "message"]
+        assert response.output_text == ANSWER
+
+
+async def test_a_chain_of_responses_with_searches(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, Format.MESSAGES) as searching:
+        searching.upstream.respond_with(
+            model_reply(Format.MESSAGES, search()),
+            model_reply(Format.MESSAGES, ANSWER),
+            model_reply(Format.MESSAGES, search("and Bergen?")),
+            model_reply(Format.MESSAGES, "Fewer."),
+        )
+        first = await ask_openai(searching.gateway, stream=True)
+        second = await ask_openai(
+            searching.gateway, stream=False, input="And Bergen?", previous_response_id=first.id
+        )
+        assert second.output_text == "Fewer."
+        turns = searching.bodies[-1]["messages"]
+        assert [turn["role"] for turn in turns] == ["user", "assistant"] * 3 + ["user"]
+        assert sum("717,710" in str(turn["content"]) for turn in turns) == 3

@@ -40,6 +40,8 @@ def chat(**options: Any) -> Any:
         ({"allowed_domains": [1]}, "allowed_domains.0"),
         ({"allowed_domains": [""]}, "allowed_domains.0"),
         ({"allowed_domains": ["*.org"]}, "allowed_domains.0"),
+        ({"allowed_domains": ["a.org", "a.org/*/b/*"]}, "allowed_domains.1"),
+        ({"allowed_domains": ["x" * 3000]}, "allowed_domains.0"),
         ({"allowed_domains": ["a.org"] * 201}, "allowed_domains"),
         ({"blocked_domains": {"a.org": True}}, "blocked_domains"),
         ({"blocked_domains": ["a b"]}, "blocked_domains.0"),
