@@ -41,6 +41,7 @@ from gateway.wire.image_check import (
 )
 from gateway.wire.image_files import HEIC, encode
 from gateway.wire.image_parts import ImagePart, find_images, replace_images
+from gateway.wire.object_edit import edit_object
 
 DOWNLOAD_TIME: Final = 30.0
 """Seconds for all images of a request."""
@@ -76,7 +77,7 @@ def _with_images(request: ClientRequest, changed: Iterable[ImagePart]) -> Client
     return replace(
         request,
         images=[changes.get(image.position, image) for image in request.images],
-        raw_body=write_object(body),
+        raw_body=edit_object(request.raw_body, request.body, body) or write_object(body),
         body=body,
         prompt=replace(request.prompt, turns=codec.parse_prompt(body).turns),
     )

@@ -49,8 +49,8 @@ _FIELDS: Final = {Format.RESPONSES: "input"}
 @value(kw_only=True)
 class ImageLimits:
     """What a format's upstreams accept: images per request, megabytes (of 2^20) of one, and whether
-    these are measured in base64; `max_side` is in pixels, None: unknown. `animated`: animated GIFs
-    are rejected, else they count as their first frame."""
+    these are measured in base64; `max_side` is in pixels, None: unknown. `rejects_animated`:
+    animated GIFs are errors, else their first frame is sent."""
 
     count: int
     megabytes: int

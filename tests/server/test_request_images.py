@@ -128,6 +128,19 @@ async def test_wrong_labels_and_notations_are_corrected(
         assert "'detail': 'low'" in str(sent)
 
 
+async def test_other_fields_keep_their_bytes(
+    gateway: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    """Of a request whose images are corrected."""
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    body = image_request(Format.CHAT, image_part(Format.CHAT, files.JPEG, "image/png"))
+    fields = b'"temperature": 1.50, "future" :{"n":123456789012345678901234567890},'
+    raw = orjson.dumps(body).replace(b"{", b"{" + fields, 1)
+    assert (await gateway.post(Format.CHAT, raw)).status == 200
+    assert fields in upstream.last_request.body
+    assert sent_images(upstream.last_request.json) == [data_uri(files.JPEG, "image/jpeg")]
+
+
 async def test_animated_gifs(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     """One frame towards chat and responses, an error on messages."""
     for format in (Format.CHAT, Format.RESPONSES):
