@@ -145,7 +145,9 @@ def _expected_cost(row: RowFields, money: Money) -> Iterator[str]:
 def _cost(row: RowFields, money: Money) -> str:
     if row["usage_source"] == "none":
         return "No tokens, no cost."
-    hour = row["cache_write_1h_tokens"]
+    hour, searches = row["cache_write_1h_tokens"], row["web_searches"]
+    plural = "" if searches == 1 else "es"
+    for_searches = f" and {format_count(searches)} web search{plural}" if searches else ""
     for_an_hour = f", {format_count(hour)} of them for an hour" if hour else ""
     return (
         f"Cost: {format_cost(row['cost_micro'], money)} for"
@@ -153,7 +155,7 @@ def _cost(row: RowFields, money: Money) -> str:
         f" ({format_count(row['cache_read_tokens'])} read from the cache,"
         f" {format_count(row['cache_write_tokens'])} written to it{for_an_hour})"
         f" and {format_count(row['output_tokens'])} output tokens"
-        f" ({format_count(row['reasoning_tokens'])} for reasoning)."
+        f" ({format_count(row['reasoning_tokens'])} for reasoning){for_searches}."
     )
 
 

@@ -208,6 +208,7 @@ def test_summary_of_searches(shell: CommandRunner) -> None:
         '"weather" at 200 ms, 10.0 s: unavailable: it took too long.',
     ]
     assert ["web_searches", "1"] in [line.split() for line in table]
+    assert sentences[-2].endswith("(3 for reasoning) and 1 web search.")
     row = shell.json("logs", "show", request_id(1))
     assert row["searches"] == [each._asdict() for each in searches]
 

@@ -306,7 +306,7 @@ PARTS: Final[dict[str, Sequence[ClientRequest]]] = {
         messages(USER, assistant_turn(THINKING, text("Hi")), USER),
         responses(USER, REASONING, assistant_turn("Hi"), USER),
     ],
-    "server tool calls in the history": [
+    "server tool calls in the history; own searches become calls with results": [
         messages(USER, assistant_turn(SEARCHED, text("x")), USER),
         responses(USER, SEARCH_ITEM, assistant_turn("Hi"), USER),
     ],
