@@ -224,3 +224,24 @@ async def test_stock_clients(
                 await gpt.responses.create(model=BETA, input=[{"role": "user", "content": [part]}])
             assert refused.value.code == "failed_to_download_image"
             assert refused.value.param == "input.0.content.0.image_url"
+
+
+async def test_background_responses(
+    upstream: ScriptedUpstream, tmp_path: Path, image_host: ImageHost
+) -> None:
+    """The images are there before the response is, so that a failure is one of the request."""
+    upstream.respond_with(fixture_stream(Format.RESPONSES))
+    parts = [image_part(Format.RESPONSES, image_host.url(path)) for path in ("/png", "/missing")]
+    good, bad = (image_request(Format.RESPONSES, part, background=True) for part in parts)
+    async with image_host.open_gateway(tmp_path, upstream, Format.RESPONSES) as gateway:
+        response = await (await gateway.post(Format.RESPONSES, good)).json()
+        async with asyncio.timeout(10):
+            while response["status"] in ("queued", "in_progress"):
+                await asyncio.sleep(0.02)
+                found = await gateway.get(f"/v1/responses/{response['id']}")
+                response = await found.json()
+        assert response["status"] == "completed"
+        refused = await gateway.post(Format.RESPONSES, bad)
+        assert refused.status == 400
+        assert (await refused.json())["error"]["code"] == "failed_to_download_image"
+    assert sent_images(upstream.last_request.json) == [data_uri(files.PNG)]
