@@ -29,6 +29,7 @@ MAX_PENDING: Final = 64 * 2**20
 _BATCH_DELAY: Final = 0.05
 """Seconds that a row waits for others; nobody waits for it."""
 _MAX_BATCH: Final = 64
+_SETTLE_TIMEOUT: Final = 2.0
 _RETRY_DELAY: Final = 1.0
 _EVICTED_SHARE: Final = 0.9
 """What eviction leaves of the size that a key may have, so that it does not run for each row."""
@@ -60,6 +61,7 @@ class ReplyStore:
         self._settings = settings
         self._now = now
         self._item_ids = item_ids
+        self._packer = rows.Packer()
         self._pending: dict[_Key, StoredReply] = {}
         self._pending_size = 0
         self._sizes: dict[str, int] = {}
@@ -68,7 +70,6 @@ class ReplyStore:
         self._hurry = asyncio.Event()
         self._written = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._is_closing = False
         self._was_refused = False
 
     async def start(self) -> None:
@@ -77,7 +78,6 @@ class ReplyStore:
 
     async def close(self, deadline: float = 10.0) -> None:
         """Writes what waits, for `deadline` seconds at most."""
-        self._is_closing = True
         if self._task is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(deadline):
@@ -95,6 +95,12 @@ class ReplyStore:
             self._hurry.set()
             self._wake.set()
             await self._written.wait()
+
+    async def _settle(self) -> None:
+        """The same, but not for long: nobody waits for a database that cannot be written."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_TIMEOUT):
+                await self.flush()
 
     def expiry(self) -> int:
         """When a reply of now expires, in unix microseconds."""
@@ -134,7 +140,7 @@ class ReplyStore:
         """The id of the reply whose output has the item; None where there is none."""
         if not _can_be_id(item_id):
             return None
-        await self.flush()
+        await self._settle()
         return await rows.find_by_item(self.database, token_id, item_id)
 
     async def chain(
@@ -184,7 +190,7 @@ class ReplyStore:
         """Whether there was such a reply."""
         if await self.find(token_id, id) is None:
             return False
-        await self.flush()
+        await self._settle()
         await self.database.write(partial(rows.remove, token_id=token_id, id=id))
         await self._measure()
         return True
@@ -221,12 +227,15 @@ class ReplyStore:
             self._hurry.clear()
             self._written.set()
 
-    async def _write_batch(self, batch: list[StoredReply]) -> None:
+    async def _write_batch(self, batch: list[StoredReply], *, may_exist: bool = False) -> None:
+        """Only the rows of background replies are expected to be there already."""
+        may_exist = may_exist or any(reply.background for reply in batch)
         try:
             packed, items = await self._in_thread(self._pack, batch)
-            growth = await self.database.write(partial(rows.write, replies=packed, items=items))
+            write = partial(rows.write, replies=packed, items=items, may_exist=may_exist)
+            growth = await self.database.write(write)
         except Exception as error:
-            await self._handle_failure(batch, error)
+            await self._handle_failure(batch, error, may_exist=may_exist)
             return
         self._forget(batch)
         for token_id, size in growth.items():
@@ -240,7 +249,7 @@ class ReplyStore:
         items: list[StoredItem] = []
         limit = self._settings().max_per_key
         for reply in batch:
-            row = rows.pack(reply)
+            row = self._packer.pack(reply)
             if row.stored_size > limit:
                 _log.warning("%s is too large to be stored", reply.id)
                 continue
@@ -249,14 +258,16 @@ class ReplyStore:
             items += (StoredItem(reply.token_id, id, reply.id) for id in ids)
         return packed, items
 
-    async def _handle_failure(self, batch: list[StoredReply], error: Exception) -> None:
+    async def _handle_failure(
+        self, batch: list[StoredReply], error: Exception, *, may_exist: bool
+    ) -> None:
         """Waits where the database is the cause; else finds the row that is, and drops it."""
         if not is_row_error(error):
             _log.warning("replies cannot be stored: %s", error_reason(error))
             await asyncio.sleep(_RETRY_DELAY)
-        elif len(batch) > 1:
+        elif len(batch) > 1 or not may_exist:
             for reply in batch:
-                await self._write_batch([reply])
+                await self._write_batch([reply], may_exist=True)
         else:
             _log.error("%s cannot be stored: %s", batch[0].id, error_reason(error))
             self._forget(batch)

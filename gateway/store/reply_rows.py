@@ -57,29 +57,34 @@ _FORGET_ITEM: Final = delete(stored_items).where(
 )
 
 
-def pack(reply: StoredReply) -> StoredReply:
-    """The row as the database has it: compressed, with its sizes. Takes a while."""
-    packed = [
-        None if text is None else _compress(text)
-        for text in (reply.request, reply.reply, reply.events)
-    ]
-    return reply._replace(
-        model=sanitize_text(reply.model),
-        request_size=len(reply.request),
-        reply_size=len(reply.reply or b""),
-        stored_size=sum(len(text or b"") for text in packed) + ROW_SIZE,
-        request=packed[0] or b"",
-        reply=packed[1],
-        events=packed[2],
-    )
+class Packer:
+    """Compresses rows, in one thread at a time: a compressor of its own for each text would cost
+    more than the compression."""
 
+    def __init__(self) -> None:
+        self._compressor = zstd.ZstdCompressor(_LEVEL)
 
-def _compress(text: bytes | Buffers) -> bytes:
-    if isinstance(text, bytes):
-        return zstd.compress(text, _LEVEL)
-    compressor = zstd.ZstdCompressor(_LEVEL)
-    compressed = [compressor.compress(piece) for piece in text.pieces(_PIECE)]
-    return b"".join([*compressed, compressor.flush()])
+    def pack(self, reply: StoredReply) -> StoredReply:
+        """The row as the database has it: compressed, with its sizes. Takes a while."""
+        request = self._compress(reply.request)
+        received = None if reply.reply is None else self._compress(reply.reply)
+        events = None if reply.events is None else self._compress(reply.events)
+        return reply._replace(
+            model=sanitize_text(reply.model),
+            request_size=len(reply.request),
+            reply_size=len(reply.reply or b""),
+            stored_size=sum(len(text or b"") for text in (request, received, events)) + ROW_SIZE,
+            request=request,
+            reply=received,
+            events=events,
+        )
+
+    def _compress(self, text: bytes | Buffers) -> bytes:
+        compressor = self._compressor
+        if isinstance(text, bytes):
+            return compressor.compress(text, compressor.FLUSH_FRAME)
+        compressed = [compressor.compress(piece) for piece in text.pieces(_PIECE)]
+        return b"".join([*compressed, compressor.flush(compressor.FLUSH_FRAME)])
 
 
 def unpack(packed: StoredReply) -> StoredReply:
@@ -92,17 +97,21 @@ def unpack(packed: StoredReply) -> StoredReply:
 
 
 def write(
-    connection: Connection, replies: Sequence[StoredReply], items: Sequence[StoredItem]
+    connection: Connection,
+    replies: Sequence[StoredReply],
+    items: Sequence[StoredItem],
+    *,
+    may_exist: bool = True,
 ) -> dict[str, int]:
-    """Inserts or replaces packed rows and the ids of items. Returns how many bytes each token has
-    more. A row that is deleted stays so."""
-    keys = [(reply.token_id, reply.id) for reply in replies]
-    stored = {
-        (row[0], row[1]): row[2]
-        for row in connection.execute(
-            select(_replies.token_id, _replies.id, _replies.stored_size).where(_key().in_(keys))
-        )
-    }
+    """Inserts packed rows and the ids of items; where they `may_exist`, these are replaced. Returns
+    how many bytes each token has more. A row that is deleted stays so."""
+    stored: dict[tuple[str, str], int] = {}
+    if may_exist:
+        keys = [(reply.token_id, reply.id) for reply in replies]
+        query = select(_replies.token_id, _replies.id, _replies.stored_size)
+        stored = {
+            (row[0], row[1]): row[2] for row in connection.execute(query.where(_key().in_(keys)))
+        }
     new = [reply._asdict() for reply in replies if (reply.token_id, reply.id) not in stored]
     if new:
         connection.execute(insert(stored_replies), new)

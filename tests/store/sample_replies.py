@@ -32,5 +32,5 @@ def stored_reply(
 
 
 async def write_replies(database: Database, *replies: StoredReply) -> None:
-    packed = [reply_rows.pack(reply) for reply in replies]
+    packed = list(map(reply_rows.Packer().pack, replies))
     await database.write(partial(reply_rows.write, replies=packed, items=()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from os import urandom
+from pathlib import Path
 
 import orjson
 import pytest
@@ -16,6 +17,7 @@ from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.store.replies import ReplyStore
 from gateway.store.reply_rows import MAX_CHAIN, ROW_SIZE
+from tests.store.sample_rows import raw_connection
 
 KEY = "token-0"
 MIB = 2**20
@@ -352,3 +354,21 @@ async def test_odd_characters_of_a_model_are_replaced(store: ReplyStore, clock: 
     found = await store.find(KEY, "a")
     assert found is not None
     assert found.model == "m\ufffd?"
+
+
+async def test_a_locked_database_is_waited_for(
+    store: ReplyStore, clock: Clock, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replies_module, "_SETTLE_TIMEOUT", 0.1)
+    monkeypatch.setattr(replies_module, "_RETRY_DELAY", 0.05)
+    with raw_connection(path) as other:
+        other.execute("BEGIN IMMEDIATE")
+        put_chain(store, clock, "r", 2)
+        await asyncio.sleep(0.2)
+        assert ids(await store.chain(KEY, "r1", NO_LIMIT)) == ["r0", "r1"]
+        async with asyncio.timeout(5):
+            assert await store.find_item(KEY, "msg_r1") is None
+        other.execute("ROLLBACK")
+    async with asyncio.timeout(20):
+        await store.flush()
+    assert await store.find_item(KEY, "msg_r1") == "r1"

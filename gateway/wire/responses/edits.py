@@ -16,6 +16,9 @@ from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.object_edit import find_members
 
 _OBJECT: Final = re.compile(rb'"response"\s*:\s*\{')
+_COLONS: Final = (b":", b": ")
+_MAX_WALKED: Final = 256 * 1024
+"""Bytes that are walked through, token by token."""
 _START: Final = re.compile(rb"\s*\{")
 
 
@@ -41,15 +44,18 @@ class ResponseEditor:
     def edit(self, payload: bytes, response: Payload) -> bytes:
         """`payload` with the client's own values; `response` is the object in it, parsed."""
         payload = self._model.patch(payload, response.get("model"))
-        for name, value in self._fields.items():
+        fields = self._fields
+        if response.get("instructions", self._instructions) != self._instructions:
+            fields = fields | {"instructions": self._instructions}
+        for name, value in fields.items():
             if name in response:
-                if (current := response[name]) != value:
-                    payload = self._replace(payload, name, current, value)
+                if response[name] != value:
+                    edited = self._replace(payload, response, name, value)
+                    if edited is None:
+                        return self._serialized(payload)
+                    payload = edited
             elif value is not None:
                 payload = self._insert(payload, name, value)
-        instructions = response.get("instructions", self._instructions)
-        if instructions != self._instructions:
-            payload = self._replace(payload, "instructions", instructions, self._instructions)
         return payload
 
     def edited(self, response: Payload) -> Payload:
@@ -64,31 +70,33 @@ class ResponseEditor:
             edited["instructions"] = self._instructions
         return edited
 
-    def _replace(self, payload: bytes, name: str, current: Any, value: Any) -> bytes:
-        """In one step where the bytes can only be this member: a quote inside of a string is
-        escaped."""
-        key = b'"%b"' % name.encode()
-        if isinstance(current, str):
+    def _replace(self, payload: bytes, response: Payload, name: str, value: Any) -> bytes | None:
+        """In one step where these bytes occur once, in either of the usual spellings: a quote
+        inside of a string is escaped, so they are a member, and the response has it. None where it
+        would take too long to find the member."""
+        key, current = b'"%b"' % name.encode(), response[name]
+        new = orjson.dumps(value)
+        if current is None or isinstance(current, bool | str):
             old = orjson.dumps(current)
-            if payload.count(old) == 1:
-                before, _, after = payload.partition(old)
-                if before.rstrip().endswith(b":") and before.rstrip()[:-1].rstrip().endswith(key):
-                    return before + orjson.dumps(value) + after
-        elif current in (None, True, False) and payload.count(key) == 1:
-            before, _, after = payload.partition(key)
-            literal = orjson.dumps(current)
-            rest = after.lstrip()[1:].lstrip()
-            if after.lstrip().startswith(b":") and rest.startswith(literal):
-                gap = after[: len(after) - len(rest)]
-                return before + key + gap + orjson.dumps(value) + rest[len(literal) :]
-        return self._replace_members(payload, name, value)
-
-    def _replace_members(self, payload: bytes, name: str, value: Any) -> bytes:
-        key, new = b'"%b"' % name.encode(), orjson.dumps(value)
+            spellings = [key + colon + old for colon in _COLONS]
+            counts = list(map(payload.count, spellings))
+            if sum(counts) == 1:
+                position = counts.index(1)
+                return payload.replace(spellings[position], key + _COLONS[position] + new, 1)
+        if len(payload) > _MAX_WALKED:
+            return None
         path = [b'"response"', key] if self._in_event else [key]
         for _, start, end in reversed([*find_members(payload, path)]):
             payload = payload[:start] + new + payload[end:]
         return payload
+
+    def _serialized(self, payload: bytes) -> bytes:
+        """All of it written anew, with the client's own values."""
+        data: Payload = orjson.loads(payload)
+        if self._in_event:
+            data["response"] = self.edited(data["response"])
+            return orjson.dumps(data)
+        return orjson.dumps(self.edited(data))
 
     def _insert(self, payload: bytes, name: str, value: Any) -> bytes:
         """As the first member, where the upstream does not know the field."""

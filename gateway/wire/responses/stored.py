@@ -20,7 +20,7 @@ _TERMINAL: Final = re.compile(rb'"type"\s*:\s*"response\.(completed|incomplete)"
 """The quotes are unescaped, so it cannot be part of a text."""
 _LISTED: Final = "item"
 """How ids begin that items get in a list."""
-_LISTED_ID: Final = re.compile(generated_id(_LISTED, r"([0-9a-f]{1,40})_(\d{1,7})"))
+_GENERATED_ID: Final = re.compile(generated_id("[a-z]+", r"([0-9a-f]{1,40})_(\d{1,7})"))
 
 
 class Stored(Protocol):
@@ -125,8 +125,8 @@ def is_item_reference(item: Any) -> bool:
 
 
 def reply_of_item(item_id: str) -> str | None:
-    """The id of the response to which an item belongs that got its id in a list."""
-    match = _LISTED_ID.fullmatch(item_id)
+    """The id of the response to which an item belongs that got its id from the gateway."""
+    match = _GENERATED_ID.fullmatch(item_id)
     return f"resp_{match[1]}" if match else None
 
 
@@ -136,14 +136,14 @@ def find_item(stored: Stored, item_id: str) -> Payload | None:
     for item in items:
         if isinstance(item, dict) and item.get("id") == item_id:
             return item
-    match = _LISTED_ID.fullmatch(item_id)
+    match = _GENERATED_ID.fullmatch(item_id) if item_id.startswith(f"{_LISTED}_") else None
     number = int(match[2]) if match else len(items)
     return items[number] if number < len(items) and isinstance(items[number], dict) else None
 
 
 def item_ids(stored: Stored) -> Iterator[str]:
-    """The ids of the output items."""
+    """The ids of the output items that do not tell their response."""
     if stored.format == Format.RESPONSES and stored.reply is not None:
         for item in output_items(read_response(stored.reply))[:_MAX_ITEMS]:
-            if isinstance(id := item.get("id"), str):
+            if isinstance(id := item.get("id"), str) and reply_of_item(id) != stored.id:
                 yield id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import thread_time
 from typing import Any
 
 import orjson
@@ -78,6 +79,20 @@ def test_responses_that_are_not_stored_keep_their_id() -> None:
 def test_odd_values_are_replaced(odd: Any) -> None:
     sent = UPSTREAM | {"id": odd, "store": odd, "previous_response_id": odd}
     assert edited(sent, STORED) == orjson.dumps(CLIENT)
+
+
+@pytest.mark.parametrize("count", [1, 200_000])
+def test_large_responses_take_little_time(count: int) -> None:
+    """A client chooses the tools that a response repeats, and so the names in it."""
+    tools = [{"store": False, "id": "resp_up", "previous_response_id": None, "instructions": None}]
+    sent = UPSTREAM | {"instructions": "theirs", "tools": tools * count}
+    event = {"type": "response.created", "sequence_number": 0, "response": sent}
+    payload = orjson.dumps(event)
+    started = thread_time()
+    edited = ResponseEditor(STORED, in_event=True).edit(payload, sent)
+    assert thread_time() - started < 1
+    expected = CLIENT | {"instructions": None, "tools": tools * count}
+    assert orjson.loads(edited) == event | {"response": expected}
 
 
 def test_the_parsed_object_is_edited_alike() -> None:
