@@ -369,7 +369,7 @@ async def test_failures_are_not_kept(host: Host) -> None:
 async def test_few_at_a_time(host: Host, keys: int, most: int) -> None:
     names = [(f"/slow?{n}", f"key {n % keys}") for n in range(40)]
     await asyncio.gather(*(host.download(path, key=key) for path, key in names))
-    assert host.most == most
+    assert most // 2 < host.most <= most
 
 
 async def test_connections_are_closed(host: Host) -> None:

@@ -8,6 +8,8 @@ from typing import Any, Final
 import orjson
 
 from gateway.core.formats import Format
+from tests.support.image_files import encoded, gif
+from tests.support.image_requests import image_part
 
 Body = dict[str, Any]
 
@@ -150,6 +152,40 @@ def large_texts(format: Format) -> Body:
     return body(format, [_turn(format, "word " * 400_000) for _ in range(30)])
 
 
+def _images(format: Format, *images: bytes | str) -> Body:
+    """Of files, or of base64."""
+    parts = [image_part(format, b"", "image/gif") for _ in images]
+    for part, image in zip(parts, images, strict=True):
+        data = image if isinstance(image, str) else encoded(image)
+        url = f"data:image/gif;base64,{data}"
+        match format:
+            case Format.CHAT:
+                part["image_url"]["url"] = url
+            case Format.MESSAGES:
+                part["source"]["data"] = data
+            case Format.RESPONSES:
+                part["image_url"] = url
+    return body(format, [_turn(format, parts)])
+
+
+def animations(format: Format) -> Body:
+    """Of frames and comments of a few bytes, which are read one by one."""
+    return _images(format, gif(2, blocks=200_000), *[gif(comments=600_000)] * 10)
+
+
+def small_animations(format: Format) -> Body:
+    """Small enough that no thread reads them."""
+    return _images(format, *[gif(comments=150, blocks=90)] * 90)
+
+
+def damaged_base64(format: Format) -> Body:
+    return _images(format, "A " * 14_000_000, "A\u00e9" * 5_000_000)
+
+
+def countless_images(format: Format) -> Body:
+    return _images(format, *["iVBO"] * 300_000)
+
+
 SHAPES: Final[Mapping[str, Callable[[Format], Body]]] = {
     shape.__name__: shape
     for shape in (
@@ -157,6 +193,7 @@ SHAPES: Final[Mapping[str, Callable[[Format], Body]]] = {
         *(references_into_a_list, references_to_many_properties, references_to_an_enum),
         *(allowed_tools, namespace_description),
         *(deep, wide, escapes, large_texts),
+        *(animations, small_animations, damaged_base64, countless_images),
     )
 }
 
