@@ -51,6 +51,8 @@ SAVE_TIMEOUT: Final = 5.0
 _RETRY: Final = 5.0
 """`retry-after`, in seconds, where as many run as may run."""
 
+_STOPPED: Final = {"code": "server_error", "message": "The response was stopped."}
+
 log = logging.getLogger(__name__)
 
 
@@ -119,7 +121,7 @@ class BackgroundResponses:
         found = self._responses.get(id)
         return found if found is not None and found.token_id == token_id else None
 
-    def check_limits(self, token_id: str) -> None:
+    def _check_limits(self, token_id: str) -> None:
         """Raises `TooManyRequests` where as many run as may run."""
         limits = self._runtime.config.limits
         running = [each.token_id for each in self]
@@ -134,7 +136,9 @@ class BackgroundResponses:
     async def start(self, response: BackgroundResponse, dispatch: BackgroundDispatch) -> None:
         """Starts the work, and returns once it is under way and the response is saved as queued.
         Raises `GatewayError` where the request is rejected; nothing of it remains then."""
+        self._check_limits(response.token_id)
         loop = asyncio.get_running_loop()
+        response.exchange.storing = None  # this module stores it, in all its states
         dispatch.accepted = loop.create_future()
         response.exchange.background = loop.create_future()
         response.work = loop.create_task(dispatch.run())
@@ -148,6 +152,9 @@ class BackgroundResponses:
         except BaseException:
             response.work.cancel()
             await asyncio.wait({response.work})
+            if dispatch.accepted.done():  # it may have been stored
+                response.log.finish(response.log.events.end(FAILED, _STOPPED))
+                response.save()
             self._end(response)
             del self._responses[response.id]
             raise
@@ -205,7 +212,7 @@ async def _outcome(response: BackgroundResponse) -> tuple[str, Payload | None]:
         exchange.client_disconnected()
         if response.is_cancelled:
             return CANCELLED, None
-        return FAILED, {"code": "server_error", "message": "The gateway was stopped."}
+        return FAILED, _STOPPED
     error = response.work.exception()
     if error is None:
         return FAILED, {"code": "server_error", "message": "The reply has no end."}
@@ -227,15 +234,12 @@ async def answer_in_background(
     `InvalidRequest` where it is not to be stored, or what rejects the request."""
     exchange, prompt = request[EXCHANGE], client_request.prompt
     runtime, responses = exchange.runtime, request.app[BACKGROUND]
-    storing, exchange.storing = exchange.storing, None  # this module stores it, in all its states
+    storing = exchange.storing
     if not isinstance(storing, Storing):
-        if storing is not None:
-            storing.close()
         text = "background: it needs a stored response, and this one is not stored"
         if not permit.stores_replies:
             text = "background: it needs stored responses, which this key does not have"
         raise InvalidRequest(text, param="background")
-    responses.check_limits(permit.token.id)
     metadata = client_request.reply_metadata(route.candidates[0], runtime.now())
     opening = opening_response(prompt, metadata)
     own = {"background": True} | {name: opening[name] for name in ("id", "created_at")}

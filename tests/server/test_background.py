@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,15 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import orjson
 import pytest
 from openai import AsyncOpenAI
 
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
 from tests.support.gateway import BETA, RunningGateway, channel, run_gateway
-from tests.support.upstream import Ending, Response, ScriptedUpstream, by_frame, fixture_stream
+from tests.support.upstream import (
+    Ending,
+    Response,
+    ScriptedUpstream,
+    by_frame,
+    fixture_reply,
+    fixture_stream,
+)
 
-FORMATS = [Format.RESPONSES, Format.CHAT]
+FORMATS = [Format.RESPONSES, Format.CHAT, Format.MESSAGES]
 """Of the upstream: both lanes."""
 
 
@@ -87,7 +96,7 @@ async def test_a_stream_that_is_cut_goes_on(
 ) -> None:
     """Every event exactly once, from memory and afterwards from the database."""
     upstream.respond_with(slow_stream(format))
-    async with running(upstream, tmp_path, format) as (_, client):
+    async with running(upstream, tmp_path, format) as (gateway, client):
         first: list[Any] = []
         async with await client.responses.create(
             model=BETA, input="Hello", background=True, stream=True
@@ -103,7 +112,8 @@ async def test_a_stream_that_is_cut_goes_on(
         assert [event["sequence_number"] for event in cut] == list(range(len(cut)))
         assert cut[-1]["type"] == "response.completed"
         assert (await ended(client, id)).to_dict() == cut[-1]["response"]
-        await asyncio.sleep(0.2)  # it is saved
+        row = next(row for row in await gateway.rows(3) if row.endpoint == "/v1/responses")
+        assert (row.state, row.stream) == (ExchangeState.OK, True)  # although its client has left
         for after in (-1, 0, 4, len(cut) - 2, len(cut) - 1, len(cut) + 5):
             again = [event.to_dict() for event in await follow(client, id, after)]
             assert again == cut[after + 1 :]
@@ -329,3 +339,70 @@ async def test_a_deleted_response_stops(upstream: ScriptedUpstream, tmp_path: Pa
             await request.disconnected.wait()
         with pytest.raises(openai.NotFoundError):
             await client.responses.retrieve(created.id)
+
+
+async def test_a_reply_that_is_longer_than_the_log(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """Of its events the latest are kept; the response has all of it."""
+    text = "x" * 100_000
+    chunk = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    body = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    frame = b"data: %b\n\n" % orjson.dumps(body | {"choices": [chunk]})
+    end = chunk | {"delta": {}, "finish_reason": "stop"}
+    last = b"data: %b\n\ndata: [DONE]\n\n" % orjson.dumps(body | {"choices": [end]})
+    script = fixture_stream(Format.CHAT).with_changes(chunks=(*[frame] * 150, last))
+    upstream.respond_with(script)
+    async with running(upstream, tmp_path, Format.CHAT) as (_, client):
+        async with await client.responses.create(
+            model=BETA, input="Hello", background=True, stream=True
+        ) as stream:
+            id = (await anext(aiter(stream))).response.id
+        response = await ended(client, id)
+        assert len(response.output_text) == 150 * len(text)
+        with pytest.raises(openai.BadRequestError, match="no longer kept") as caught:
+            await follow(client, id, 0)
+        assert caught.value.param == "starting_after"
+        (dropped,) = re.findall(r"up to (\d+) are", caught.value.message)
+        events = await follow(client, id, int(dropped))
+        assert events[0].sequence_number == int(dropped) + 1
+        assert events[-1].response.output_text == response.output_text
+
+
+async def test_an_upstream_that_does_not_stream(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    reply = fixture_reply(Format.CHAT)
+    long = "world, " * 100_000
+    body = reply.body.replace(b"world", long.encode())
+    upstream.respond_with(reply.with_changes(chunks=(body,)))
+    async with running(upstream, tmp_path, Format.CHAT) as (_, client):
+        async with await client.responses.create(
+            model=BETA, input="Hello", background=True, stream=True
+        ) as stream:
+            events = [event async for event in stream]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert events[-1].response.output_text == f"Hello, {long}!"
+
+
+async def test_without_storing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    responses = {"store": False}
+    async with running(upstream, tmp_path, Format.CHAT, responses=responses) as (_, client):
+        with pytest.raises(openai.BadRequestError, match="this key does not have"):
+            await client.responses.create(model=BETA, input="Hello", background=True)
+        with pytest.raises(openai.BadRequestError, match="not stored for this key"):
+            await client.conversations.create()
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("after", ["x", "-1", "1.5", "9" * 20])
+async def test_malformed_positions(upstream: ScriptedUpstream, tmp_path: Path, after: str) -> None:
+    upstream.respond_with(slow_stream(Format.CHAT, 0))
+    async with running(upstream, tmp_path, Format.CHAT) as (gateway, client):
+        async with await client.responses.create(
+            model=BETA, input="Hello", background=True, stream=True
+        ) as stream:
+            id = (await anext(aiter(stream))).response.id
+        await ended(client, id)
+        path = f"/v1/responses/{id}?stream=true&starting_after={after}"
+        answer = await gateway.get(path)
+        assert answer.status == 400
+        assert (await answer.json())["error"]["param"] == "starting_after"

@@ -198,6 +198,31 @@ async def test_one_request_at_a_time(client: AsyncOpenAI, upstream: ScriptedUpst
     assert sent_texts(upstream) == ["One", "Hello, world!", "Two"]
 
 
+async def test_a_rejected_background_response_leaves_its_conversation(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(fixture_stream(Format.CHAT).with_changes(delay=20))
+    line = channel(Format.CHAT, upstream.address)
+    async with run_gateway(tmp_path, [line], limits={"background": 1}) as gateway:
+        address = f"{gateway.address}/v1"
+        async with AsyncOpenAI(base_url=address, api_key=gateway.key, max_retries=0) as client:
+            conversation = await client.conversations.create()
+            await client.responses.create(model=BETA, input="x", background=True)
+            for error, more in (
+                (openai.RateLimitError, {}),
+                (openai.BadRequestError, {"store": False}),
+            ):
+                with pytest.raises(error):
+                    await client.responses.create(
+                        model=BETA,
+                        input="One",
+                        conversation=conversation.id,
+                        background=True,
+                        **more,  # type: ignore[arg-type]
+                    )
+            await client.conversations.delete(conversation.id)
+
+
 async def test_a_failed_request_changes_nothing(
     client: AsyncOpenAI, upstream: ScriptedUpstream
 ) -> None:
