@@ -10,6 +10,7 @@ from gateway.cli.client import connect, quote_path
 from gateway.cli.find_key import find_key, key_names
 from gateway.cli.options import CommandContext, subcommand
 from gateway.cli.output import Column, Record, print_note, print_record, print_table
+from gateway.core.text import escape_json
 
 _ID: Final = click.argument("response_id", metavar="ID")
 
@@ -95,7 +96,7 @@ def _print_details(reply: Record, names: dict[str, str]) -> None:
     for name in ("request", "reply"):
         if reply.get(name) is not None:
             print_note(f"{name.capitalize()}:")
-            click.echo(reply[name])
+            click.echo(escape_json(reply[name].encode()))
 
 
 @subcommand(responses, _ID, json=False)

@@ -13,8 +13,12 @@ import orjson
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError
 from openai.types.responses import Response as OpenAIResponse
+from sqlalchemy import Connection, func, select
 
+from gateway.admin.retention import delete_expired_replies
 from gateway.core.formats import Format
+from gateway.runtime import unix_microseconds
+from gateway.store.schema import stored_items, stored_replies
 from tests.support.gateway import (
     ALPHA,
     BETA,
@@ -298,3 +302,60 @@ async def test_a_chain_moves_to_another_account_and_format(
         upstream.respond_with(fixture_reply(Format.RESPONSES, "text"))
         await create(client, input="three", previous_response_id=second.id)
         assert texts_sent(Format.RESPONSES, upstream.last_request.json)[-1] == "three"
+
+
+async def test_an_expired_response_is_unknown(
+    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.respond_with(fixture_reply(Format.RESPONSES, "text"))
+    async with (
+        gateway_with(tmp_path, upstream, Format.RESPONSES, responses={"ttl": "1h"}) as gateway,
+        sdk(gateway) as client,
+    ):
+        first = await create(client, input="one")
+        second = await create(client, input="two", previous_response_id=first.id)
+        await gateway.daemon.runtime.replies.flush()
+        store = gateway.daemon.runtime.replies
+        monkeypatch.setattr(store, "_now", lambda: unix_microseconds() + 3_601_000_000)
+        for expired in (first, second):
+            await assert_unknown(client, expired.id)
+        assert await delete_expired_replies(gateway.daemon.runtime) == 2
+        assert await gateway.operations.database.write(count_rows) == (0, 0)
+
+
+def count_rows(connection: Connection) -> tuple[int, ...]:
+    tables = (stored_replies, stored_items)
+    return tuple(
+        connection.scalar(select(func.count()).select_from(table)) or 0 for table in tables
+    )
+
+
+async def test_a_chain_beyond_the_largest_body_is_refused(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(fixture_reply(Format.RESPONSES, "text"))
+    async with (
+        gateway_with(
+            tmp_path, upstream, Format.RESPONSES, server={"max_body": "100KiB"}
+        ) as gateway,
+        sdk(gateway) as client,
+    ):
+        first = await create(client, input="x" * 60_000)
+        with pytest.raises(BadRequestError) as refused:
+            await create(client, input="x" * 60_000, previous_response_id=first.id)
+        assert refused.value.code == "previous_response_too_large"
+        assert refused.value.param == "previous_response_id"
+        await create(client, input="x" * 20_000, previous_response_id=first.id)
+
+
+@pytest.mark.parametrize("format", [Format.RESPONSES, Format.CHAT])
+async def test_what_broke_off_is_not_stored(
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format
+) -> None:
+    upstream.respond_with(fixture_stream(format, "cut"))
+    async with gateway_with(tmp_path, upstream, format) as gateway, sdk(gateway) as client:
+        id = ""
+        async for event in await client.responses.create(model=BETA, input="x", stream=True):
+            id = event.response.id if hasattr(event, "response") else id
+        assert id.startswith("resp_")
+        await assert_unknown(client, id)

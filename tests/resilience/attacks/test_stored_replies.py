@@ -13,6 +13,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
+from tests.resilience.attacks.large_images import request_body
 from tests.resilience.attacks.target import ATTACKER, HOSTILE, MIB, Target, attack
 from tests.support.gateway import PATHS
 from tests.support.upstream import fixture_reply
@@ -93,6 +94,22 @@ async def test_many_requests_continue_one_large_chain(target: Target) -> None:
         small = body_of("x")
         many = await asyncio.gather(*(create(http, small, first["id"]) for _ in range(30)))
         assert {status for status, _ in many} <= {200, 429, 503}
+    target.hostile.requests.clear()
+
+
+@attack
+async def test_a_conversation_about_a_large_image(target: Target) -> None:
+    """Every turn has the image again, from the database."""
+    target.hostile.respond_with(fixture_reply(Format.RESPONSES))
+    image = await asyncio.to_thread(request_body, Format.RESPONSES, MODEL, 1, small_images=False)
+    await target.measure()
+    async with attacker(target) as http:
+        status, reply = await create(http, image)
+        assert status == 200, reply
+        for _ in range(3):
+            status, reply = await create(http, body_of("And now?"), reply["id"])
+            assert status == 200, reply
+    assert len(target.hostile.last_request.body) > len(image)
     target.hostile.requests.clear()
 
 
