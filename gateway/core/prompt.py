@@ -43,7 +43,8 @@ class ToolKind(FastStrEnum):
 class WebSearch:
     """Options of a web search that the upstream runs. `location` can have city, region, country
     and timezone. `client_executable`: the client also accepts the search as an ordinary tool call
-    (Specification, "Feature rules by endpoint")."""
+    (Specification, "Feature rules by endpoint"). `is_live`: it may fetch pages, not only read what
+    is cached."""
 
     allowed_domains: tuple[str, ...] = ()
     blocked_domains: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ class WebSearch:
     location: Mapping[str, Any] | None = None
     context_size: str | None = None
     client_executable: bool = False
+    is_live: bool = True
 
 
 @value(kw_only=True)

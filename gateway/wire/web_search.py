@@ -20,6 +20,7 @@ from gateway.wire.json_fields import (
     Payload,
     invalid_field,
     join_path,
+    optional_bool,
     optional_int,
     optional_object,
     optional_str,
@@ -76,6 +77,7 @@ def parse_search(fields: Payload, path: str, *, lists: Payload, lists_path: str)
         max_uses=optional_int(fields, "max_uses", path, minimum=1),
         location=_location(location, join_path(path, "user_location")),
         context_size=_context_size(fields, path),
+        is_live=optional_bool(fields, "external_web_access", path) is not False,
     )
 
 
@@ -176,8 +178,8 @@ def can_express(search: WebSearch, format: Format) -> bool:
 
 
 def requested_search(prompt: Prompt) -> WebSearch | None:
-    """The web search that the model may use; None where there is none, or the choice of tools
-    excludes it."""
+    """The web search that the model may use; None where there is none, where the choice of tools
+    excludes it, or where it may not be live."""
     choice = prompt.tool_choice
     if choice is not None and choice.mode is ChoiceMode.NONE:
         return None
@@ -187,7 +189,7 @@ def requested_search(prompt: Prompt) -> WebSearch | None:
                 choice.allowed is not None
                 and not {tool.name, WEB_SEARCH}.intersection(choice.allowed)
             )
-            return None if is_excluded else tool.search
+            return None if is_excluded or not tool.search.is_live else tool.search
     return None
 
 

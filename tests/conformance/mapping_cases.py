@@ -422,6 +422,10 @@ TOOLS: Final[dict[str, Sequence[ClientRequest]]] = {
             ]
         ),
     ],
+    "a search that may not be live (`external_web_access` false)": [
+        responses(tools=[part("web_search", external_web_access=False), flat()]),
+        responses(tools=[part("web_search", external_web_access=False)]),
+    ],
     "its blocked domains": [
         messages(tools=[part("web_search_20250305", name="web_search", blocked_domains=["b.org"])]),
     ],

@@ -852,3 +852,11 @@ async def test_estimates_of_prompts_do_not_learn_from_rounds(tmp_path: Path) -> 
             )
             await ask(searching.gateway, messages=messages)
         assert await count() == before
+
+
+async def test_a_search_that_may_not_be_live(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, CHAT) as searching:
+        searching.upstream.respond_with(model_reply(CHAT, ANSWER))
+        _, (row,) = await ask(searching.gateway, RESPONSES, options={"external_web_access": False})
+        assert "tools" not in searching.bodies[0]
+        assert row.dropped == "web_search"

@@ -206,6 +206,9 @@ def _render_search(
     native: Payload | None = ProviderData.native_data(tool.definition, Format.MESSAGES)
     if native is not None:
         return dict(lower_version(native, target))
+    if not search.is_live:  # this format has no other
+        dropped.drop(WEB_SEARCH)
+        return None
     options = search_options(search, Format.MESSAGES, dropped)
     return {"type": messages_type(target), "name": WEB_SEARCH} | options
 
