@@ -169,8 +169,12 @@ def _merge(chain: Sequence[StoredReply], body: Payload) -> Payload:
 
 
 def _read_reply(row: StoredReply) -> Payload:
+    """Raises `ThreadNotFound` where it cannot be read: clients replay the conversation then."""
     reply = row.reply or b"{}"
-    if not reply.startswith(b"{"):
-        return collect_message(reply) or {}
-    message: Payload = parse_json(reply)
+    if reply.startswith(b"{"):
+        message: Payload | None = parse_json(reply)
+    else:
+        message = collect_message(reply)
+    if message is None:
+        raise ThreadNotFound(row.id)
     return message

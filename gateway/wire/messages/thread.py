@@ -20,10 +20,12 @@ THREADS_BETA: Final = "message-threads-"
 
 _CREATE_ONLY: Final = ("system", "tools")
 _HOLD_BLOCKS: Final = ("content", "source")
-_TEXT_DELTAS: Final = {
+_INPUT: Final = "partial_json"
+_DELTA_FIELDS: Final = {
     "text_delta": "text",
     "thinking_delta": "thinking",
     "signature_delta": "signature",
+    "input_json_delta": _INPUT,
 }
 
 
@@ -75,48 +77,72 @@ def _without_breakpoints(value: Any) -> Any:
 
 
 def collect_message(stream: bytes) -> Payload | None:
-    """The complete message of a stream as the client received it; None where it has no end. Takes
-    a while."""
+    """The complete message of a stream as the client received it; None where it has no end, or has
+    events that fit no message. Takes a while."""
     framer = Framer()
     text = framer.complete_frames(stream)
-    message: Payload = {}
-    partial: dict[int, list[str]] = {}
+    collector = _MessageCollector()
     start = 0
     while start < len(text):
         end = framer.end_of(text, start)
         data = read_frame(text[start:end]).data
         start = end
-        event = as_object(orjson.loads(data or b"{}"), "data")
+        try:
+            if collector.add(as_object(orjson.loads(data or b"{}"), "data")):
+                return collector.message
+        except (LookupError, TypeError, AttributeError, ValueError, InvalidRequest):
+            return None
+    return None
+
+
+class _MessageCollector:
+    """Deltas are joined at the end of their block: to append each of them would take quadratic
+    time."""
+
+    def __init__(self) -> None:
+        self.message: Payload = {}
+        self._pieces: dict[int, dict[str, list[str]]] = {}
+
+    def add(self, event: Payload) -> bool:
+        """Whether that was the last event."""
+        message = self.message
         match event.get("type"):
             case "message_start":
-                message = event["message"] | {"content": []}
+                self.message = event["message"] | {"content": []}
             case "content_block_start":
                 message["content"].append(event["content_block"])
             case "content_block_delta":
-                block = message["content"][event["index"]]
-                _add_delta(block, event["delta"], partial.setdefault(event["index"], []))
+                self._add_delta(event["index"], event["delta"])
             case "content_block_stop":
-                if pieces := partial.pop(event["index"], None):
-                    message["content"][event["index"]]["input"] = _parse_input("".join(pieces))
+                self._end_block(event["index"])
             case "message_delta":
                 extra = event.keys() - {"type", "delta", "usage"}
                 message |= event["delta"] | {name: event[name] for name in extra}
                 message["usage"] = (message.get("usage") or {}) | (event.get("usage") or {})
             case "message_stop":
-                return message
+                return True
             case _:  # a ping, or what is not known
                 pass
-    return None
+        return False
 
+    def _add_delta(self, index: int, delta: Payload) -> None:
+        kind = delta["type"]
+        if kind == "citations_delta":
+            block = self.message["content"][index]
+            block["citations"] = block.get("citations") or []
+            block["citations"].append(delta["citation"])
+        elif (name := _DELTA_FIELDS.get(kind)) is not None:
+            pieces = self._pieces.setdefault(index, {}).setdefault(name, [])
+            pieces.append(delta[name])
 
-def _add_delta(block: Payload, delta: Payload, partial_input: list[str]) -> None:
-    kind = delta.get("type")
-    if (name := _TEXT_DELTAS.get(kind or "")) is not None:
-        block[name] = (block.get(name) or "") + delta[name]
-    elif kind == "input_json_delta":
-        partial_input.append(delta["partial_json"])
-    elif kind == "citations_delta":
-        block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+    def _end_block(self, index: int) -> None:
+        block = self.message["content"][index]
+        for name, pieces in self._pieces.pop(index, {}).items():
+            text = "".join(pieces)
+            if name == _INPUT:
+                block["input"] = _parse_input(text)
+            else:
+                block[name] = (block.get(name) or "") + text
 
 
 def _parse_input(text: str) -> Any:

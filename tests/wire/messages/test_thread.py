@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import thread_time
 from typing import Any
 
 import orjson
@@ -114,3 +115,44 @@ def test_fields_beside_the_delta_belong_to_the_message() -> None:
     assert (message["container"], message["context_management"]) == (1, 2)
     assert message["usage"] == {"input_tokens": 5}
     assert message["content"] == [CALL | {"input": {}}]  # the call was cut off
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "message_start"},
+        {"type": "content_block_delta", "index": 3, "delta": {"type": "citations_delta"}},
+        {"type": "content_block_delta", "index": [], "delta": {"type": "text_delta", "text": "a"}},
+        {"type": "content_block_delta", "index": 0, "delta": "text"},
+        {"type": "content_block_stop"},
+        {"type": "content_block_start", "index": 0},
+        {"type": "message_delta"},
+        [],
+    ],
+)
+def test_a_stream_with_impossible_events_is_no_message(event: Any) -> None:
+    stream = (STREAMS / "text" / "messages.sse").read_bytes()
+    end = stream.index(b"event: message_stop")
+    odd = write_frame(b"x", orjson.dumps(event))
+    assert collect_message(stream[:end] + odd + stream[end:]) is None
+
+
+def test_many_deltas_take_linear_time() -> None:
+    start = {"type": "message_start", "message": {"id": "m"}}
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}
+    delta = {"type": "text_delta", "text": "0123456789abcdef" * 4}
+    piece = {"type": "content_block_delta", "index": 0, "delta": delta}
+    ends = [{"type": "content_block_stop", "index": 0}, {"type": "message_stop"}]
+
+    def seconds(deltas: int) -> float:
+        events = [start, block, *[piece] * deltas, *ends]
+        stream = b"".join(write_frame(b"x", orjson.dumps(event)) for event in events)
+        began = thread_time()
+        message = collect_message(stream)
+        assert message is not None
+        assert len(message["content"][0]["text"]) == 64 * deltas
+        return thread_time() - began
+
+    few = min(seconds(1_000) for _ in range(3))
+    many = min(seconds(20_000) for _ in range(3))
+    assert many < 60 * few + 0.005
