@@ -191,8 +191,8 @@ class ReplyStore:
         if await self.find(token_id, id) is None:
             return False
         await self._settle()
-        await self.database.write(partial(rows.remove, token_id=token_id, id=id))
-        await self._measure()
+        freed = await self.database.write(partial(rows.remove, token_id=token_id, id=id))
+        self._sizes[token_id] = self._sizes.get(token_id, 0) - freed
         return True
 
     async def running(self) -> list[StoredReply]:

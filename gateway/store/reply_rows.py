@@ -130,20 +130,24 @@ def write(
     return growth
 
 
-def remove(connection: Connection, token_id: str, id: str) -> None:
+def remove(connection: Connection, token_id: str, id: str) -> int:
     """Marks a row as deleted; it goes once no other continues it, and with it the deleted ones that
-    only it continues."""
-    of_id = and_(_replies.token_id == token_id, _replies.id == id)
-    connection.execute(update(stored_replies).where(of_id).values(deleted=True))
-    current: str | None = id
-    while current is not None:
-        of_id = and_(_replies.token_id == token_id, _replies.id == current)
-        query = select(_replies.previous_id, _replies.deleted).where(of_id)
-        row = connection.execute(query).one_or_none()
-        continuing = exists().where(_replies.token_id == token_id, _replies.previous_id == current)
+    only it continues. Returns how many bytes the token has less."""
+    of_token = _replies.token_id == token_id
+    marked = update(stored_replies).where(of_token, _replies.id == id).values(deleted=True)
+    connection.execute(marked)
+    freed: int = 0
+    current = id
+    while True:
+        query = select(_replies.previous_id, _replies.deleted, _replies.stored_size)
+        row = connection.execute(query.where(of_token, _replies.id == current)).one_or_none()
+        continuing = exists().where(of_token, _replies.previous_id == current)
         if row is None or not row.deleted or connection.scalar(select(continuing)):
-            return
-        connection.execute(delete(stored_replies).where(of_id))
+            return freed
+        connection.execute(delete(stored_replies).where(of_token, _replies.id == current))
+        freed += row.stored_size
+        if row.previous_id is None:
+            return freed
         current = row.previous_id
 
 
