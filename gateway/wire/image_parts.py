@@ -101,6 +101,9 @@ def _find(items: Any, at: Position, read: _Read, nesting: int) -> Iterator[Image
         for name in _LISTS:
             if isinstance(item.get(name), list):
                 yield from _find(item[name], (*at, index, name), read, nesting + 1)
+        match item.get("source"):
+            case {"content": list(parts)}:  # of a document
+                yield from _find(parts, (*at, index, "source", "content"), read, nesting + 1)
 
 
 def replace_images(body: Payload, format: Format, images: Iterable[ImagePart]) -> Payload:

@@ -16,6 +16,7 @@ CHAT = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
 CHAT_TEXT = {"type": "image_url", "image_url": URL}
 MESSAGES = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}
 MESSAGES_URL = {"type": "image", "source": {"type": "url", "url": URL}}
+DOCUMENT = {"type": "document", "source": {"type": "content", "content": ["text", MESSAGES]}}
 RESPONSES = {"type": "input_image", "image_url": URL, "detail": "high"}
 TEXT = {"type": "text", "text": "image"}
 
@@ -43,6 +44,7 @@ BODIES: dict[str, tuple[Format, dict[str, Any], list[str]]] = {
         chat(
             {"role": "user", "content": [MESSAGES, MESSAGES_URL]},
             {"role": "user", "content": [{"type": "tool_result", "content": [TEXT, MESSAGES]}]},
+            {"role": "user", "content": [DOCUMENT]},
         )
         | {"system": [MESSAGES_URL]},
         [
@@ -50,6 +52,7 @@ BODIES: dict[str, tuple[Format, dict[str, Any], list[str]]] = {
             "messages.0.content.0.source.data",
             "messages.0.content.1.source.url",
             "messages.1.content.0.content.1.source.data",
+            "messages.2.content.0.source.content.1.source.data",
         ],
     ),
     "responses": (
