@@ -6,7 +6,9 @@ Pure: `server.search_loop` sends the requests and searches.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Fail, Open, StopReason, Usage
@@ -46,8 +48,12 @@ _DESCRIPTION: Final = (
 )
 _MAX_CITATIONS: Final = 50
 _MAX_QUOTE: Final = 150
-_IN_ADDRESS: Final = frozenset("/-_%&=?#~+@")
-"""What follows an address that is only the beginning of another one; so do letters and digits."""
+_ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`\[\]]{1,2048}")
+_MAX_ADDRESSES: Final = 500
+"""Addresses in a text that are looked at."""
+_PUNCTUATION: Final = ".,;:!?)}*_|"
+_MAX_PUNCTUATION: Final = 8
+"""Characters after an address that are not a part of it."""
 
 
 def function_name(prompt: Prompt) -> str:
@@ -326,16 +332,28 @@ class SearchRounds:
     def _citations(self, index: int) -> Iterator[Citation]:
         """The pages that a text names by their addresses."""
         text = "".join(self._texts.pop(index, ()))
-        count = 0
-        for url, source in self._sources.items():
-            at = text.find(url)
-            end = at + len(url)
-            if at < 0 or text[end : end + 1].isalnum() or text[end : end + 1] in _IN_ADDRESS:
+        cited: dict[str, Citation] = {}
+        for found in islice(_ADDRESS.finditer(text), _MAX_ADDRESSES):
+            source = self._find_source(found[0])
+            if source is None or source.url in cited:
                 continue
-            count += 1
-            if count > _MAX_CITATIONS:
-                return
-            yield Citation(url, source.title, source.text[:_MAX_QUOTE] or None, at, end)
+            quote, start = source.text[:_MAX_QUOTE] or None, found.start()
+            cited[source.url] = Citation(
+                source.url, source.title, quote, start, start + len(source.url)
+            )
+            if len(cited) == _MAX_CITATIONS:
+                break
+        yield from cited.values()
+
+    def _find_source(self, address: str) -> SearchResult | None:
+        """The page of an address, which punctuation may follow."""
+        for _ in range(_MAX_PUNCTUATION):
+            if (source := self._sources.get(address)) is not None:
+                return source
+            if address[-1] not in _PUNCTUATION:
+                return None
+            address = address[:-1]
+        return None
 
     def finish_searches(
         self, parts: Sequence[ServerToolResult], found: Iterable[SearchResult]
