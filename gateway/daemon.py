@@ -28,7 +28,7 @@ from gateway.console.context import ConsoleContext
 from gateway.quota.limits import HolderKind, Quota
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.account_probe import probe_account
-from gateway.server.background import interrupted
+from gateway.server.background import end_interrupted
 from gateway.server.deadlines import abort_all
 from gateway.server.listener import Listener, serve
 from gateway.server.systemd import notify, run_watchdog
@@ -95,8 +95,7 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         )
         runtime = Runtime(Snapshot(config), registry, recorder, key_origins, replies)
         await replies.start()
-        for row in await replies.running():
-            replies.put(interrupted(row))
+        await end_interrupted(replies)
         stack.push_async_callback(replies.close)
         await load_budgets(runtime.quota, database)
         stack.push_async_callback(runtime.close)

@@ -36,6 +36,7 @@ from gateway.server.frame_log import FrameLog, follow
 from gateway.server.request_body import write_object
 from gateway.server.stored_replies import Storing
 from gateway.store.records import StoredReply
+from gateway.store.replies import ReplyStore
 from gateway.wire.json_fields import Payload
 from gateway.wire.responses.background import (
     CANCELLED,
@@ -278,8 +279,15 @@ def streamed(client_request: ClientRequest) -> ClientRequest:
     )
 
 
-def interrupted(row: StoredReply) -> StoredReply:
-    """What becomes of a response that ran when the gateway was killed."""
+async def end_interrupted(replies: ReplyStore) -> None:
+    """Marks as failed what ran when the gateway was killed."""
+    for row in await replies.running():
+        if not replies.put(failed := _interrupted(row)):
+            await replies.flush()
+            replies.put(failed)
+
+
+def _interrupted(row: StoredReply) -> StoredReply:
     response = orjson.loads(row.reply or b"{}")
     error = {
         "code": "server_error",

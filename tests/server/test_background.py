@@ -125,6 +125,24 @@ async def follow(client: AsyncOpenAI, id: str, after: int) -> list[Any]:
         return [event async for event in stream]
 
 
+async def test_the_stream_helper_of_the_library(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    """It puts the response together from all its events, and shows those after the cut."""
+    upstream.respond_with(slow_stream(Format.RESPONSES))
+    async with running(upstream, tmp_path, Format.RESPONSES) as (_, client):
+        first: list[Any] = []
+        async with client.responses.stream(model=BETA, input="Hello", background=True) as stream:
+            async for event in stream:
+                first.append(event)
+                if len(first) == 6:
+                    break
+        id, after = first[0].response.id, first[-1].sequence_number
+        async with client.responses.stream(response_id=id, starting_after=after) as again:
+            rest = [event async for event in again]
+            final = await again.get_final_response()
+        assert [event.sequence_number for event in [*first, *rest]] == list(range(12))
+        assert (final.id, final.output_text) == (id, "Hello, world!")
+
+
 async def test_several_clients_follow_one_response(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

@@ -273,3 +273,26 @@ async def test_malformed_threads(
                 thread=thread,
             )
     assert upstream.requests == []
+
+
+@pytest.mark.parametrize("format", Format)
+async def test_an_unfinished_turn_goes_on(
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format
+) -> None:
+    """Without a new message, as after the stop reason `pause_turn`."""
+    upstream.respond_with(fixture_reply(format))
+    arguments: dict[str, Any] = {"model": ALPHA, "max_tokens": 9, "betas": [THREADS_BETA]}
+    async with running(upstream, tmp_path, format) as (_, client):
+        turn = await client.beta.messages.create(
+            messages=[{"role": "user", "content": "One"}], thread={"type": "create"}, **arguments
+        )
+        for messages in ([], [{"role": "user", "content": "Two"}]):
+            thread = {"type": "continue", "previous_message_id": turn.id}
+            turn = await client.beta.messages.create(messages=messages, thread=thread, **arguments)
+    assert len(upstream.requests) == 3
+    resumed, last = (request.body for request in upstream.requests[1:])
+    assert (resumed.count(b"Hello, world!"), last.count(b"Hello, world!")) == (1, 2)
+    assert b"Two" in last
+    with pytest.raises(anthropic.BadRequestError, match="at least one message"):
+        async with running(upstream, tmp_path / "other", format) as (_, client):
+            await client.beta.messages.create(messages=[], **arguments)

@@ -105,7 +105,7 @@ def _parse_system(body: Payload) -> tuple[Turn, ...]:
 
 def _parse_messages(body: Payload) -> list[Turn]:
     messages = as_list(required(body, "messages"), "messages")
-    if not messages:
+    if not messages and not body.get("thread"):  # a thread goes on with an unfinished turn
         raise invalid_field("messages", "at least one message is required")
     return [_parse_message(message, index) for index, message in enumerate(messages)]
 
