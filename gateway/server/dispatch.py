@@ -49,7 +49,7 @@ from gateway.server.search_attempt import SearchAttempt, gateway_searches
 from gateway.store.records import ExchangeState
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
-from gateway.wire.web_search import requested_search
+from gateway.wire.web_search import declared_search, requested_search
 
 _AT_CAPACITY_RETRY: Final = 1.0
 """`retry-after`, in seconds, where every account has as many requests as it may have."""
@@ -194,9 +194,10 @@ class Dispatch:
     def _with_search(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
         """Where an upstream cannot search as the client wants it, the request is translated."""
         prompt = self._client_request.prompt
-        self._search = search = requested_search(prompt)
+        search = declared_search(prompt)
         if search is None:
             return candidates
+        self._search = requested_search(prompt)
         return tuple(
             replace(candidate, lane=Lane.TRANSLATED)
             if gateway_searches(search, prompt.format, candidate)

@@ -177,6 +177,14 @@ def can_express(search: WebSearch, format: Format) -> bool:
     )
 
 
+def declared_search(prompt: Prompt) -> WebSearch | None:
+    """The web search among the tools, whether or not the model may use it."""
+    for tool in prompt.tools:
+        if tool.search is not None:
+            return tool.search
+    return None
+
+
 def requested_search(prompt: Prompt) -> WebSearch | None:
     """The web search that the model may use; None where there is none, where the choice of tools
     excludes it, or where it may not be live."""

@@ -860,3 +860,26 @@ async def test_a_search_that_may_not_be_live(tmp_path: Path) -> None:
         _, (row,) = await ask(searching.gateway, RESPONSES, options={"external_web_access": False})
         assert "tools" not in searching.bodies[0]
         assert row.dropped == "web_search"
+
+
+@pytest.mark.parametrize("client_format", list(Format))
+async def test_a_declared_search_never_reaches_an_upstream_without_one(
+    tmp_path: Path, client_format: Format
+) -> None:
+    """Even where the model may not use it."""
+    choice: Any = {"type": "none"} if client_format is MESSAGES else "none"
+    tools: dict[str, Any] = {"tools": TOOLS[client_format]}
+    own = search_tool(client_format)
+    tools = {"tools": [*tools["tools"], *own.get("tools", [])]} | (
+        own if client_format is CHAT else {}
+    )
+    async with searching_gateway(tmp_path, client_format) as searching:
+        searching.upstream.respond_with(model_reply(client_format, ANSWER))
+        fields = tools | {"tool_choice": choice}
+        answer = await searching.gateway.post(client_format, stream=True, **fields)
+        assert answer.status == 200
+        sent = searching.bodies[0]
+        assert "web_search_options" not in sent
+        kinds = [tool.get("type") for tool in sent["tools"]]
+        assert not any(str(kind).startswith("web_search") for kind in kinds)
+        assert searching.endpoint.requests == []
