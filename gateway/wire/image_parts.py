@@ -104,6 +104,8 @@ def _find(items: Any, at: Position, read: _Read, nesting: int) -> Iterator[Image
         match item.get("source"):
             case {"content": list(parts)}:  # of a document
                 yield from _find(parts, (*at, index, "source", "content"), read, nesting + 1)
+            case _:
+                pass
 
 
 def replace_images(body: Payload, format: Format, images: Iterable[ImagePart]) -> Payload:

@@ -11,6 +11,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from gateway.admin.retention import delete_unused_conversations
 from gateway.core.formats import Format
 from tests.support.gateway import BETA, RunningGateway, channel, run_gateway
 from tests.support.upstream import (
@@ -300,3 +301,15 @@ async def test_large_files_in_a_conversation(
     assert {item.content[0].file_data for item in shown} == {data}
     await client.responses.create(model=BETA, input="And?", conversation=conversation.id)
     assert upstream.last_request.body.count(data.encode()) == 3
+
+
+async def test_one_that_was_not_used_for_long_expires(
+    gateway: RunningGateway, openai: AsyncOpenAI
+) -> None:
+    created = await openai.conversations.create(items=ITEMS)
+    runtime = gateway.daemon.runtime
+    later = runtime.now() + int(runtime.config.responses.ttl * 1e6) + 1
+    runtime.now = lambda: later
+    with pytest.raises(NotFound):
+        await openai.conversations.retrieve(created.id)
+    assert await delete_unused_conversations(runtime, gateway.operations.database) == 1
