@@ -359,7 +359,8 @@ class Dispatch:
         prompt, reply_id = self._client_request.prompt, exchange.reply_id
         if candidate.lane is not Lane.NATIVE or not can_be_continued(prompt):
             reply_id = ""
-        reply_id = prompt.reply_id or reply_id
+        if prompt.reply_id and len(self._route.candidates) > 1:  # else there is nothing to choose
+            reply_id = prompt.reply_id
         if affinity is not None and reply_id and exchange.token is not None:
             self._runtime.affinity_index.record(
                 affinity, exchange.token.id, reply_id, candidate.account_ref
