@@ -40,6 +40,7 @@ class Load:
     seconds: float
     stagger: float = 0.0
     credit_port: int | None = None
+    store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,11 @@ class ClosedLoop:
         for number in range(load.connections):
             question = f"Question of stream-id-{number}. Why?"
             body = request_body(
-                load.client, load.model, stream=load.stream is not None, question=question
+                load.client,
+                load.model,
+                stream=load.stream is not None,
+                question=question,
+                store=load.store,
             )
             _, client = await loop.create_connection(
                 lambda: Client(self._take_reply, load.stream, on_word), "127.0.0.1", load.port

@@ -43,6 +43,7 @@ def render_load(scenario: Scenario, server: Server, upstream: Server) -> load.Lo
         seconds=scenario.seconds,
         stagger=scenario.stagger,
         credit_port=upstream.port if kind is not None and kind.windowed else None,
+        store=scenario.store,
     )
 
 

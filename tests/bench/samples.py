@@ -192,13 +192,17 @@ SYSTEM = "You are a terse assistant who answers in one paragraph and never asks 
 QUESTION = "Which three habits keep a code base easy to change, and why these and no others?"
 
 
-def request_body(client: str, model: str, *, stream: bool, question: str = QUESTION) -> bytes:
-    """A short request of a client's format."""
+def request_body(
+    client: str, model: str, *, stream: bool, question: str = QUESTION, store: bool = False
+) -> bytes:
+    """A short request of a client's format; `store`: its reply is to be stored."""
     user = {"role": "user", "content": question}
     by_format: dict[str, dict[str, object]] = {
         "chat": {"messages": [{"role": "system", "content": SYSTEM}, user], "max_tokens": 1024},
         "messages": {"system": SYSTEM, "messages": [user], "max_tokens": 1024},
         "responses": {"instructions": SYSTEM, "input": [user], "max_output_tokens": 1024},
     }
+    if client == "responses":
+        by_format[client]["store"] = store
     common = {"model": model, "temperature": 0.7, "stream": stream}
     return orjson.dumps(common | by_format[client])

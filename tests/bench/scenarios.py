@@ -37,7 +37,7 @@ class Scenario:
     """One kind of reply for clients of one format from an upstream of another.
 
     A round ends after `requests` or `seconds`, whichever comes first. `direct`: the upstream is
-    measured too, as the reference.
+    measured too, as the reference. `store`: replies are to be stored.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Scenario:
     requests: int = UNBOUNDED
     stagger: float = 0.0
     direct: bool = False
+    store: bool = False
 
     @property
     def endpoint(self) -> str:
@@ -95,6 +96,21 @@ def whole(seconds: float) -> Iterator[Scenario]:
             metrics=(metric,),
             connections=32,
             seconds=seconds,
+        )
+
+
+def stored(seconds: float) -> Iterator[Scenario]:
+    for upstream in ("responses", "chat"):
+        yield Scenario(
+            name=f"stored:responses-{upstream}",
+            title=f"stored responses ← {upstream}",
+            kind="whole",
+            client="responses",
+            upstream=upstream,
+            metrics=(Metric("requests_per_second", "requests/s", (), "cpu_us_per_request"),),
+            connections=32,
+            seconds=seconds,
+            store=True,
         )
 
 
@@ -192,6 +208,7 @@ def closed_loop(*, seconds: float, paced_streams: int) -> list[Scenario]:
     """All of them; `seconds` is the length of a round of the scenarios that go at full speed."""
     return [
         *whole(seconds),
+        *stored(seconds),
         *stream(seconds),
         *single(seconds),
         *paced(paced_streams),
