@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from gateway.core.formats import Format
 from gateway.core.value import replace, value
@@ -39,8 +40,12 @@ from gateway.wire.images import image_size
 
 _ACCEPTED: Final = frozenset({PNG, JPEG, WEBP, GIF, HEIC})
 """HEIC is left to the channels: some upstreams accept it."""
+_SIZED: Final = frozenset({PNG, WEBP})
+"""Their sizes are at their beginning; that of an animation's canvas may be 0."""
 KINDS: Final = "only JPEG, PNG, WebP and static GIF are accepted"
-_WEB_ADDRESS: Final = re.compile(r"https?://[^\x00-\x20\x7f/?#][^\x00-\x1f\x7f]*", re.IGNORECASE)
+_WEB_ADDRESS: Final = re.compile(
+    r"https?://[^\x00-\x20\x7f/?#]+(?:[/?#][^\x00-\x1f\x7f]*)?", re.IGNORECASE
+)
 _MAX_SIGNATURE: Final = 64
 """Characters of bare base64 that tell it from a relative address."""
 _FIELDS: Final = {Format.RESPONSES: "input"}
@@ -140,13 +145,20 @@ def _read_url(image: ImagePart, url: str) -> ImagePart:
             reason = f"a data URI must be base64 of an image: {KINDS}"
             raise InvalidImageBase64(image.path, reason)
         return replace(image, url=None, data=data, media_type=media_type.partition(";")[0])
-    if _WEB_ADDRESS.fullmatch(url):
+    if _WEB_ADDRESS.fullmatch(url) and _has_host(url):
         return image
     start = url[: min(len(url), _MAX_SIGNATURE) & ~3]
     if start and repair_base64(start) == start and image_kind(start) is not None:
         return replace(image, url=None, data=url, changed=True)
     reason = "Input should be an http or https address, a data URI or base64 of an image"
     raise InvalidImageUrl(image.path, reason)
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
 
 
 def _check_data(image: ImagePart, data: str, format: Format) -> ImagePart:
@@ -162,6 +174,8 @@ def _check_data(image: ImagePart, data: str, format: Format) -> ImagePart:
         raise UnsupportedImageType(image.path, f"{name}: {KINDS}")
     if not is_whole(right, kind):
         raise MalformedImage("truncated: the image has no end")
+    if kind in _SIZED and not all(image_size(right) or (0,)):
+        raise MalformedImage("the image has no pixels")
     if kind == GIF and (frame := first_frame(right)) is not None:
         if IMAGE_LIMITS[format].rejects_animated:
             reason = f"an animated GIF is not supported: {KINDS}"

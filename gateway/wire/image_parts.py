@@ -73,6 +73,8 @@ def _read_responses(part: Payload, at: Position) -> ImagePart | None:
     match part:
         case {"type": "input_image", "image_url": str(url)}:
             return ImagePart(position=at, field="image_url", url=url)
+        case {"type": "computer_call_output", "output": {"image_url": str(url)}}:
+            return ImagePart(position=(*at, "output"), field="image_url", url=url)
         case _:
             return None
 

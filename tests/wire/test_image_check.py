@@ -97,6 +97,13 @@ def test_truncated_files_are_refused(name: str) -> None:
     assert "truncated" in error.message
 
 
+@pytest.mark.parametrize("file", [b"RIFF\4\0\0\0WEBP", files.png(0, 0), files.png(5, 0)])
+def test_files_without_pixels_are_refused(file: bytes) -> None:
+    error = refusal(as_data(encoded(file)))
+    assert error.code == "invalid_image"
+    assert "no pixels" in error.message
+
+
 @pytest.mark.parametrize("data", ["not base64!", "iVBORw0KGgo", "iVBO\u00e9", "iVBORw0KGgo=A"])
 def test_wrong_base64_is_refused(data: str) -> None:
     for image in (as_data(data), at_url(f"data:image/png;base64,{data}")):
@@ -151,6 +158,9 @@ def test_web_addresses_pass(url: str) -> None:
             "http:/example.org",
             "https://",
             "http:///a",
+            "http://[::1",
+            "http://a b/c",
+            "http://:80/",
             "https://\n.example.org/",
             "blob:https://a",
         ),

@@ -18,6 +18,7 @@ MESSAGES = {"type": "image", "source": {"type": "base64", "media_type": "image/p
 MESSAGES_URL = {"type": "image", "source": {"type": "url", "url": URL}}
 DOCUMENT = {"type": "document", "source": {"type": "content", "content": ["text", MESSAGES]}}
 RESPONSES = {"type": "input_image", "image_url": URL, "detail": "high"}
+SCREENSHOT = {"type": "computer_screenshot", "image_url": URL}
 TEXT = {"type": "text", "text": "image"}
 
 
@@ -62,9 +63,14 @@ BODIES: dict[str, tuple[Format, dict[str, Any], list[str]]] = {
                 {"role": "user", "content": [RESPONSES]},
                 {"type": "function_call_output", "output": [RESPONSES]},
                 {"type": "input_image", "file_id": "f"},
+                {"type": "computer_call_output", "output": SCREENSHOT},
             ]
         },
-        ["input.0.content.0.image_url", "input.1.output.0.image_url"],
+        [
+            "input.0.content.0.image_url",
+            "input.1.output.0.image_url",
+            "input.3.output.image_url",
+        ],
     ),
 }
 NONE: list[tuple[Format, dict[str, Any]]] = [

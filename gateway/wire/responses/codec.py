@@ -16,7 +16,7 @@ CODEC: Final = Codec(
     format=Format.RESPONSES,
     endpoint="/v1/responses",
     upstream_path="/responses",
-    image_mark=b'"input_image"',
+    image_mark=b'"image_url"',
     family=Family.BETA,
     forwarded_headers=(
         *("openai-", "x-stainless-", "x-codex-"),
