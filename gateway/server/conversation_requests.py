@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from aiohttp import web
@@ -40,9 +40,10 @@ class ConversationKeeper:
         conversation: Conversation,
         sent: Sequence[Any],
     ) -> None:
-        """`sent` is the input of the request."""
+        """`sent` is the input of the request; `known` are the ids of the items before it."""
         self._exchange, self._conversations = exchange, conversations
         self._conversation, self._sent = conversation, sent
+        self.known: Set[str] = frozenset()
         self._is_extended = False
 
     def keep(self, reply: bytes, status: str) -> None:
@@ -55,7 +56,7 @@ class ConversationKeeper:
 
         def items() -> list[ConversationItem]:
             replied = output_items(read_response(reply))
-            added = with_ids([*self._sent, *replied], suffix, "input")
+            added = with_ids([*self._sent, *replied], suffix, "input", self.known)
             return pack_items(self._conversation, added, restore)
 
         self._conversations.extend(self._conversation, items)
@@ -135,6 +136,8 @@ async def _with_conversation(
         )
     exchange.book_body(conversation.text_size)
     items = await conversations.items(conversation)
+    if isinstance(exchange.storing, ConversationKeeper):
+        exchange.storing.known = {item["id"] for item in items}
     merged = {name: value for name, value in body.items() if name != "conversation"}
     merged["input"] = [*items, *sent]
     raw_body = await adopt(exchange, merged, size)

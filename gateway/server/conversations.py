@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ async def create(request: web.Request) -> web.Response:
         raise InvalidRequest(text, param="conversation")
     runtime = request[EXCHANGE].runtime
     _, body = await read_json(request)
-    items = await _read_items(request, body, required=False)
+    items = await _read_items(request, body, frozenset(), required=False)
     now = runtime.now()
     conversation = Conversation(
         token_id=permit.token.id,
@@ -68,6 +68,8 @@ async def retrieve(request: web.Request) -> web.Response:
 async def update(request: web.Request) -> web.Response:
     conversation = await _find(request)
     _, body = await read_json(request)
+    if "metadata" not in body:
+        return _answer(request, _shown(conversation))
     metadata = orjson.dumps(check_metadata(body)).decode()
     database = request.app[CONVERSATIONS].database
     await rows.set_metadata(database, conversation, metadata)
@@ -104,9 +106,10 @@ async def list_items(request: web.Request) -> web.Response:
 async def create_items(request: web.Request) -> web.Response:
     conversation = await _find(request)
     _, body = await read_json(request)
-    items = await _read_items(request, body, required=True)
     state = request.app[CONVERSATIONS]
     async with state.locked(conversation):
+        known = await rows.item_ids(state.database, conversation)
+        items = await _read_items(request, body, known, required=True)
         await state.append(conversation, await _pack(request, conversation, items))
     return _answer(request, _list(items, has_more=False))
 
@@ -142,15 +145,17 @@ async def _find_item(request: web.Request) -> tuple[Conversation, ConversationIt
     return conversation, item
 
 
-async def _read_items(request: web.Request, body: Payload, *, required: bool) -> list[Payload]:
-    """The new items of a body, each with its id. Raises `InvalidRequest`."""
+async def _read_items(
+    request: web.Request, body: Payload, known: Set[str], *, required: bool
+) -> list[Payload]:
+    """The new items of a body, each with an id that is not `known`. Raises `InvalidRequest`."""
     if body.get("items") is None and not required:
         return []
     items: list[Any] = [*as_list(body.get("items"), "items")]
     if len(items) > _MAX_NEW_ITEMS:
         text = f"items: at most {_MAX_NEW_ITEMS} can be added at a time"
         raise InvalidRequest(text, param="items")
-    add_ids = partial(with_ids, items, secrets.token_hex(12), "items")
+    add_ids = partial(with_ids, items, secrets.token_hex(12), "items", known)
     return await request[EXCHANGE].runtime.worker.run(add_ids)
 
 

@@ -122,8 +122,11 @@ def _map_http_exception(request: web.Request, error: web.HTTPException) -> Gatew
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return RequestTooLarge()
     if isinstance(error, web.HTTPMethodNotAllowed):
-        if error.allowed_methods - _WILDCARD_METHODS:
-            return MethodNotAllowed(", ".join(sorted(error.allowed_methods)))
+        methods = error.allowed_methods
+        if methods - _WILDCARD_METHODS:
+            if hdrs.METH_GET not in methods:
+                methods = methods - {hdrs.METH_HEAD}
+            return MethodNotAllowed(", ".join(sorted(methods)))
         return _not_found(request)
     if isinstance(error, web.HTTPNotFound):
         return _not_found(request)

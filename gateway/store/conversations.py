@@ -138,6 +138,11 @@ async def items_of(database: Database, conversation: Conversation) -> list[Conve
         return [ConversationItem(*row) for row in await connection.execute(query)]
 
 
+async def item_ids(database: Database, conversation: Conversation) -> set[str]:
+    async with database.reader.connect() as connection:
+        return set(await connection.scalars(select(_items.id).where(_of(conversation))))
+
+
 async def find_item(
     database: Database, conversation: Conversation, id: str
 ) -> ConversationItem | None:

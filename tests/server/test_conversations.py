@@ -68,6 +68,53 @@ async def test_a_conversation_and_its_items(openai: AsyncOpenAI) -> None:
 NotFound = openai.NotFoundError
 
 
+async def test_no_two_items_have_one_id(client: AsyncOpenAI, upstream: ScriptedUpstream) -> None:
+    """Pages begin after an id: with two of them, the client library would read them for ever."""
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    same: list[Any] = [ITEMS[0] | {"type": "message", "id": "msg_same"}] * 2
+    conversation = await client.conversations.create(items=same)
+    added = await client.conversations.items.create(conversation.id, items=same)
+    assert "msg_same" not in [item.id for item in added.data]
+    await reply(client, "whole", conversation.id, same)
+    async with asyncio.timeout(5):
+        pages = client.conversations.items.list(conversation.id, limit=2, order="asc")
+        ids = [item.id async for item in pages]
+    assert ids[0] == "msg_same"
+    assert len(ids) == len(set(ids)) == 7
+
+
+async def test_an_update_without_metadata_changes_nothing(
+    gateway: RunningGateway, openai: AsyncOpenAI
+) -> None:
+    created = await openai.conversations.create(metadata={"topic": "weather"})
+    headers = {"authorization": f"Bearer {gateway.key}"}
+    path = f"/v1/conversations/{created.id}"
+    for body, expected in (
+        ({}, {"topic": "weather"}),
+        ({"metadata": None}, {}),
+        ({"metadata": {"a": "b"}}, {"a": "b"}),
+        ({"metadata": {}}, {}),
+    ):
+        answer = await gateway.http.post(path, json=body, headers=headers)
+        assert (await answer.json())["metadata"] == expected
+        assert (await openai.conversations.retrieve(created.id)).metadata == expected
+
+
+async def test_errors_have_the_form_of_responses(gateway: RunningGateway) -> None:
+    headers = {"authorization": f"Bearer {gateway.key}"}
+    missing = await gateway.http.get("/v1/conversations/conv_1", headers=headers)
+    unknown_method = await gateway.http.get("/v1/conversations", headers=headers)
+    unauthorized = await gateway.http.get("/v1/conversations/conv_1/items")
+    statuses = {404: missing, 405: unknown_method, 401: unauthorized}
+    for status, answer in statuses.items():
+        assert answer.status == status
+        body = await answer.json()
+        assert body.keys() == {"error"}
+        assert body["error"].keys() == {"message", "type", "param", "code"}
+    assert (await missing.json())["error"]["type"] == "invalid_request_error"
+    assert unknown_method.headers["allow"] == "POST"
+
+
 async def test_an_empty_conversation(openai: AsyncOpenAI) -> None:
     created = await openai.conversations.create()
     assert created.metadata == {}

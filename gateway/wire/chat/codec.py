@@ -17,7 +17,10 @@ CODEC: Final = Codec(
     endpoint="/v1/chat/completions",
     upstream_path="/chat/completions",
     image_mark=b'"image_url"',
-    error_paths=("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embeddings"),
+    error_paths=(
+        *("/v1/chat/", "/v1/responses", "/v1/conversations"),
+        *("/v1/completions", "/v1/embeddings"),
+    ),
     forwarded_headers=("openai-", "x-stainless-"),
     parse_prompt=parse_prompt,
     render_prompt=render_prompt,

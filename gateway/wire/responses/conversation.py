@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from gateway.errors import InvalidRequest
 from gateway.wire.json_fields import Payload, as_object, optional_object
+from gateway.wire.responses.client_tools import called_tool, is_call_output
+from gateway.wire.responses.ids import generated_id
 from gateway.wire.responses.input_items import parse_item
 
 _PREFIXES: Final = {
@@ -19,15 +21,20 @@ _PREFIXES: Final = {
     "web_search_call": "ws",
 }
 _TEXT_TYPES: Final = {"assistant": "output_text"}
+_MAX_ID: Final = 1024
 _MAX_PAIRS: Final = 16
 _MAX_NAME: Final = 64
 _MAX_VALUE: Final = 512
 
 
-def with_ids(items: Sequence[Any], suffix: str, path: str) -> list[Payload]:
-    """The items as a conversation has them: with a type, an id and a list of parts. `suffix` makes
-    new ids unique. Raises `InvalidRequest`."""
+def with_ids(
+    items: Sequence[Any], suffix: str, path: str, known: Set[str] = frozenset()
+) -> list[Payload]:
+    """The items as a conversation has them: with a type, an id and a list of parts. Pages begin
+    after an id: those that are `known` there, that another item has, or that are very long are
+    replaced. `suffix` makes new ones unique. Raises `InvalidRequest`."""
     shown: list[Payload] = []
+    used = set(known)
     for index, item in enumerate(items):
         parse_item(item, f"{path}.{index}")
         item = as_object(item, path)
@@ -35,7 +42,12 @@ def with_ids(items: Sequence[Any], suffix: str, path: str) -> list[Payload]:
         if kind == "item_reference":
             text = f"{path}.{index}: a conversation has whole items, not references"
             raise InvalidRequest(text, param=f"{path}.{index}")
-        id = item.get("id") or f"{_PREFIXES.get(kind, 'item')}_{suffix}{index:x}"
+        id = item.get("id")
+        if not isinstance(id, str) or not 0 < len(id) <= _MAX_ID or id in used:
+            if isinstance(id, str) and (called_tool(item) or is_call_output(item)):
+                item = {"call_id": id} | item  # some have only one id, which links them
+            id = generated_id(_PREFIXES.get(kind, "item"), f"{suffix}{index:x}")
+        used.add(id)
         item = {"id": id, "type": kind} | {
             name: value for name, value in item.items() if name not in ("id", "type")
         }
