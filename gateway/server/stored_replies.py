@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from gateway.admission.access import Permit
 from gateway.core.prompt import Prompt
 from gateway.core.value import replace, value
 from gateway.errors import (
-    InvalidRequest,
-    ItemNotFound,
     PreviousResponseNotFound,
-    RequestTooLarge,
     StoredChainTooLarge,
 )
 from gateway.server.exchange import Exchange, ReplyKeeper
+from gateway.server.item_references import named_items
 from gateway.server.request_body import adopt
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
@@ -28,15 +26,10 @@ from gateway.wire.codec import Codec
 from gateway.wire.json_fields import Payload
 from gateway.wire.responses.stored import (
     conversation,
-    find_item,
     input_items,
     is_item_reference,
-    reply_of_item,
     terminal_event,
 )
-
-MAX_REFERENCES: Final = 1000
-"""Items of a request that are only names."""
 
 _SMALL: Final = 64 * 1024
 """Bytes of a conversation that are put together at once; a thread does it with more."""
@@ -137,9 +130,10 @@ async def resolve(
     if previous is not None:
         chain = await load_chain(exchange, permit, previous, size)
     if names_items(body):
-        items, named_size = await _with_items(exchange, permit, body["input"])
+        items, named_size = await named_items(exchange, permit, body["input"])
         body = body | {"input": items}
         own = await adopt(exchange, body, size + named_size)
+        exchange.release_body(named_size)  # `own` is booked instead
     size = len(own) + sum(len(reply.request) + len(reply.reply or b"") for reply in chain)
     in_thread, run = exchange.is_large or size > _SMALL, exchange.runtime.worker.run
     merged = await run(_merge, chain, body) if in_thread else _merge(chain, body)
@@ -183,48 +177,3 @@ def _merge(chain: Sequence[StoredReply], body: Payload) -> Payload:
     if chain:
         merged["input"] = conversation(chain) + input_items(body)
     return merged
-
-
-async def _with_items(
-    exchange: Exchange, permit: Permit, items: Sequence[Any]
-) -> tuple[list[Any], int]:
-    """The items, those that are only named included, and the bytes that these may take."""
-    replies: dict[str, StoredReply] = {}
-    named: list[Any] = []
-    size = references = 0
-    for index, item in enumerate(items):
-        if not is_item_reference(item):
-            named.append(item)
-            continue
-        path, id = f"input.{index}", item.get("id")
-        references += 1
-        if not isinstance(id, str) or references > MAX_REFERENCES:
-            reason = "Input should be a string" if references <= MAX_REFERENCES else "too many"
-            raise InvalidRequest(f"{path}.id: {reason}", param=f"{path}.id")
-        reply = await _reply_of(exchange, permit, id, replies)
-        if reply is not None and reply.id not in replies:
-            replies[reply.id] = reply
-            reply_size = len(reply.request) + len(reply.reply or b"")
-            size += reply_size
-            if size > exchange.snapshot.config.server.max_body:
-                raise RequestTooLarge
-            exchange.book_body(reply_size)
-        found = None
-        if reply is not None:
-            found = await exchange.runtime.worker.run(find_item, reply, id)
-        if found is None:
-            raise ItemNotFound(id, path)
-        named.append(found)
-    return named, size
-
-
-async def _reply_of(
-    exchange: Exchange, permit: Permit, item_id: str, known: dict[str, StoredReply]
-) -> StoredReply | None:
-    if not permit.stores_replies:
-        return None
-    store, token_id = exchange.runtime.replies, permit.token.id
-    if (id := reply_of_item(item_id)) is not None:
-        return known.get(id) or await store.find(token_id, id)
-    id = await store.find_item(token_id, item_id)
-    return None if id is None else known.get(id) or await store.find(token_id, id)

@@ -4,9 +4,11 @@ and what the upstream receives of them."""
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -246,6 +248,51 @@ async def test_references_to_items_are_resolved(
     reference = {"type": "item_reference", "id": listed.data[0].id}
     await create(openai, input=[reference], previous_response_id=third.id)
     assert texts_sent(Format.RESPONSES, upstream.last_request.json)[-1] == "one"
+
+
+async def test_an_item_that_is_named_often_counts_each_time(
+    upstream: ScriptedUpstream, gateway: RunningGateway, openai: AsyncOpenAI
+) -> None:
+    """Refused at once, before it takes memory."""
+    upstream.respond_with(fixture_reply(Format.RESPONSES, "text"))
+    large = "x" * 5_000_000
+    first = await create(openai, input=large)
+    listed = await openai.responses.input_items.list(first.id)
+    reference = {"type": "item_reference", "id": listed.data[0].id}
+    await create(openai, input=[reference] * 2)
+    assert texts_sent(Format.RESPONSES, upstream.last_request.json) == [large] * 2
+    tracemalloc.start()
+    try:
+        before, started = tracemalloc.get_traced_memory()[0], monotonic()
+        for count, status in ((400, 413), (2000, 400)):
+            answer = await gateway.post(Format.RESPONSES, input=[reference] * count)
+            assert answer.status == status
+        assert monotonic() - started < 3
+        assert tracemalloc.get_traced_memory()[1] - before < 20 * len(large)
+    finally:
+        tracemalloc.stop()
+    assert len(upstream.requests) == 2
+    assert gateway.daemon.runtime.bodies.total == 0
+
+
+async def test_a_named_item_is_booked_before_it_is_expanded(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(fixture_reply(Format.RESPONSES, "text"))
+    limits = {"max_body": 8 * 2**20, "max_bodies": 16 * 2**20}
+    async with (
+        gateway_with(tmp_path, upstream, Format.RESPONSES, server=limits) as gateway,
+        sdk(gateway) as client,
+    ):
+        first = await create(client, input="x" * 1_000_000)
+        item = (await client.responses.input_items.list(first.id)).data[0]
+        reference = {"type": "item_reference", "id": item.id}
+        pool = gateway.daemon.runtime.bodies
+        pool.add("other", "192.0.2.1", 10 * 2**20)
+        answer = await gateway.post(Format.RESPONSES, input=[reference] * 7)
+        assert answer.status == 503
+        pool.add("other", "192.0.2.1", -10 * 2**20)
+        assert pool.total == 0
 
 
 async def test_signed_reasoning_comes_along(upstream: ScriptedUpstream, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from gateway.core.buffers import Buffers
@@ -130,13 +130,25 @@ def reply_of_item(item_id: str) -> str | None:
     return f"resp_{match[1]}" if match else None
 
 
-def find_item(stored: Stored, item_id: str) -> Payload | None:
-    """The item of that id, of the output or as it was listed."""
+def find_items(stored: Stored, ids: Collection[str]) -> dict[str, Payload]:
+    """The items of these ids, of the output or as they were listed; those that there are."""
     items = conversation([stored])
-    for item in items:
-        if isinstance(item, dict) and item.get("id") == item_id:
-            return item
-    match = _GENERATED_ID.fullmatch(item_id) if item_id.startswith(f"{_LISTED}_") else None
+    by_id = {id: item for item in reversed(items) if (id := _id(item)) is not None}
+    found: dict[str, Payload] = {}
+    for id in ids:
+        item = by_id[id] if id in by_id else _item_listed_as(items, id)
+        if item is not None:
+            found[id] = item
+    return found
+
+
+def _id(item: Any) -> str | None:
+    id = item.get("id") if isinstance(item, dict) else None
+    return id if isinstance(id, str) else None
+
+
+def _item_listed_as(items: Sequence[Any], id: str) -> Payload | None:
+    match = _GENERATED_ID.fullmatch(id) if id.startswith(f"{_LISTED}_") else None
     number = int(match[2]) if match else len(items)
     return items[number] if number < len(items) and isinstance(items[number], dict) else None
 
