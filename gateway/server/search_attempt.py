@@ -17,7 +17,7 @@ from gateway.upstream.response import UpstreamResponse
 from gateway.wire.event_translator import EventQueue, EventTranslator
 from gateway.wire.reply_stream import ReplyCollector
 from gateway.wire.search_rounds import first_prompt, function_name
-from gateway.wire.web_search import can_express, max_calls, requested_search
+from gateway.wire.web_search import can_express, max_calls, requested_search, unknown_options
 
 
 class SearchAttempt(Attempt):
@@ -42,6 +42,7 @@ class SearchAttempt(Attempt):
             limit=min(limit for limit in limits if limit is not None),
             request=request,
         )
+        first.dropped |= unknown_options(prompt)
         self.payload, first.payload = first.payload, b""
         self.forwarded_headers, self.query = first.forwarded_headers, first.query
         self.dropped = first.dropped

@@ -7,7 +7,7 @@ the client excludes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from gateway.core.formats import Format
@@ -47,6 +47,16 @@ _OPTIONS: Final[Mapping[Format, frozenset[str]]] = {
     ),
 }
 _LIMITS: Final = ("allowed_domains", "blocked_domains")
+_RESTRICTIONS: Final = frozenset({"alloweddomains", "blockeddomains", "maxuses", "filters"})
+"""What limits a search, however it is spelled."""
+_MAX_NAME: Final = 64
+_PLACES: Final[Mapping[Format, str]] = {
+    Format.CHAT: "searches of this format cannot be limited",
+    Format.MESSAGES: "searches of this format are limited by the tool's allowed_domains, "
+    "blocked_domains and max_uses",
+    Format.RESPONSES: "searches of this format are limited by filters.allowed_domains, "
+    "filters.blocked_domains and max_tool_calls",
+}
 _LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 _CONTEXT_SIZES: Final = ("low", "medium", "high")
 _MAX_DOMAINS: Final = 200
@@ -62,11 +72,24 @@ _SHARED_FIELDS: Final = frozenset(
 """The fields that all versions of the messages format have."""
 
 
+def check_restrictions(fields: Payload, path: str, known: Set[str], format: Format) -> None:
+    """Raises `InvalidRequest` for what would limit a search at another place, or by another
+    spelling of its name, and would be ignored here."""
+    for name, value in fields.items():
+        if name in known or value is None or len(name) > _MAX_NAME:
+            continue
+        if name.lower().replace("_", "").replace("-", "") in _RESTRICTIONS:
+            raise invalid_field(join_path(path, name), f"Extra inputs here; {_PLACES[format]}")
+
+
 def parse_search(fields: Payload, path: str, *, lists: Payload, lists_path: str) -> WebSearch:
     """The options of a search; `lists` has the lists of domains. Raises `InvalidRequest` naming the
     field that is malformed."""
     allowed = _domains(lists, "allowed_domains", lists_path)
     blocked = _domains(lists, "blocked_domains", lists_path)
+    if lists.get("allowed_domains") == [] and not blocked:
+        at = join_path(lists_path, "allowed_domains")
+        raise invalid_field(at, "List should have at least 1 item, or be null")
     if allowed and blocked:
         at = join_path(lists_path, "blocked_domains")
         raise invalid_field(at, "cannot be used together with allowed_domains")
@@ -85,6 +108,7 @@ def parse_chat_search(fields: Payload, path: str) -> WebSearch:
     """The same for chat: `user_location` has the location in `approximate`, or has its fields
     itself."""
     at = join_path(path, "user_location")
+    check_restrictions(fields, path, frozenset(), Format.CHAT)
     location = optional_object(fields, "user_location", path) or {}
     if (inner := optional_object(location, "approximate", at)) is not None:
         location, at = inner, f"{at}.approximate"
@@ -201,11 +225,17 @@ def requested_search(prompt: Prompt) -> WebSearch | None:
     return None
 
 
+def unknown_options(prompt: Prompt) -> Set[str]:
+    """The names of options that a search of the gateway does not have."""
+    searches = [tool for tool in prompt.tools if tool.search is not None]
+    return {f"tools.{name}" for tool in searches if tool.extra for name in tool.extra.data}
+
+
 def max_calls(prompt: Prompt) -> int | None:
     """`max_tool_calls` of a responses client, which limits its searches."""
     fields = ProviderData.native_fields(prompt.extra, Format.RESPONSES)
-    limit = fields.get("max_tool_calls")
-    return limit if type(limit) is int and limit > 0 else None
+    limit: int | None = fields.get("max_tool_calls")
+    return limit
 
 
 def lower_version(definition: Payload, target: Target) -> Payload:

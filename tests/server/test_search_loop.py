@@ -202,6 +202,29 @@ async def test_the_limit_of_the_configuration(tmp_path: Path) -> None:
         assert row.state is ExchangeState.OK
 
 
+async def test_unknown_options_are_named(tmp_path: Path) -> None:
+    async with searching_gateway(tmp_path, MESSAGES) as searching:
+        searching.upstream.respond_with(model_reply(MESSAGES, ANSWER))
+        _, (row,) = await ask(searching.gateway, options={"depth": "full"})
+        assert row.dropped == "tools.depth"
+        answer = await searching.gateway.post(MESSAGES, **search_tool(MESSAGES, depth="full"))
+        assert answer.headers["x-gateway-dropped"] == "tools.depth"
+        headers = {"x-gateway-strict": "1"}
+        fields = search_tool(MESSAGES, depth="full") | {"headers": headers}
+        answer = await searching.gateway.post(MESSAGES, **fields)
+        assert (answer.status, len(searching.bodies)) == (400, 2)
+
+
+@pytest.mark.parametrize("limit", [0, "1", True])
+async def test_a_malformed_limit_of_a_responses_client(tmp_path: Path, limit: Any) -> None:
+    async with searching_gateway(tmp_path, CHAT) as searching:
+        fields = search_tool(RESPONSES) | {"max_tool_calls": limit}
+        answer = await searching.gateway.post(RESPONSES, **fields)
+        assert answer.status == 400
+        assert (await answer.json())["error"]["param"] == "max_tool_calls"
+        assert searching.bodies == []
+
+
 async def test_the_limit_of_a_responses_client(tmp_path: Path) -> None:
     async with searching_gateway(tmp_path, CHAT) as searching:
         searching.upstream.respond_with(
@@ -432,7 +455,7 @@ async def test_no_search_by_choice(tmp_path: Path, client_format: Format) -> Non
 async def test_a_tool_of_the_same_name(tmp_path: Path) -> None:
     tools = [
         {"name": "web_search", "input_schema": {"type": "object"}},
-        {"type": "web_search_20250305", "name": "searching"},
+        {"type": "web_search_20250305", "name": "web_search"},
     ]
     async with searching_gateway(tmp_path, CHAT) as searching:
         searching.upstream.respond_with(

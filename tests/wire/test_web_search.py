@@ -101,6 +101,88 @@ def test_malformed_options_of_chat(options: Any, field: str) -> None:
     assert refused.value.param == f"web_search_options.{field}"
 
 
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"filters": {"allowed_domains": ["a.org"]}}, "filters"),
+        ({"Allowed_domains": ["a.org"]}, "Allowed_domains"),
+        ({"blockedDomains": ["a.org"]}, "blockedDomains"),
+        ({"MAX_USES": 1}, "MAX_USES"),
+        ({"name": "other"}, "name"),
+        ({"allowed_domains": []}, "allowed_domains"),
+        ({"allowed_domains": [], "blocked_domains": []}, "allowed_domains"),
+    ],
+)
+def test_misplaced_restrictions_of_messages(options: Any, field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        messages(**options)
+    assert refused.value.param == f"tools.0.{field}"
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"allowed_domains": ["a.org"]}, "allowed_domains"),
+        ({"allowed_domains": "a.org"}, "allowed_domains"),
+        ({"allowed_domains": []}, "allowed_domains"),
+        ({"blocked_domains": ["a.org"]}, "blocked_domains"),
+        ({"max_uses": 1}, "max_uses"),
+        ({"Filters": {"allowed_domains": ["a.org"]}}, "Filters"),
+        ({"filters": {"Allowed_domains": ["a.org"]}}, "filters.Allowed_domains"),
+        ({"filters": {"max_uses": 1}}, "filters.max_uses"),
+        ({"filters": {"allowed_domains": []}}, "filters.allowed_domains"),
+    ],
+)
+def test_misplaced_restrictions_of_responses(options: Any, field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        responses(**options)
+    assert refused.value.param == f"tools.0.{field}"
+
+
+@pytest.mark.parametrize("name", ["allowed_domains", "blocked_domains", "max_uses", "filters"])
+def test_misplaced_restrictions_of_chat(name: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        chat(**{name: ["a.org"]})
+    assert refused.value.param == f"web_search_options.{name}"
+    tools = [{"type": "web_search", name: ["a.org"]}]
+    with pytest.raises(InvalidRequest) as refused:
+        parse(Format.CHAT, tools=tools)
+    assert refused.value.param == f"tools.0.{name}"
+
+
+def test_restrictions_that_are_null() -> None:
+    assert messages(filters=None, allowed_domains=None).tools[0].search.allowed_domains == ()
+    assert responses(max_uses=None, filters={"allowed_domains": None}).tools[0].search.is_live
+    assert chat(allowed_domains=None).tools[0].search == WebSearch()
+
+
+@pytest.mark.parametrize("limit", [0, -1, "1", 1.5, True, [], {}])
+@pytest.mark.parametrize("tools", [[{"type": "web_search"}], []])
+def test_malformed_limit_of_tool_calls(limit: Any, tools: Any) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse(Format.RESPONSES, tools=tools, max_tool_calls=limit)
+    assert refused.value.param == "max_tool_calls"
+
+
+@pytest.mark.parametrize("client_format", list(Format))
+@pytest.mark.parametrize("upstream_format", list(Format))
+def test_unknown_options_are_named(client_format: Format, upstream_format: Format) -> None:
+    prompt = {Format.CHAT: chat, Format.MESSAGES: messages, Format.RESPONSES: responses}[
+        client_format
+    ](depth="full")
+    target = Target(model="m", web_search=True)
+    result = CODECS[upstream_format].render_prompt(prompt, target)
+    is_native = client_format is upstream_format
+    assert ("tools.depth" in result.dropped) is not is_native
+    assert ("depth" in str(result.body)) is is_native
+
+
+def test_unknown_filters_are_named() -> None:
+    prompt = responses(filters={"allowed_domains": ["a.org"], "newest": True})
+    result = CODECS[Format.MESSAGES].render_prompt(prompt, Target(model="m"))
+    assert result.dropped == {"tools.filters.newest"}
+
+
 def test_options_are_read() -> None:
     domains = ["a.org", "b.org/docs", "https://c.org"]
     location = {"type": "approximate", "city": "Oslo"}

@@ -41,6 +41,7 @@ from gateway.wire.web_search import (
 
 SEARCH_FIELD: Final = "web_search_options"
 _KINDS: Final = {"function": ToolKind.FUNCTION, "custom": ToolKind.CUSTOM}
+_SEARCH_FIELDS: Final = {"type", "user_location", "search_context_size"}
 _MODES: Final = ("auto", "none", "required")
 _KNOWN_FIELDS: Final = {
     *("type", "function", "custom", *CACHE_FIELDS),
@@ -91,6 +92,7 @@ def _parse_search(name: str, fields: Payload, path: str, definition: Payload) ->
         kind=ToolKind.SERVER,
         name=name,
         search=parse_chat_search(fields, path),
+        extra=ProviderData.unknown_set_fields(Format.CHAT, fields, _SEARCH_FIELDS),
         definition=ProviderData(Format.CHAT, definition),
     )
 
@@ -175,6 +177,7 @@ def _search_fields(
         return {}
     if native or tool.search is None:
         return native
+    dropped.native_fields(tool.extra, "tools.")
     return {SEARCH_FIELD: chat_options(search_options(tool.search, Format.CHAT, dropped))}
 
 

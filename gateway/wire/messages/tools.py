@@ -19,6 +19,7 @@ from gateway.wire.ids import sanitize_name
 from gateway.wire.json_fields import (
     Payload,
     as_objects,
+    invalid_field,
     lenient_objects,
     lenient_str,
     load_object,
@@ -42,6 +43,7 @@ from gateway.wire.tool_names import UpstreamTools, tool_type_name
 from gateway.wire.web_search import (
     TYPE_PREFIX,
     WEB_SEARCH,
+    check_restrictions,
     client_function,
     lower_version,
     max_calls,
@@ -52,6 +54,10 @@ from gateway.wire.web_search import (
 
 _FOREIGN_PREFIX: Final = "srvtoolu_gw1_"
 _TOOL_FIELDS: Final = {"type", "name", "description", "input_schema", "strict", "cache_control"}
+_SEARCH_FIELDS: Final = {
+    *("type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location"),
+    "cache_control",
+}
 _CHOICE_MODES: Final = {
     "auto": ChoiceMode.AUTO,
     "any": ChoiceMode.REQUIRED,
@@ -100,18 +106,25 @@ def _parse_typed_tool(tool: Payload, kind: str, path: str) -> Tool:
     schema, with which other formats can offer them as functions."""
     client_tool = client_tools.find_client_tool(kind, tool)
     name = optional_str(tool, "name", path) or optional_str(tool, "mcp_server_name", path)
+    is_search = kind.startswith(TYPE_PREFIX)
     return Tool(
         kind=ToolKind.FUNCTION if client_tool else ToolKind.SERVER,
         name=name or kind,
         description=client_tool.description if client_tool else None,
         schema=client_tool.schema if client_tool else None,
-        search=_parse_search(tool, path) if kind.startswith(TYPE_PREFIX) else None,
+        search=_parse_search(tool, path) if is_search else None,
         cache=parse_cache_breakpoint(tool, path),
+        extra=ProviderData.unknown_set_fields(Format.MESSAGES, tool, _SEARCH_FIELDS)
+        if is_search
+        else None,
         definition=ProviderData(Format.MESSAGES, tool),
     )
 
 
 def _parse_search(tool: Payload, path: str) -> WebSearch:
+    if optional_str(tool, "name", path) not in (None, WEB_SEARCH):
+        raise invalid_field(f"{path}.name", f"Input should be '{WEB_SEARCH}'")
+    check_restrictions(tool, path, _SEARCH_FIELDS, Format.MESSAGES)
     search = parse_search(tool, path, lists=tool, lists_path=path)
     return replace(search, client_executable=True)
 
@@ -206,6 +219,7 @@ def _render_search(
     native: Payload | None = ProviderData.native_data(tool.definition, Format.MESSAGES)
     if native is not None:
         return dict(lower_version(native, target))
+    dropped.native_fields(tool.extra, "tools.")
     if not search.is_live:  # this format has no other
         dropped.drop(WEB_SEARCH)
         return None

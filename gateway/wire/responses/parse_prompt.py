@@ -58,6 +58,7 @@ def parse_prompt(body: object) -> Prompt:
     instructions = optional_str(body, "instructions")
     previous_response_id = optional_str(body, "previous_response_id")
     turns, added_tools, has_references = _parse_input(body, instructions)
+    optional_int(body, "max_tool_calls", minimum=1)  # stays in `extra`
     return Prompt(
         format=Format.RESPONSES,
         model=model,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
-from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
+from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind
 from gateway.core.target import Target
 from gateway.core.value import replace
 from gateway.errors import UnsupportedField
@@ -35,6 +35,7 @@ from gateway.wire.responses import client_tools
 from gateway.wire.tool_names import UpstreamTools, tool_type_name
 from gateway.wire.web_search import (
     WEB_SEARCH,
+    check_restrictions,
     client_function,
     parse_search,
     search_options,
@@ -47,6 +48,10 @@ _MODES: Final = {
     "required": ChoiceMode.REQUIRED,
 }
 _KNOWN_FIELDS: Final = {"type", "name", "description", "parameters", "strict", "format"}
+_SEARCH_FIELDS: Final = {
+    *("type", "name", "filters", "user_location", "search_context_size", "external_web_access"),
+}
+_FILTERS: Final = {"allowed_domains", "blocked_domains"}
 _MAX_REPEATED: Final = 1000
 """Characters of a description that every tool of a namespace gets."""
 
@@ -98,6 +103,8 @@ def _parse_tool(tool: Payload, path: str) -> Tool:
 def _parse_typed_tool(tool: Payload, type_: str, path: str) -> Tool:
     """A tool that models of this format know by its type. Client tools get a description and a
     schema, with which other formats can offer them as functions."""
+    if type_.startswith(WEB_SEARCH):
+        return _parse_search_tool(tool, type_, path)
     definition = ProviderData(Format.RESPONSES, tool)
     if client_tool := client_tools.find(tool):
         return Tool(
@@ -110,14 +117,22 @@ def _parse_typed_tool(tool: Payload, type_: str, path: str) -> Tool:
     return Tool(
         kind=ToolKind.SERVER,
         name=optional_str(tool, "name", path) or type_,
-        search=_parse_search(tool, path) if type_.startswith(WEB_SEARCH) else None,
         definition=definition,
     )
 
 
-def _parse_search(tool: Payload, path: str) -> WebSearch:
-    filters = optional_object(tool, "filters", path) or {}
-    return parse_search(tool, path, lists=filters, lists_path=join_path(path, "filters"))
+def _parse_search_tool(tool: Payload, type_: str, path: str) -> Tool:
+    filters, at = optional_object(tool, "filters", path) or {}, join_path(path, "filters")
+    check_restrictions(tool, path, _SEARCH_FIELDS, Format.RESPONSES)
+    check_restrictions(filters, at, _FILTERS, Format.RESPONSES)
+    unknown = {f"filters.{name}": filters[name] for name in filters if name not in _FILTERS}
+    return Tool(
+        kind=ToolKind.SERVER,
+        name=optional_str(tool, "name", path) or type_,
+        search=parse_search(tool, path, lists=filters, lists_path=at),
+        extra=ProviderData.unknown_set_fields(Format.RESPONSES, tool | unknown, _SEARCH_FIELDS),
+        definition=ProviderData(Format.RESPONSES, tool),
+    )
 
 
 def _parse_grammar(tool: Payload, path: str) -> Payload | None:
