@@ -28,6 +28,7 @@ from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
 from gateway.server.request_body import read_json, write_object
+from gateway.server.threads import is_held_here, read_thread, without_threads_beta
 from gateway.upstream.response import AttemptFailed
 from gateway.wire import messages, responses
 from gateway.wire.codec import Codec
@@ -46,7 +47,8 @@ COUNT_TIMEOUT: Final = 10.0
 
 
 async def count_tokens(request: web.Request) -> web.Response:
-    """`POST /v1/messages/count_tokens`: a messages body, where `max_tokens` may be missing."""
+    """`POST /v1/messages/count_tokens`: a messages body, which may continue a thread;
+    `max_tokens` may be missing."""
     permit = authorize(request, messages.CODEC.format.value)
     tokens, headers = await _count(request, permit, messages.CODEC, messages.parse_count_tokens)
     return _response(tokens, headers)
@@ -75,9 +77,13 @@ async def _count(
     if prompt.continues:
         resolved = await resolve_state(request, permit, codec, raw_body, body, prompt, extend=False)
         raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
-    in_thread = exchange.is_large
     exchange.prompt = prompt
     route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
+    if is_held_here(prompt, route):
+        resolved = await read_thread(exchange, permit, raw_body, body, parse)
+        raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
+        headers = without_threads_beta(headers, server.beta_headers[0])
+    in_thread = exchange.is_large
     candidate = _first_available(route, runtime)
     if runtime.draining:
         raise ServiceUnavailable

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.admission.access import Permit
+from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.value import replace, value
 from gateway.errors import (
@@ -167,7 +168,7 @@ async def load_chain(exchange: Exchange, permit: Permit, id: str, size: int) -> 
             )
         except ChainTooLarge as error:
             raise StoredChainTooLarge(id, str(error)) from None
-    if not chain:
+    if not chain or chain[-1].format != Format.RESPONSES:
         raise PreviousResponseNotFound(id)
     return chain
 

@@ -54,6 +54,7 @@ async def delete_response(request: web.Request) -> web.Response:
     """`DELETE /v1/responses/{id}`."""
     exchange, permit, id = _authorize(request)
     await _cancel(request, permit, id)
+    await _find(exchange, permit, id)  # no turn of a message thread
     if not await exchange.runtime.replies.delete(permit.token.id, id):
         raise ResponseNotFound(id)
     body = {"id": id, "object": "response", "deleted": True}

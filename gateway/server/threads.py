@@ -6,7 +6,7 @@ read when the thread is continued.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -21,6 +21,7 @@ from gateway.server.attempt import ClientRequest
 from gateway.server.client_stream import ClientStream
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.request_body import adopt
+from gateway.server.stored_replies import ResolvedRequest
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.wire.json_fields import Payload
@@ -93,7 +94,7 @@ class ThreadStream(ClientStream):
 def is_held_here(prompt: Prompt, route: Route) -> bool:
     """Whether the prompt has a thread that no upstream of the route holds."""
     extra = prompt.extra
-    if extra is None or prompt.format is not Format.MESSAGES or not extra.data.get("thread"):
+    if extra is None or prompt.format is not Format.MESSAGES or extra.data.get("thread") is None:
         return False
     return not all(each.lane is Lane.NATIVE and each.target.threads for each in route.candidates)
 
@@ -101,7 +102,35 @@ def is_held_here(prompt: Prompt, route: Route) -> bool:
 async def resolve_thread(
     exchange: Exchange, permit: Permit, raw_body: bytes, body: Payload
 ) -> tuple[bytes, Payload, Prompt]:
-    """The request with its whole conversation; its reply will be stored.
+    """As `read_thread`; the reply of the request will be stored."""
+    resolved = await read_thread(exchange, permit, raw_body, body, CODEC.parse_prompt)
+    prompt, previous = resolved.prompt, previous_message_id(body)
+    id = _MESSAGE + exchange.id.removeprefix(_REQUEST)
+    row = StoredReply(
+        token_id=permit.token.id,
+        id=id,
+        format=Format.MESSAGES.value,
+        previous_id=previous,
+        root_id=resolved.root_id or id,
+        request_id=exchange.id,
+        model=prompt.model,
+        status="in_progress",
+        created_at=exchange.started,
+        expires_at=exchange.runtime.replies.expiry(),
+        request=raw_body if exchange.long_texts is None else exchange.long_texts.restore(raw_body),
+    )
+    exchange.storing = ThreadKeeper(exchange, row)
+    return resolved.raw_body, resolved.body, replace(prompt, reply_id=id)
+
+
+async def read_thread(
+    exchange: Exchange,
+    permit: Permit,
+    raw_body: bytes,
+    body: Payload,
+    parse: Callable[[object], Prompt],
+) -> ResolvedRequest:
+    """The request with its whole conversation.
 
     Raises `ThreadUnsupported`, `ThreadNotFound`, `InvalidRequest`, `RequestTooLarge` or as
     `BodyPool.check`.
@@ -114,24 +143,13 @@ async def resolve_thread(
     in_thread, run = exchange.is_large or size > _SMALL, exchange.runtime.worker.run
     whole = await run(_merge, chain, body) if in_thread else _merge(chain, body)
     whole_raw = await adopt(exchange, whole, size)
-    parse = CODEC.parse_prompt
-    prompt = await run(parse, whole) if exchange.is_large else parse(whole)
-    id = _MESSAGE + exchange.id.removeprefix(_REQUEST)
-    row = StoredReply(
-        token_id=permit.token.id,
-        id=id,
-        format=Format.MESSAGES.value,
-        previous_id=previous,
-        root_id=chain[0].root_id if chain else id,
-        request_id=exchange.id,
-        model=prompt.model,
-        status="in_progress",
-        created_at=exchange.started,
-        expires_at=exchange.runtime.replies.expiry(),
-        request=raw_body if exchange.long_texts is None else exchange.long_texts.restore(raw_body),
+    return ResolvedRequest(
+        raw_body=whole_raw,
+        body=whole,
+        prompt=await run(parse, whole) if exchange.is_large else parse(whole),
+        own=raw_body,
+        root_id=chain[0].root_id if chain else None,
     )
-    exchange.storing = ThreadKeeper(exchange, row)
-    return whole_raw, whole, replace(prompt, reply_id=id)
 
 
 def thread_stream(request: web.Request, client_request: ClientRequest) -> ThreadStream | None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import openai
 import orjson
 import pytest
 from anthropic import AsyncAnthropic, beta_async_tool
+from openai import AsyncOpenAI
 
 from gateway.core.formats import Format
-from tests.support.gateway import ALPHA, RunningGateway, channel, run_gateway
+from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 from tests.support.upstream import (
     Response,
     ScriptedUpstream,
@@ -257,6 +259,8 @@ async def test_an_upstream_that_holds_threads_gets_them(
     ("thread", "param"),
     [
         ({"type": "fork"}, "thread.type"),
+        ({}, "thread.type"),
+        ([], "thread: Input should be an object"),
         ({"type": "continue"}, "thread.previous_message_id"),
         ("create", "thread"),
     ],
@@ -273,6 +277,70 @@ async def test_malformed_threads(
                 thread=thread,
             )
     assert upstream.requests == []
+
+
+@pytest.mark.parametrize("format", Format)
+async def test_tokens_of_a_thread_are_counted(
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format
+) -> None:
+    """Of all its messages, whether an upstream counts or the gateway."""
+    upstream.respond_with(fixture_reply(format))
+    text = "One two three. " * 200
+    arguments: Any = {"model": ALPHA, "betas": [THREADS_BETA]}
+    more: Any = [{"role": "user", "content": "Two"}]
+    async with running(upstream, tmp_path, format) as (_, client):
+        count = client.beta.messages.count_tokens
+        turn = await client.beta.messages.create(
+            messages=[{"role": "user", "content": text}],
+            system="Be exact.",
+            thread={"type": "create"},
+            max_tokens=9,
+            **arguments,
+        )
+        body = {"thread": {"type": "continue", "previous_message_id": turn.id}}
+        upstream.respond_with(json_response({"input_tokens": 812}))
+        counted = await count(messages=more, extra_body=body, **arguments)
+        if format is Format.CHAT:
+            assert counted.input_tokens > 500
+        else:
+            sent = upstream.last_request
+            assert counted.input_tokens == 812
+            assert "count_tokens" in sent.target or "input_tokens" in sent.target
+            assert text.encode() in sent.body
+            assert b"Hello, world!" in sent.body
+            assert b"Be exact." in sent.body
+            assert b"thread" not in sent.body
+            assert THREADS_BETA not in sent.headers.get("anthropic-beta", "")
+        body["thread"]["previous_message_id"] = "msg_unknown"
+        with pytest.raises(anthropic.NotFoundError) as caught:
+            await count(messages=more, extra_body=body, **arguments)
+    error: Any = caught.value.body
+    assert error["error"]["details"]["error_code"] == "thread_not_found"
+
+
+async def test_threads_and_responses_are_apart(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    """Both are stored, but an id of one is none of the other."""
+    upstream.respond_with(fixture_reply(Format.MESSAGES))
+    async with running(upstream, tmp_path, Format.MESSAGES) as (gateway, client):
+        arguments: Any = {"model": ALPHA, "max_tokens": 9, "betas": [THREADS_BETA]}
+        more: Any = {"messages": [{"role": "user", "content": "Two"}]} | arguments
+        turn = await client.beta.messages.create(
+            messages=[{"role": "user", "content": "One"}], thread={"type": "create"}, **arguments
+        )
+        address = f"{gateway.address}/v1"
+        async with AsyncOpenAI(base_url=address, api_key=gateway.key, max_retries=0) as other:
+            response = await other.responses.create(model=BETA, input="One")
+            with pytest.raises(openai.BadRequestError) as refused:
+                await other.responses.create(model=BETA, input="Two", previous_response_id=turn.id)
+            assert refused.value.code == "previous_response_not_found"
+            for attempt in (other.responses.retrieve(turn.id), other.responses.delete(turn.id)):
+                with pytest.raises(openai.NotFoundError):
+                    await attempt
+        thread: Any = {"type": "continue", "previous_message_id": response.id}
+        with pytest.raises(anthropic.NotFoundError, match=response.id):
+            await client.beta.messages.create(thread=thread, **more)
+        thread["previous_message_id"] = turn.id
+        await client.beta.messages.create(thread=thread, **more)
 
 
 @pytest.mark.parametrize("format", Format)
