@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
@@ -14,6 +15,7 @@ from gateway.errors import ConversationItemNotFound, InvalidRequest
 from gateway.server.auth import authorize
 from gateway.server.conversation_state import CONVERSATIONS
 from gateway.server.exchange import EXCHANGE
+from gateway.server.json_body import render_json, send_json
 from gateway.server.request_body import read_json
 from gateway.store import conversations as rows
 from gateway.store.records import Conversation, ConversationItem
@@ -39,7 +41,7 @@ def add_conversation_routes(router: web.UrlDispatcher) -> None:
     router.add_delete(f"{items}/{{item}}", remove_item)
 
 
-async def create(request: web.Request) -> web.Response:
+async def create(request: web.Request) -> web.StreamResponse:
     permit = authorize(request, "responses")
     permit.check_can_generate()
     if not permit.stores_replies:
@@ -58,34 +60,34 @@ async def create(request: web.Request) -> web.Response:
     )
     state = request.app[CONVERSATIONS]
     await state.create(conversation, await _pack(request, conversation, items))
-    return _answer(request, _shown(conversation))
+    return await _answer(request, _shown(conversation))
 
 
-async def retrieve(request: web.Request) -> web.Response:
-    return _answer(request, _shown(await _find(request)))
+async def retrieve(request: web.Request) -> web.StreamResponse:
+    return await _answer(request, _shown(await _find(request)))
 
 
-async def update(request: web.Request) -> web.Response:
+async def update(request: web.Request) -> web.StreamResponse:
     conversation = await _find(request)
     _, body = await read_json(request)
     if "metadata" not in body:
-        return _answer(request, _shown(conversation))
+        return await _answer(request, _shown(conversation))
     metadata = orjson.dumps(check_metadata(body)).decode()
     database = request.app[CONVERSATIONS].database
     await rows.set_metadata(database, conversation, metadata)
-    return _answer(request, _shown(conversation._replace(metadata=metadata)))
+    return await _answer(request, _shown(conversation._replace(metadata=metadata)))
 
 
-async def remove(request: web.Request) -> web.Response:
+async def remove(request: web.Request) -> web.StreamResponse:
     conversation = await _find(request)
     state = request.app[CONVERSATIONS]
     async with state.locked(conversation):
         await rows.remove(state.database, conversation)
     deleted = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
-    return _answer(request, deleted)
+    return await _answer(request, deleted)
 
 
-async def list_items(request: web.Request) -> web.Response:
+async def list_items(request: web.Request) -> web.StreamResponse:
     conversation = await _find(request)
     query, database = request.query, request.app[CONVERSATIONS].database
     limit = _limit(query.get("limit", str(_PAGE)))
@@ -99,11 +101,12 @@ async def list_items(request: web.Request) -> web.Response:
             raise InvalidRequest("after: no such item in the conversation", param="after")
     descending = order == "desc"
     page = await rows.page(database, conversation, after, limit + 1, descending=descending)
-    items = await request[EXCHANGE].runtime.worker.run(rows.unpack_items, page[:limit])
-    return _answer(request, _list(items, has_more=len(page) > limit))
+    body = _render(request, page[:limit], partial(_list, has_more=len(page) > limit))
+    del page
+    return await send_json(request, await body)
 
 
-async def create_items(request: web.Request) -> web.Response:
+async def create_items(request: web.Request) -> web.StreamResponse:
     conversation = await _find(request)
     _, body = await read_json(request)
     state = request.app[CONVERSATIONS]
@@ -111,21 +114,25 @@ async def create_items(request: web.Request) -> web.Response:
         known = await rows.item_ids(state.database, conversation)
         items = await _read_items(request, body, known, required=True)
         await state.append(conversation, await _pack(request, conversation, items))
-    return _answer(request, _list(items, has_more=False))
+    exchange = request[EXCHANGE]
+    text = render_json(exchange, exchange.bytes_in, partial(_list, items, has_more=False))
+    del body, items
+    return await send_json(request, await text)
 
 
-async def retrieve_item(request: web.Request) -> web.Response:
+async def retrieve_item(request: web.Request) -> web.StreamResponse:
     _, item = await _find_item(request)
-    (shown,) = await request[EXCHANGE].runtime.worker.run(rows.unpack_items, [item])
-    return _answer(request, shown)
+    body = _render(request, [item], itemgetter(0))
+    del item
+    return await send_json(request, await body)
 
 
-async def remove_item(request: web.Request) -> web.Response:
+async def remove_item(request: web.Request) -> web.StreamResponse:
     conversation, item = await _find_item(request)
     state = request.app[CONVERSATIONS]
     async with state.locked(conversation):
         await rows.remove_item(state.database, item)
-    return _answer(request, _shown(conversation))
+    return await _answer(request, _shown(conversation))
 
 
 async def _find(request: web.Request) -> Conversation:
@@ -193,10 +200,16 @@ def _list(items: Sequence[Payload], *, has_more: bool) -> Payload:
     }
 
 
-def _answer(request: web.Request, body: Any) -> web.Response:
-    exchange = request[EXCHANGE]
-    exchange.complete()
-    text = orjson.dumps(body)
-    if exchange.long_texts is not None:
-        text = bytes(exchange.long_texts.restore(text))
-    return web.Response(body=text, content_type="application/json")
+async def _answer(request: web.Request, body: Payload) -> web.StreamResponse:
+    return await send_json(request, await render_json(request[EXCHANGE], 0, dict, body))
+
+
+async def _render(
+    request: web.Request,
+    items: Sequence[ConversationItem],
+    build: Callable[[list[Payload]], Payload],
+) -> bytes:
+    """What `build` makes of the items. Raises as `BodyPool.check`."""
+    exchange, size = request[EXCHANGE], sum(item.text_size for item in items)
+    exchange.book_body(size)
+    return await render_json(exchange, size, lambda: build(rows.unpack_items(items)))

@@ -5,10 +5,8 @@ A key finds only its own; an id of another key is as unknown as one that never w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from aiohttp import web
 
 from gateway.admission.access import Permit
@@ -21,6 +19,7 @@ from gateway.errors import (
 from gateway.server.auth import authorize
 from gateway.server.background import BACKGROUND
 from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.json_body import render_json, send_json
 from gateway.server.response_events import send_running_events, send_stored_events, wants_events
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
@@ -32,9 +31,6 @@ DEFAULT_PAGE: Final = 20
 MAX_PAGE: Final = 100
 """Items of one page."""
 
-_SMALL: Final = 64 * 1024
-"""Bytes that are read at once; a thread reads more."""
-
 
 async def show_response(request: web.Request) -> web.StreamResponse:
     """`GET /v1/responses/{id}`; `include[]` is accepted, everything is included."""
@@ -45,12 +41,11 @@ async def show_response(request: web.Request) -> web.StreamResponse:
             return await send_running_events(request, running)
         return await send_stored_events(request, await _find(exchange, permit, id, events=True))
     if running is not None:
-        return await _send(exchange, 0, dict, running.response)
-    reply = await _find(exchange, permit, id)
-    return await _send(exchange, _size(reply), read_response, reply.reply or b"{}")
+        return await send_json(request, await render_json(exchange, 0, dict, running.response))
+    return await send_json(request, await _render(exchange, await _find(exchange, permit, id)))
 
 
-async def delete_response(request: web.Request) -> web.Response:
+async def delete_response(request: web.Request) -> web.StreamResponse:
     """`DELETE /v1/responses/{id}`."""
     exchange, permit, id = _authorize(request)
     await _cancel(request, permit, id)
@@ -58,26 +53,30 @@ async def delete_response(request: web.Request) -> web.Response:
     if not await exchange.runtime.replies.delete(permit.token.id, id):
         raise ResponseNotFound(id)
     body = {"id": id, "object": "response", "deleted": True}
-    return await _send(exchange, 0, dict, body)
+    return await send_json(request, await render_json(exchange, 0, dict, body))
 
 
-async def cancel_response(request: web.Request) -> web.Response:
+async def cancel_response(request: web.Request) -> web.StreamResponse:
     """`POST /v1/responses/{id}/cancel`: of one that has ended, the same response again."""
     exchange, permit, id = _authorize(request)
     await _cancel(request, permit, id)
     reply = await _find(exchange, permit, id)
     if not reply.background:
         raise NotInBackground(id)
-    return await _send(exchange, _size(reply), read_response, reply.reply or b"{}")
+    body = _render(exchange, reply)
+    del reply
+    return await send_json(request, await body)
 
 
-async def list_input_items(request: web.Request) -> web.Response:
+async def list_input_items(request: web.Request) -> web.StreamResponse:
     """`GET /v1/responses/{id}/input_items`: the conversation before the response, in pages."""
     exchange, permit, id = _authorize(request)
     reply = await _find(exchange, permit, id)
     page = _PageRequest(request)
     chain = await _load(exchange, permit, reply)
-    return await _send(exchange, sum(map(_size, chain)), page.of, chain)
+    body = render_json(exchange, sum(map(_size, chain)), page.of, chain)
+    del reply, chain
+    return await send_json(request, await body)
 
 
 class _PageRequest:
@@ -162,15 +161,8 @@ async def _load(exchange: Exchange, permit: Permit, reply: StoredReply) -> list[
     return [*previous, reply]
 
 
-async def _send(
-    exchange: Exchange, size: int, build: Callable[..., Any], *args: Any
-) -> web.Response:
-    def render() -> bytes:
-        return orjson.dumps(build(*args))
-
-    body = await exchange.runtime.worker.run(render) if size > _SMALL else render()
-    exchange.complete()
-    return web.Response(body=body, content_type="application/json")
+async def _render(exchange: Exchange, reply: StoredReply) -> bytes:
+    return await render_json(exchange, _size(reply), read_response, reply.reply or b"{}")
 
 
 def _size(reply: StoredReply) -> int:
