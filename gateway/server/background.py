@@ -16,6 +16,7 @@ import orjson
 from aiohttp import web
 
 from gateway.admission.access import Permit
+from gateway.core.events import Usage
 from gateway.core.value import replace
 from gateway.errors import (
     GatewayError,
@@ -188,7 +189,7 @@ class BackgroundResponses:
         with self._counted(response):
             events = response.log.events
             status, error = await _outcome(response)
-            response.log.finish(events.end(status, error))
+            response.log.finish(events.end(status, error, _usage(response.exchange)))
             if not response.save():
                 log.error("%s: a background response was not stored", response.exchange.id)
             self._end(response)
@@ -222,6 +223,13 @@ async def _outcome(response: BackgroundResponse) -> tuple[str, Payload | None]:
         error = InternalError(detail=f"{type(error).__name__}: {error}")
     exchange.set_error(error)
     return FAILED, error_fields(error)
+
+
+def _usage(exchange: Exchange) -> Usage | None:
+    """What is billed of a reply without an end; None where nothing is."""
+    failed = exchange.error is not None
+    bill = exchange.meter.final_bill(committed=exchange.committed, failed=failed)
+    return bill.usage if bill.usage.total_tokens else None
 
 
 async def answer_in_background(

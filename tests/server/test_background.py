@@ -179,6 +179,9 @@ async def test_cancel(upstream: ScriptedUpstream, tmp_path: Path, format: Format
         await asyncio.sleep(0.1)
         cancelled = await client.responses.cancel(created.id)
         assert (cancelled.id, cancelled.status) == (created.id, "cancelled")
+        assert "Hello, world!".startswith(cancelled.output_text or "-")
+        assert cancelled.output[-1].status == "incomplete"
+        assert cancelled == await client.responses.retrieve(created.id)
         async with asyncio.timeout(1):
             await request.disconnected.wait()
         assert (await client.responses.cancel(created.id)).status == "cancelled"
@@ -187,6 +190,8 @@ async def test_cancel(upstream: ScriptedUpstream, tmp_path: Path, format: Format
         row = next(row for row in rows if row.endpoint == "/v1/responses")
         assert row.state is ExchangeState.CLIENT_GONE
         assert row.output_tokens or row.input_tokens
+        usage = cancelled.usage
+        assert (usage.input_tokens, usage.output_tokens) == (row.input_tokens, row.output_tokens)
         with pytest.raises(openai.BadRequestError):
             await client.responses.create(model=BETA, input="And?", previous_response_id=created.id)
 
@@ -217,6 +222,8 @@ async def test_cancel_ends_the_streams_that_follow(
             async with asyncio.timeout(2):
                 last = [event async for event in stream][-1]
         assert (last.type, last.response.status) == ("response.failed", "cancelled")
+        assert last.response.output_text
+        assert last.response.usage.total_tokens
 
 
 async def test_a_reply_can_be_continued(upstream: ScriptedUpstream, tmp_path: Path) -> None:

@@ -6,13 +6,16 @@ An upstream's stream becomes the stream of a response that existed before it: `r
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any, Final
 
 import orjson
 
+from gateway.core.events import Usage
 from gateway.errors import GatewayError
 from gateway.wire.json_fields import Payload
 from gateway.wire.object_edit import edit_object
+from gateway.wire.responses.usage import render_usage
 from gateway.wire.sse import Framer, read_frame, write_frame
 
 QUEUED: Final = "queued"
@@ -24,19 +27,39 @@ RUNNING: Final = (QUEUED, IN_PROGRESS)
 _OPENING: Final = ("response.created", "response.queued")
 _TERMINAL: Final = ("response.completed", "response.incomplete", "response.failed")
 
+_TEXT: Final = {"type": "output_text", "annotations": [], "logprobs": []}
+_DELTAS: Final[dict[str, tuple[str, str, str, Payload]]] = {
+    "response.output_text.delta": ("content", "content_index", "text", _TEXT),
+    "response.refusal.delta": ("content", "content_index", "refusal", {"type": "refusal"}),
+    "response.reasoning_text.delta": (
+        *("content", "content_index", "text"),
+        {"type": "reasoning_text"},
+    ),
+    "response.reasoning_summary_text.delta": (
+        *("summary", "summary_index", "text"),
+        {"type": "summary_text"},
+    ),
+}
+"""Events with a piece of a text: the item's list of parts, the event's field with the index in it,
+the field of the text, and the other fields of the part."""
+_MAX_OPEN: Final = 4 * 1024 * 1024
+"""Characters that are kept of items before they are complete."""
+_TEXT_SIZE: Final = 256
+"""How many a text counts besides its own."""
+
 
 class BackgroundEvents:
     """`response` is the response object so far; `ended`: its terminal event was written. `count` is
     the number of events, which is the number of the next one too."""
 
-    __slots__ = ("_framer", "_items", "_own", "count", "ended", "response")
+    __slots__ = ("_framer", "_output", "_own", "count", "ended", "response")
 
     def __init__(self, opening: Payload, own: Payload) -> None:
         """`opening` is the response before its work begins; `own` are fields of it that no upstream
         decides, its id among them."""
         self._own = own
         self._framer = Framer()
-        self._items: dict[int, Payload] = {}
+        self._output = _Output()
         self.response = opening | own | {"status": QUEUED}
         self.count = 0
         self.ended = False
@@ -57,13 +80,14 @@ class BackgroundEvents:
             start = end
         return frames
 
-    def end(self, status: str, error: Payload | None) -> list[bytes]:
+    def end(self, status: str, error: Payload | None, usage: Usage | None = None) -> list[bytes]:
         """The terminal event of a response that ends otherwise than by its reply; it keeps the
-        items that are complete. A cancelled response has no event type of its own."""
+        output so far. A cancelled response has no event type of its own."""
         if self.ended:
             return []
-        items = [self._items[index] for index in sorted(self._items)]
-        fields = {"status": status, "error": error, "output": items}
+        fields = {"status": status, "error": error, "output": self._output.items()}
+        if usage is not None:
+            fields |= render_usage(usage)
         self.response = self.response | fields
         self.ended = True
         return [self._write("response.failed", {"response": self.response})]
@@ -84,23 +108,76 @@ class BackgroundEvents:
             self.response = changes["response"] = response | self._own
         if name in _OPENING:
             return None
-        if name == "response.output_item.done":
-            self._keep_item(data)
+        self._output.add(name, data, len(raw))
         self.ended = name in _TERMINAL
         self.count += 1
         after = data | changes
         edited = None if frame.data is None else edit_object(frame.data, data, after)
         return write_frame(name.encode(), orjson.dumps(after) if edited is None else edited)
 
-    def _keep_item(self, data: Payload) -> None:
-        index, item = data.get("output_index"), data.get("item")
-        if isinstance(index, int) and isinstance(item, dict):
-            self._items[index] = item
-
     def _write(self, name: str, fields: Payload) -> bytes:
         event = {"type": name, "sequence_number": self.count} | fields
         self.count += 1
         return write_frame(name.encode(), orjson.dumps(event))
+
+
+class _Output:
+    """The items of a reply so far. `_texts` are those of items that are not complete."""
+
+    __slots__ = ("_items", "_room", "_texts")
+
+    def __init__(self) -> None:
+        self._items: dict[int, Payload] = {}
+        self._texts: dict[int, dict[tuple[str, int], StringIO]] = {}
+        self._room = _MAX_OPEN
+
+    def add(self, name: str, event: Payload, size: int) -> None:
+        """An event of `size` bytes. An upstream may have sent anything."""
+        index, item = event.get("output_index"), event.get("item")
+        if not isinstance(index, int):
+            return
+        if name in _DELTAS:
+            self._add_text(name, event, self._texts.get(index))
+        elif name == "response.output_item.done" and isinstance(item, dict):
+            self._items[index] = item
+            self._texts.pop(index, None)
+        elif name == "response.output_item.added" and isinstance(item, dict) and size < self._room:
+            self._room -= size
+            self._items[index] = item
+            self._texts[index] = {}
+
+    def _add_text(
+        self, name: str, event: Payload, texts: dict[tuple[str, int], StringIO] | None
+    ) -> None:
+        number, delta = event.get(_DELTAS[name][1]), event.get("delta")
+        if texts is None or not isinstance(number, int) or not isinstance(delta, str):
+            return
+        key = name, number
+        size = len(delta) if key in texts else len(delta) + _TEXT_SIZE
+        if size < self._room:
+            self._room -= size
+            texts.setdefault(key, StringIO()).write(delta)
+
+    def items(self) -> list[Payload]:
+        """In their order: those that are complete, and of the others those that have a text."""
+        found: list[Payload] = []
+        for index in sorted(self._items):
+            item, texts = self._items[index], self._texts.get(index)
+            if texts is None:
+                found.append(item)
+            elif texts:
+                found.append(item | _parts(texts) | {"status": "incomplete"})
+        return found
+
+
+def _parts(texts: dict[tuple[str, int], StringIO]) -> Payload:
+    """Content and summary of an item."""
+    parts: dict[str, list[Payload]] = {}
+    for name, number in sorted(texts, key=lambda key: key[1]):
+        holder, _, field, other = _DELTAS[name]
+        text = texts[name, number].getvalue()
+        parts.setdefault(holder, []).append(other | {field: text})
+    return parts
 
 
 def event_number(frame: bytes) -> int:

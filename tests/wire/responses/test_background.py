@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.core.events import Usage
 from gateway.wire.responses.background import BackgroundEvents
 from gateway.wire.sse import read_frame
 from tests.support.paths import STREAMS
@@ -77,6 +78,66 @@ def test_an_end_before_the_terminal_event_keeps_complete_items() -> None:
     assert sent["type"] == "response.failed"
     assert sent["response"] == events.response
     assert (events.response["status"], events.response["output"]) == ("cancelled", [{"id": "i"}])
+
+
+def frame(type: str, index: Any, **fields: Any) -> bytes:
+    event = {"type": f"response.{type}", "output_index": index} | fields
+    return b"data: %b\n\n" % orjson.dumps(event)
+
+
+def text(index: Any, delta: Any, part: Any = 0) -> bytes:
+    return frame("output_text.delta", index, content_index=part, delta=delta)
+
+
+def message(**fields: Any) -> dict[str, Any]:
+    item = {"type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    return item | fields
+
+
+def test_an_end_keeps_the_texts_so_far() -> None:
+    events = background_events()
+    for index, item in enumerate(
+        ({"type": "reasoning", "summary": []}, message(id="a"), {"type": "function_call"})
+    ):
+        events.rewrite(frame("output_item.added", index, item=item))
+    for delta in ("Let me ", "see."):
+        events.rewrite(
+            frame("reasoning_summary_text.delta", 0, summary_index=0, delta=delta)
+            + text(1, delta.upper())
+        )
+    events.rewrite(frame("refusal.delta", 1, content_index=1, delta="No."))
+    events.rewrite(text(7, "of no item") + text("x", "") + text(1, 5) + text(1, "", "x"))
+    events.end("cancelled", None, Usage(input_tokens=3, output_tokens=4))
+    part = {"type": "output_text", "text": "LET ME SEE.", "annotations": [], "logprobs": []}
+    refusal = {"type": "refusal", "refusal": "No."}
+    summary = {"type": "summary_text", "text": "Let me see."}
+    assert events.response["output"] == [
+        {"type": "reasoning", "summary": [summary], "status": "incomplete"},
+        message(id="a", status="incomplete", content=[part, refusal]),
+    ]
+    assert events.response["usage"]["total_tokens"] == 7
+
+
+def test_a_complete_item_replaces_its_pieces() -> None:
+    events = background_events()
+    events.rewrite(frame("output_item.added", 0, item=message()) + text(0, "Hel"))
+    done = message(status="completed")
+    events.rewrite(frame("output_item.done", 0, item=done) + text(0, "late"))
+    events.end("failed", {})
+    assert events.response["output"] == [done]
+
+
+def test_what_is_kept_of_open_items_is_bounded() -> None:
+    events = background_events()
+    events.rewrite(frame("output_item.added", 0, item=message()))
+    for _ in range(100):
+        events.rewrite(text(0, "x" * 100_000))
+    for index in range(1, 100):
+        events.rewrite(frame("output_item.added", index, item=message(extra="x" * 100_000)))
+        events.rewrite(text(index, "y"))
+    events.end("cancelled", None)
+    kept = len(orjson.dumps(events.response["output"]))
+    assert 3_000_000 < kept < 5_000_000
 
 
 @pytest.mark.parametrize(
