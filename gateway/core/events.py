@@ -92,11 +92,6 @@ class Usage:
         names = Usage.__annotations__
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
-    def at_least(self, other: Usage) -> Usage:
-        """The larger of each count."""
-        names = Usage.__annotations__
-        return Usage(**{name: max(getattr(self, name), getattr(other, name)) for name in names})
-
     @property
     def fresh_input_tokens(self) -> int:
         """Input that was neither read from the cache nor written to it."""

@@ -98,7 +98,8 @@ class Lease:
         for holder, usage in zip(self.request.holders, self._usages, strict=False):
             shortfall = usage.budget.shortfall(holder.limits, at, more)
             if shortfall is not None:
-                raise budget_exceeded(str(holder), shortfall, more)
+                others = shortfall._replace(reserved=shortfall.reserved - self.micro)
+                raise budget_exceeded(str(holder), others, micro)
         for usage in self._usages:
             usage.budget.reserved += more
         self.micro = micro

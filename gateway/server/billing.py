@@ -38,13 +38,32 @@ class UsageMeter:
     """`permit` is set after the authorization, `price` where the request costs something: without
     one nothing is billed. `model` is an id of the catalog. `estimated_tokens` are input tokens that
     are billed where the gateway stops before anything more is known, `estimated_micro` their cost.
-    `reserved_chars` are characters of output for which enough is reserved. `earlier` is the least
-    that was used, where a reply takes several upstream requests.
+    `reserved_chars` are characters of output for which enough is reserved.
+
+    Where a reply takes several upstream requests, rounds, `earlier` is what those that have ended
+    used, and `next_input` the input tokens of the one that is running, if any, at least.
     """
 
     __slots__ = (
-        *("_input_tokens", "_is_final", "_is_over_budget", "_output_chars", "_sent", "_snapshot"),
-        *("_started", "_usage", "earlier", "estimated_micro", "estimated_tokens", "lease", "model"),
+        *(
+            "_earlier_is_exact",
+            "_input_tokens",
+            "_is_final",
+            "_is_over_budget",
+            "_output_chars",
+            "_sent",
+            "_snapshot",
+        ),
+        *(
+            "_started",
+            "_usage",
+            "earlier",
+            "next_input",
+            "estimated_micro",
+            "estimated_tokens",
+            "lease",
+            "model",
+        ),
         *("permit", "price", "reserved_chars"),
     )
 
@@ -93,6 +112,8 @@ class UsageMeter:
         self._sent = self._is_final = self._is_over_budget = False
         self._usage: Usage | None = None
         self.earlier: Usage | None = None
+        self.next_input: int | None = None
+        self._earlier_is_exact = False
         self._output_chars = 0
 
     def mark_sent(self) -> None:
@@ -124,19 +145,23 @@ class UsageMeter:
                 self.reserved_chars = output_chars + slice_ * CHARS_PER_TOKEN
                 return
 
-    def reserve_round(self, used: Usage) -> None:
-        """Reserves what the rounds of a reply have used, and the next one is going to read. Raises
-        `InsufficientQuota`; what was used is billed."""
+    def record_rounds(self, used: Usage, *, is_exact: bool) -> None:
+        """What the rounds that have ended used; no other has been sent. `is_exact`: by the
+        upstreams' own counts."""
+        self.earlier, self._earlier_is_exact, self.next_input = used, is_exact, None
+
+    def reserve_round(self, used: Usage, input_tokens: int) -> bool:
+        """Reserves what the rounds of a reply have used, and the next one is going to read. False
+        where a budget has no room for it."""
         if self.lease is None:
-            return
-        expected = self.earlier or used
+            return True
+        expected = used + Usage(input_tokens=input_tokens)
         try:
             cost = self.price.cost(expected) if self.price else 0
             self.lease.extend(expected.total_tokens, cost)
         except InsufficientQuota:
-            self._is_over_budget = True
-            self.earlier = used
-            raise
+            return False
+        return True
 
     def record_usage(self, usage: Usage | None, output_chars: int, *, is_final: bool) -> None:
         """What the upstream reported so far, and the length of its output in characters."""
@@ -153,8 +178,9 @@ class UsageMeter:
         reported, if anything."""
         usage, source = used, _ = self._used(committed or self._is_over_budget, failed)
         if source == "estimated" and not self._snapshot.config.money.bill_estimates:
-            usage = self._usage or _NO_USAGE
-            source = "none" if self._usage is None else "upstream"
+            known = self.earlier if self._earlier_is_exact else self._usage
+            usage = known or _NO_USAGE
+            source = "none" if known is None else "upstream"
         cost = self.price.cost(usage) if self.price is not None else 0
         return Bill(usage, source, cost, used.total_tokens)
 
@@ -163,7 +189,9 @@ class UsageMeter:
         if reported is not None and self._is_final:
             return reported, "upstream"
         if self.earlier is not None and self.price is not None:
-            return self._estimate(reported, self._output_chars).at_least(self.earlier), "estimated"
+            if self._earlier_is_exact and self.next_input is None:
+                return self.earlier, "upstream"
+            return self._estimate(reported, self._output_chars), "estimated"
         if self.price is None or not (committed or (self._sent and not failed)):
             return _NO_USAGE, "none"
         if not (committed or self._output_chars):
@@ -172,6 +200,8 @@ class UsageMeter:
 
     def _estimate(self, reported: Usage | None, output_chars: int) -> Usage:
         estimate = Usage.estimated(self._input_tokens, output_chars)
+        if self.earlier is not None:
+            reported = self.earlier + Usage(input_tokens=self.next_input or 0)
         if reported is None or not reported.input_tokens:
             return estimate
         output_tokens = max(reported.output_tokens, estimate.output_tokens)

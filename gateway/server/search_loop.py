@@ -175,7 +175,10 @@ class SearchLoop:
             outcomes = await self._search_all(calls)
             found = [result for outcome in outcomes for result in outcome.found]
             self._push(rounds.finish_searches([outcome.part for outcome in outcomes], found))
-            if (stop := self._stop()) is not None:
+            stop = self._stop()
+            if stop is None and not self._reserve_round():
+                stop = StopReason.PAUSE  # what was paid for is delivered
+            if stop is not None:
                 break
             self._prompt = next_prompt(
                 self._prompt,
@@ -187,7 +190,6 @@ class SearchLoop:
                 max_tokens=self._tokens_left(),
             )
             await self._next_round()
-        self._exchange.meter.earlier = rounds.usage
         self._push([rounds.final_end(stop)])
 
     async def _collected(self) -> Reply:
@@ -205,6 +207,14 @@ class SearchLoop:
             return StopReason.MAX_TOKENS
         return StopReason.PAUSE if self._round > self._plan.limit + 1 else None
 
+    def _reserve_round(self) -> bool:
+        """Whether the budgets have room for a further round."""
+        exchange = self._exchange
+        has_room = exchange.meter.reserve_round(self._rounds.usage, self._next_input)
+        if not has_room:
+            exchange.upstream_note = "no further round after the search: it exceeds a budget"
+        return has_room
+
     def _tokens_left(self) -> int | None:
         """Of the client's limit for the whole reply."""
         limit = self._plan.request.prompt.max_tokens
@@ -214,7 +224,6 @@ class SearchLoop:
         """Tries the candidates, the one of the last round first, while nothing of the round was
         sent. Raises `AttemptFailed` or `GatewayError`."""
         runtime, exchange = self._runtime, self._exchange
-        exchange.meter.reserve_round(self._rounds.usage)
         failure: AttemptFailed | None = None
         for candidate in self._candidates():
             if failure is not None and not runtime.retry_budget.try_acquire(self.loop.time()):
@@ -227,6 +236,8 @@ class SearchLoop:
                 await self._try_round(candidate)
             except AttemptFailed as failed:
                 failure = without_traceback(failed)
+                if not self._rounds.sent:
+                    self._note_usage()
                 if outcome.fail(failed.failure).blame is Blame.CLIENT or self._rounds.sent:
                     break
                 exchange.set_next_step("other account")
@@ -263,10 +274,14 @@ class SearchLoop:
         headers, query, payload = attempt.forwarded_headers, attempt.query, attempt.payload
         if self._exchange.long_texts is not None:
             payload = self._exchange.long_texts.restore(payload)
-        sending = upstream.send(candidate, payload, headers, query)
+        sending = upstream.send(candidate, payload, headers, query, self._round_sent)
         limit = attempt.channel.timeouts.first_event
         response = await run_with_timeout(runtime, limit, sending)
         await self._read_round(attempt, response)
+
+    def _round_sent(self) -> None:
+        """From now on the round costs something; it reads as much as the one before, at least."""
+        self._exchange.meter.next_input = self._next_input
 
     async def _read_round(self, attempt: TranslatedAttempt, response: UpstreamResponse) -> None:
         """Sends the events of a round as they arrive. Raises `AttemptFailed`."""
@@ -321,9 +336,9 @@ class SearchLoop:
         self._note_usage()
 
     def _note_usage(self) -> None:
-        """What is billed at least. The next round, if there is one, reads as much as this one."""
-        next_round = Usage(input_tokens=self._next_input)
-        self._exchange.meter.earlier = self._rounds.usage + next_round
+        """What is billed as long as no further round is sent."""
+        is_exact = not self._queue.is_estimated
+        self._exchange.meter.record_rounds(self._rounds.usage, is_exact=is_exact)
 
     def _converted(self, events: Iterable[Event]) -> list[Event]:
         """The client's events. It gets no signatures of an account to which they would not return:
@@ -343,9 +358,7 @@ class SearchLoop:
             may_search = call.error is None and self._searches < self._plan.limit
             self._searches += may_search
             allowed.append(may_search)
-        outcomes = await asyncio.gather(*map(self._search, calls, allowed))
-        self._note_usage()
-        return outcomes
+        return await asyncio.gather(*map(self._search, calls, allowed))
 
     async def _search(self, call: SearchCall, allowed: bool) -> _Outcome:
         if not allowed:
@@ -362,6 +375,7 @@ class SearchLoop:
         if error is not None:
             return _Outcome(error_part(call.id, error.code), describe_error(error.code))
         self._rounds.add_search()
+        self._note_usage()
         return _Outcome(result_part(call.id, found), describe_results(found), found)
 
     def _record(self, query: str, started: float, results: int, error: SearchFailed | None) -> None:

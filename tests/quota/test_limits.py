@@ -402,6 +402,8 @@ def test_a_lease_grows_within_the_budgets() -> None:
         lease.extend(50, 501)
     assert quota.budget(HolderKind.KEY, "key_1").reserved == 300, "all holders or none"
     assert tokens_left(quota, team) == 40, "a minute cannot take back what was used"
+    with pytest.raises(InsufficientQuota, match="0 reserved by running requests, this request may"):
+        lease.extend(50, 9_999_999)
     lease.extend(50, 200)
     assert quota.budget(HolderKind.GROUP, "team").reserved == 300, "it never shrinks"
     lease.settle(45, 450)
