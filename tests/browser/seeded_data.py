@@ -148,7 +148,7 @@ async def _seed(daemon: Daemon, days: int) -> str:
         tokens.append(token)
     former, _ = await operations.create_key("intern 2026", "engineering")
     await operations.update_key(former.id, state=TokenState.DISABLED)
-    for row, attempts in _exchanges(tokens, days):
+    for row, attempts, _ in _exchanges(tokens, days):
         daemon.runtime.recorder.record_settlement(row, attempts)
     return key
 
