@@ -94,8 +94,8 @@ class Traits(ConfigModel):
     """Whether the upstream searches the web itself; on messages channels also the date of the
     newest version of the tool that it has, such as 20250305. Where it is false, requests that may
     search are translated even for clients of the channel's format, and the gateway searches if
-    search is configured. null: true on messages and responses channels, false on chat channels
-    except for chat clients."""
+    search is configured. null: true on messages and responses channels, false on chat channels,
+    but without search their upstream gets the searches of chat clients."""
 
 
 class FailureRule(ConfigModel):

@@ -200,16 +200,21 @@ class Dispatch:
         self._search = requested_search(prompt)
         return tuple(
             replace(candidate, lane=Lane.TRANSLATED)
-            if gateway_searches(search, prompt.format, candidate)
+            if self._gateway_searches(search, candidate)
             else candidate
             for candidate in candidates
         )
+
+    def _gateway_searches(self, search: WebSearch, candidate: Candidate) -> bool:
+        request = self._client_request
+        has_endpoint = request.snapshot.search is not None
+        return gateway_searches(search, request.prompt.format, candidate, has_endpoint=has_endpoint)
 
     def _attempt_class(self, candidate: Candidate) -> type[Attempt]:
         search, request = self._search, self._client_request
         if search is None or request.snapshot.search is None:
             return _LANES[candidate.lane]
-        if gateway_searches(search, request.prompt.format, candidate):
+        if self._gateway_searches(search, candidate):
             return SearchAttempt
         return _LANES[candidate.lane]
 

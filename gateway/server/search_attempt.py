@@ -71,9 +71,13 @@ class SearchAttempt(Attempt):
         return rounds.start(self._first, self._candidate, response)
 
 
-def gateway_searches(search: WebSearch, client_format: Format, candidate: Candidate) -> bool:
-    """Whether the candidate's upstream cannot search, or not within the client's limits."""
+def gateway_searches(
+    search: WebSearch, client_format: Format, candidate: Candidate, *, has_endpoint: bool
+) -> bool:
+    """Whether the candidate's upstream cannot search, or not within the client's limits. Where
+    nothing is known of a chat upstream, it gets the searches of chat clients only if the gateway
+    has no endpoint for them."""
     trait, same_format = candidate.target.web_search, candidate.format is client_format
     if trait is None:
-        trait = same_format or candidate.format is not Format.CHAT
+        trait = candidate.format is not Format.CHAT or (same_format and not has_endpoint)
     return not trait or not (same_format or can_express(search, candidate.format))

@@ -187,12 +187,6 @@ def client_function(search: WebSearch, dropped: Dropped) -> Payload | None:
     return {"description": "Searches the web.", "schema": QUERY_SCHEMA}
 
 
-def runs_search(format: Format, target: Target) -> bool:
-    """Whether an upstream of the format searches itself, as far as the configuration says."""
-    trait = target.web_search
-    return format is not Format.CHAT if trait is None else bool(trait)
-
-
 def can_express(search: WebSearch, format: Format) -> bool:
     """Whether the format has what limits the search."""
     supported = _OPTIONS[format]

@@ -771,8 +771,9 @@ async def test_the_endpoints_secrets_are_sent(tmp_path: Path) -> None:
         assert host not in redact(f"at {host}")
 
 
-async def test_a_chat_client_sees_the_answer(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+@pytest.mark.parametrize("traits", [{"web_search": False}, {}])
+async def test_a_chat_client_sees_the_answer(tmp_path: Path, traits: Any) -> None:
+    async with searching_gateway(tmp_path, CHAT, line={"traits": traits}) as searching:
         answer = f"See {PAGES[0]['url']}."
         searching.upstream.respond_with(
             model_reply(CHAT, LOOK, search()), model_reply(CHAT, answer)
@@ -784,6 +785,20 @@ async def test_a_chat_client_sees_the_answer(tmp_path: Path) -> None:
         (annotation,) = choice["message"]["annotations"]
         assert annotation["url_citation"]["url"] == PAGES[0]["url"]
         assert "web_search_options" not in searching.bodies[0]
+
+
+async def test_a_chat_upstream_that_searches(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    """By its trait; without an endpoint of the gateway also where nothing is known of it."""
+    line = {"traits": {"web_search": True}}
+    async with searching_gateway(tmp_path, CHAT, line=line) as searching:
+        searching.upstream.respond_with(model_reply(CHAT, ANSWER))
+        _, (row,) = await ask(searching.gateway, CHAT)
+        assert searching.bodies[0]["web_search_options"] == {}
+        assert row.lane == "native"
+    upstream.respond_with(model_reply(CHAT, ANSWER, stream=False))
+    async with run_gateway(tmp_path / "2", [channel(CHAT, upstream.address)]) as gateway:
+        assert (await gateway.post(CHAT, **search_tool(CHAT))).status == 200
+        assert upstream.last_request.json["web_search_options"] == {}
 
 
 async def test_a_chat_upstream_without_a_search(tmp_path: Path, upstream: ScriptedUpstream) -> None:
