@@ -35,7 +35,7 @@ from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.frame_log import FrameLog, follow
 from gateway.server.request_body import write_object
-from gateway.server.stored_replies import Storing
+from gateway.server.stored_replies import NO_ROOM, TOO_LARGE, Storing
 from gateway.store.records import StoredReply
 from gateway.store.replies import ReplyStore
 from gateway.wire.json_fields import Payload
@@ -52,6 +52,9 @@ SAVE_TIMEOUT: Final = 5.0
 
 _RETRY: Final = 5.0
 """`retry-after`, in seconds, where as many run as may run."""
+
+_END_SIZE: Final = 1024
+"""Bytes that the end of a response without output takes at most, compressed."""
 
 _STOPPED: Final = {"code": "server_error", "message": "The response was stopped."}
 
@@ -94,18 +97,17 @@ class BackgroundResponse:
         """The response object as it is now."""
         return self.log.events.response
 
-    def save(self) -> bool:
-        """Stores what there is of it. Only complete events can be followed from there."""
+    def row(self) -> StoredReply:
+        """What there is of it. Only complete events can be followed from there."""
         events: bytes | None = None
         if self.log.keep:
             events = b"".join(self.log.frames) if self.log.is_closed else b""
-        row = self.storing.row._replace(
+        return self.storing.row._replace(
             status=self.response["status"],
             background=True,
             reply=orjson.dumps(self.response),
             events=events,
         )
-        return self.storing.put(row)
 
 
 class BackgroundResponses:
@@ -138,6 +140,12 @@ class BackgroundResponses:
     async def start(self, response: BackgroundResponse, dispatch: BackgroundDispatch) -> None:
         """Starts the work, and returns once it is under way and the response is saved as queued.
         Raises `GatewayError` where the request is rejected; nothing of it remains then."""
+        queued = response.row()
+        if not await self._runtime.replies.fits(queued, spare=_END_SIZE):
+            limit = self._runtime.config.responses.max_per_key
+            reason = f"one key can have {limit:,} bytes of stored responses, compressed"
+            text = f"background: the request is too large to be stored with its response: {reason}"
+            raise InvalidRequest(text, param="background")
         self._check_limits(response.token_id)
         loop = asyncio.get_running_loop()
         response.exchange.storing = None  # this module stores it, in all its states
@@ -150,13 +158,13 @@ class BackgroundResponses:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if response.work.done() and not dispatch.accepted.done():
                 await response.work  # raises why
-            await self._save_queued(response)
+            await self._save_queued(response, queued)
         except BaseException:
             response.work.cancel()
             await asyncio.wait({response.work})
             if dispatch.accepted.done():  # it may have been stored
                 response.log.finish(response.log.events.end(FAILED, _STOPPED))
-                response.save()
+                response.storing.put(response.row())
             self._end(response)
             del self._responses[response.id]
             raise
@@ -175,24 +183,44 @@ class BackgroundResponses:
             response.work.cancel()
         await asyncio.wait({response.ended})
 
-    async def _save_queued(self, response: BackgroundResponse) -> None:
-        replies = self._runtime.replies
-        if not response.save():
-            raise ServiceUnavailable(detail="the response cannot be stored")
+    async def _save_queued(self, response: BackgroundResponse, row: StoredReply) -> None:
         try:
             async with asyncio.timeout(SAVE_TIMEOUT):
-                await replies.flush()
+                if not await self._put(response, row):
+                    raise ServiceUnavailable(detail="the response cannot be stored")
+                await self._runtime.replies.flush()
         except TimeoutError:
             raise ServiceUnavailable(detail="the response cannot be stored in time") from None
 
+    async def _put(self, response: BackgroundResponse, row: StoredReply) -> bool:
+        """Once those that wait to be written leave room for it."""
+        if response.storing.put(row):
+            return True
+        await self._runtime.replies.flush()
+        return response.storing.put(row)
+
+    async def _save_ended(self, response: BackgroundResponse) -> None:
+        row, exchange = response.row(), response.exchange
+        if not await self._runtime.replies.fits(row):
+            exchange.warnings.append(TOO_LARGE)
+            row = _failed(row, "The response is too large to be stored.", output=[])
+        is_stored = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SAVE_TIMEOUT):
+                is_stored = await self._put(response, row)
+        if not is_stored:
+            exchange.warnings.append(NO_ROOM)
+            log.error("%s: a background response was not stored", exchange.id)
+
     async def _supervise(self, response: BackgroundResponse) -> None:
         with self._counted(response):
-            events = response.log.events
             status, error = await _outcome(response)
-            response.log.finish(events.end(status, error, _usage(response.exchange)))
-            if not response.save():
-                log.error("%s: a background response was not stored", response.exchange.id)
-            self._end(response)
+            ending = response.log.events.end(status, error, _usage(response.exchange))
+            response.log.finish(ending)
+            try:
+                await self._save_ended(response)
+            finally:
+                self._end(response)
 
     @contextmanager
     def _counted(self, response: BackgroundResponse) -> Iterator[None]:
@@ -296,13 +324,15 @@ async def end_interrupted(replies: ReplyStore) -> None:
 
 
 def _interrupted(row: StoredReply) -> StoredReply:
-    response = orjson.loads(row.reply or b"{}")
-    error = {
-        "code": "server_error",
-        "message": "The gateway was restarted while the response was running.",
-    }
-    failed = response | {"status": FAILED, "error": error}
-    return row._replace(status=FAILED, reply=orjson.dumps(failed))
+    return _failed(row, "The gateway was restarted while the response was running.")
+
+
+def _failed(row: StoredReply, message: str, **changes: Any) -> StoredReply:
+    """The row with that error, without events."""
+    error = {"code": "server_error", "message": message}
+    response = orjson.loads(row.reply or b"{}") | {"status": FAILED, "error": error} | changes
+    events = None if row.events is None else b""
+    return row._replace(status=FAILED, reply=orjson.dumps(response), events=events)
 
 
 BACKGROUND: Final = web.AppKey("background", BackgroundResponses)

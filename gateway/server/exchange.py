@@ -58,7 +58,8 @@ class Exchange:
     part of the pool, in bytes; `is_large`: a thread reads and translates it; `long_texts` are not
     in the parsed one. `drain` reads the upstream's reply to its end after the client has
     disconnected. `background` is done when the work of a background response has ended, which
-    outlives its request. `storing` stores the reply, where it is to be stored.
+    outlives its request, or a large reply's size is known. `storing` stores the reply, where it is
+    to be stored.
     """
 
     __slots__ = (
@@ -242,6 +243,7 @@ class Exchange:
             return
         if self.storing is not None:
             self.storing.close()
+            self.storing = None  # a cycle
         if self.booked:
             self.release_body(self.booked)
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)

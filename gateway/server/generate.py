@@ -76,7 +76,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             headers = without_threads_beta(headers, snapshot.config.server.beta_headers[0])
             in_thread = exchange.is_large
         if codec.format is Format.RESPONSES:
-            prompt = begin_storing(exchange, permit, prompt, own_body, root_id)
+            prompt = await begin_storing(exchange, permit, prompt, own_body, root_id)
         raw_estimate = await runtime.worker.run(estimate, prompt) if in_thread else estimate(prompt)
         client_request = ClientRequest(
             request_id=exchange.id,

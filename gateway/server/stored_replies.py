@@ -5,6 +5,7 @@ Everything behind this module sees a request with its whole conversation.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +23,6 @@ from gateway.server.item_references import named_items
 from gateway.server.request_body import adopt
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
-from gateway.store.replies import ReplyStore
 from gateway.wire.codec import Codec
 from gateway.wire.json_fields import Payload
 from gateway.wire.responses.stored import (
@@ -31,6 +31,10 @@ from gateway.wire.responses.stored import (
     is_item_reference,
     terminal_event,
 )
+
+TOO_LARGE: Final = "the response was not stored: it is larger than responses.max_per_key"
+NO_ROOM: Final = "the response was not stored: too many wait to be written"
+"""Warnings in the log's row of a request."""
 
 _SMALL: Final = 64 * 1024
 """Bytes of a conversation that are put together at once; a thread does it with more."""
@@ -56,17 +60,32 @@ class Storing:
     """What is stored of a request once its reply is complete: `row`, whose request may continue
     what is stored already. `after` gets the reply too."""
 
-    __slots__ = ("_after", "_store", "row")
+    __slots__ = ("_after", "_exchange", "_store", "row")
 
     def __init__(
-        self, store: ReplyStore, row: StoredReply, after: ReplyKeeper | None = None
+        self, exchange: Exchange, row: StoredReply, after: ReplyKeeper | None = None
     ) -> None:
-        self._store, self._after = store, after
+        self._exchange, self._after = exchange, after
+        self._store = exchange.runtime.replies
         self.row = row
 
     def keep(self, reply: bytes, status: str) -> None:
         """`reply` is the response object, or the event that has it."""
-        self.put(self.row._replace(reply=reply, status=status))
+        row = self.row._replace(reply=reply, status=status)
+        if not self.put(row):
+            self._exchange.warnings.append(NO_ROOM)
+        elif not self._store.is_small(row):
+            self._exchange.background = asyncio.ensure_future(self._check_size(row))
+
+    async def _check_size(self, row: StoredReply) -> None:
+        """The request's own row in the log waits for it."""
+        runtime = self._exchange.runtime
+        runtime.active_requests += 1
+        try:
+            if not await self._store.fits(row):
+                self._exchange.warnings.append(TOO_LARGE)
+        finally:
+            runtime.active_requests -= 1
 
     def put(self, row: StoredReply) -> bool:
         """The row with what has become of the reply. False where it cannot be stored."""
@@ -87,7 +106,7 @@ class Storing:
             _log.warning("%s is not stored: its stream has no last event", self.row.id)
 
 
-def begin_storing(
+async def begin_storing(
     exchange: Exchange, permit: Permit, prompt: Prompt, own: bytes, root_id: str | None
 ) -> Prompt:
     """The prompt for a reply that will be stored, or not. `own` and `root_id` are as in
@@ -109,7 +128,11 @@ def begin_storing(
         expires_at=store.expiry(),
         request=own if exchange.long_texts is None else exchange.long_texts.restore(own),
     )
-    exchange.storing = Storing(store, row, exchange.storing)
+    if not (prompt.background or store.is_small(row) or await store.fits(row)):
+        exchange.warnings.append(TOO_LARGE)
+        _log.warning("%s is too large to be stored", id)
+        return replace(prompt, store=False)
+    exchange.storing = Storing(exchange, row, exchange.storing)
     return replace(prompt, reply_id=id)
 
 

@@ -196,7 +196,7 @@ INTENT_FIELDS: Final = (
 )
 
 OUTCOME_FIELDS: Final = (
-    *("channel", "account", "upstream_model", "lane"),
+    *("channel", "account", "upstream_model", "lane", "notes"),
     *(name for name in RequestRow._fields if name not in (*INTENT_FIELDS, "boot_id")),
 )
 

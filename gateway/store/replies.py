@@ -37,6 +37,9 @@ _DELETED_ROWS: Final = 200
 _DELETED_CHAINS: Final = 100
 """What one transaction deletes at most."""
 
+_MAX_GROWTH: Final = 192
+"""Bytes by which compression may enlarge short texts; of long ones, it is 1/256."""
+
 _Key = tuple[str, str]
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -122,6 +125,19 @@ class ReplyStore:
         self._pending[key] = reply
         self._wake.set()
         return True
+
+    def is_small(self, reply: StoredReply, spare: int = 0) -> bool:
+        """Whether it fits (see `fits`) however badly it can be compressed."""
+        size = _size(reply)
+        return size + (size >> 8) + _MAX_GROWTH + spare <= self._settings().max_per_key
+
+    async def fits(self, reply: StoredReply, spare: int = 0) -> bool:
+        """Whether one key may have as much as that by itself, and `spare` more bytes. Others are
+        not stored, although `put` takes them."""
+        if self.is_small(reply, spare):
+            return True
+        packed = await self._in_thread(self._packer.pack, reply)
+        return packed.stored_size + spare <= self._settings().max_per_key
 
     async def find(self, token_id: str, id: str, *, events: bool = False) -> StoredReply | None:
         """The reply; `events` are None unless requested. None where it is unknown, deleted or
