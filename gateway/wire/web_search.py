@@ -221,8 +221,13 @@ def requested_search(prompt: Prompt) -> WebSearch | None:
 
 def unknown_options(prompt: Prompt) -> Set[str]:
     """The names of options that a search of the gateway does not have."""
-    searches = [tool for tool in prompt.tools if tool.search is not None]
-    return {f"tools.{name}" for tool in searches if tool.extra for name in tool.extra.data}
+    names: set[str] = set()
+    for tool in prompt.tools:
+        if tool.search is not None:
+            names.update(tool.extra.data if tool.extra is not None else ())
+            if tool.search.context_size not in (None, "medium"):
+                names.add("search_context_size")
+    return {f"tools.{name}" for name in names}
 
 
 def max_calls(prompt: Prompt) -> int | None:

@@ -215,6 +215,16 @@ async def test_unknown_options_are_named(tmp_path: Path) -> None:
         assert (answer.status, len(searching.bodies)) == (400, 2)
 
 
+@pytest.mark.parametrize("client_format", [CHAT, RESPONSES])
+@pytest.mark.parametrize("size", ["low", "medium", "high"])
+async def test_a_context_size_is_named(tmp_path: Path, client_format: Format, size: str) -> None:
+    async with searching_gateway(tmp_path, CHAT) as searching:
+        searching.upstream.respond_with(model_reply(CHAT, ANSWER))
+        options = {"search_context_size": size}
+        _, (row,) = await ask(searching.gateway, client_format, options=options)
+        assert row.dropped == (None if size == "medium" else "tools.search_context_size")
+
+
 @pytest.mark.parametrize("limit", [0, "1", True])
 async def test_a_malformed_limit_of_a_responses_client(tmp_path: Path, limit: Any) -> None:
     async with searching_gateway(tmp_path, CHAT) as searching:
