@@ -126,6 +126,20 @@ async def test_many_references_to_items(target: Target) -> None:
 
 
 @attack
+async def test_many_references_to_a_large_item(target: Target) -> None:
+    target.hostile.respond_with(fixture_reply(Format.RESPONSES))
+    async with attacker(target) as http:
+        _, reply = await create(http, body_of("x" * 5 * MIB))
+        async with http.get(f"{PATH}/{reply['id']}/input_items") as answer:
+            item = orjson.loads(await answer.read())["data"][0]
+        reference = {"type": "item_reference", "id": item["id"]}
+        many = body_of([reference] * 400)
+        replies = await asyncio.gather(*(create(http, many) for _ in range(10)))
+        assert {status for status, _ in replies} <= {413, 429}
+    target.hostile.requests.clear()
+
+
+@attack
 async def test_many_small_chains(target: Target) -> None:
     target.hostile.respond_with(fixture_reply(Format.RESPONSES))
     small = body_of("x")
