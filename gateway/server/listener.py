@@ -206,6 +206,8 @@ class GatewayProtocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
+        if isinstance(exc, ConnectionError):  # its request's log has the rest
+            raise ConnectionError("the client has disconnected or was cut off") from None
         request_id = new_request_id(unix_microseconds())
         reason = type(exc).__name__ if exc else status
         if status < 500:

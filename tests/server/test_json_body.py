@@ -99,7 +99,10 @@ async def test_a_body_that_is_read_arrives_whole(
 
 
 async def test_a_client_that_does_not_read_is_cut_off(
-    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
         path = (await stored(gateway, upstream))[0]
@@ -113,6 +116,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
                 while pool.total:
                     await asyncio.sleep(0.01)
         assert (await gateway.rows(CREATED + 1))[-1].state is ExchangeState.CLIENT_SLOW
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 class ShortTimeouts:
