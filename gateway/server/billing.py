@@ -45,26 +45,10 @@ class UsageMeter:
     """
 
     __slots__ = (
-        *(
-            "_earlier_is_exact",
-            "_input_tokens",
-            "_is_final",
-            "_is_over_budget",
-            "_output_chars",
-            "_sent",
-            "_snapshot",
-        ),
-        *(
-            "_started",
-            "_usage",
-            "earlier",
-            "next_input",
-            "estimated_micro",
-            "estimated_tokens",
-            "lease",
-            "model",
-        ),
-        *("permit", "price", "reserved_chars"),
+        *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_output_chars"),
+        *("_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_micro"),
+        *("estimated_tokens", "lease", "model", "next_input", "permit", "price"),
+        "reserved_chars",
     )
 
     def __init__(self, snapshot: Snapshot, started: int) -> None:

@@ -4,7 +4,6 @@ meanwhile, and within the limits of uncompressed ones."""
 from __future__ import annotations
 
 import asyncio
-import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
@@ -13,14 +12,10 @@ from typing import Final
 
 import brotli
 
+from gateway.core.zstandard import zstd
 from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.server.body_buffer import BodyBuffer
 from gateway.wire.json_limits import Raw
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 MAX_RATIO: Final = 200
 """Decompressed to compressed size. Conversations compress to a third, repetitive ones to a 30th."""

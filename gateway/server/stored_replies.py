@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.admission.access import Permit
@@ -113,27 +113,42 @@ async def begin_storing(
     `ResolvedRequest`."""
     if prompt.store is False or not permit.stores_replies:
         return replace(prompt, store=False)
-    id = _RESPONSE + exchange.id.removeprefix(_REQUEST)
-    store = exchange.runtime.replies
-    row = StoredReply(
+    store, previous = exchange.runtime.replies, prompt.previous_response_id
+    row = new_row(exchange, permit, prompt, _RESPONSE, own, previous_id=previous, root_id=root_id)
+    if not (prompt.background or store.is_small(row) or await store.fits(row)):
+        exchange.warnings.append(TOO_LARGE)
+        _log.warning("%s is too large to be stored", row.id)
+        return replace(prompt, store=False)
+    exchange.storing = Storing(exchange, row, exchange.storing)
+    return replace(prompt, reply_id=row.id)
+
+
+def new_row(
+    exchange: Exchange,
+    permit: Permit,
+    prompt: Prompt,
+    prefix: str,
+    own: bytes,
+    *,
+    previous_id: str | None,
+    root_id: str | None,
+) -> StoredReply:
+    """What is stored of a request before its reply; its id begins with `prefix`, the rest is that
+    of the request. `own` and `root_id` are as in `ResolvedRequest`."""
+    id = prefix + exchange.id.removeprefix(_REQUEST)
+    return StoredReply(
         token_id=permit.token.id,
         id=id,
         format=prompt.format.value,
-        previous_id=prompt.previous_response_id,
+        previous_id=previous_id,
         root_id=root_id or id,
         request_id=exchange.id,
         model=prompt.model,
         status="in_progress",
         created_at=exchange.started,
-        expires_at=store.expiry(),
+        expires_at=exchange.runtime.replies.expiry(),
         request=own if exchange.long_texts is None else exchange.long_texts.restore(own),
     )
-    if not (prompt.background or store.is_small(row) or await store.fits(row)):
-        exchange.warnings.append(TOO_LARGE)
-        _log.warning("%s is too large to be stored", id)
-        return replace(prompt, store=False)
-    exchange.storing = Storing(exchange, row, exchange.storing)
-    return replace(prompt, reply_id=id)
 
 
 async def resolve(
@@ -158,16 +173,27 @@ async def resolve(
         body = body | {"input": items}
         own = await adopt(exchange, body, size + named_size)
         exchange.release_body(named_size)  # `own` is booked instead
+    resolved = await join_chain(exchange, _merge, chain, body, own, codec.parse_prompt)
+    return replace(resolved, prompt=replace(resolved.prompt, previous_response_id=previous))
+
+
+async def join_chain(
+    exchange: Exchange,
+    merge: Callable[[Sequence[StoredReply], Payload], Payload],
+    chain: Sequence[StoredReply],
+    body: Payload,
+    own: bytes,
+    parse: Callable[[object], Prompt],
+) -> ResolvedRequest:
+    """The request that `merge` makes of a chain and the client's body `own`, which is `body` as
+    JSON. Raises as `adopt`, `merge` and `parse`."""
     size = len(own) + sum(len(reply.request) + len(reply.reply or b"") for reply in chain)
     in_thread, run = exchange.is_large or size > _SMALL, exchange.runtime.worker.run
-    merged = await run(_merge, chain, body) if in_thread else _merge(chain, body)
-    raw_body = await adopt(exchange, merged, size)
-    parse = codec.parse_prompt
-    plain = await run(parse, merged) if in_thread else parse(merged)
+    merged = await run(merge, chain, body) if in_thread else merge(chain, body)
     return ResolvedRequest(
-        raw_body=raw_body,
+        raw_body=await adopt(exchange, merged, size),
         body=merged,
-        prompt=replace(plain, previous_response_id=previous),
+        prompt=await run(parse, merged) if in_thread else parse(merged),
         own=own,
         root_id=chain[0].root_id if chain else None,
     )

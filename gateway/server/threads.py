@@ -20,8 +20,7 @@ from gateway.routing.router import Route
 from gateway.server.attempt import ClientRequest
 from gateway.server.client_stream import ClientStream
 from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.server.request_body import adopt
-from gateway.server.stored_replies import ResolvedRequest
+from gateway.server.stored_replies import ResolvedRequest, join_chain, new_row
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.wire.json_fields import Payload
@@ -34,10 +33,7 @@ from gateway.wire.messages.thread import (
     whole_body,
 )
 
-_SMALL: Final = 64 * 1024
-"""Bytes of a conversation that are put together at once; a thread does it with more."""
 _COMPLETED: Final = "completed"
-_REQUEST: Final = "req_"
 _MESSAGE: Final = "msg_"
 
 
@@ -104,23 +100,10 @@ async def resolve_thread(
 ) -> tuple[bytes, Payload, Prompt]:
     """As `read_thread`; the reply of the request will be stored."""
     resolved = await read_thread(exchange, permit, raw_body, body, CODEC.parse_prompt)
-    prompt, previous = resolved.prompt, previous_message_id(body)
-    id = _MESSAGE + exchange.id.removeprefix(_REQUEST)
-    row = StoredReply(
-        token_id=permit.token.id,
-        id=id,
-        format=Format.MESSAGES.value,
-        previous_id=previous,
-        root_id=resolved.root_id or id,
-        request_id=exchange.id,
-        model=prompt.model,
-        status="in_progress",
-        created_at=exchange.started,
-        expires_at=exchange.runtime.replies.expiry(),
-        request=raw_body if exchange.long_texts is None else exchange.long_texts.restore(raw_body),
-    )
+    prompt, previous, root = resolved.prompt, previous_message_id(body), resolved.root_id
+    row = new_row(exchange, permit, prompt, _MESSAGE, raw_body, previous_id=previous, root_id=root)
     exchange.storing = ThreadKeeper(exchange, row)
-    return resolved.raw_body, resolved.body, replace(prompt, reply_id=id)
+    return resolved.raw_body, resolved.body, replace(prompt, reply_id=row.id)
 
 
 async def read_thread(
@@ -139,17 +122,7 @@ async def read_thread(
     if not permit.stores_replies:
         raise ThreadUnsupported
     chain = [] if previous is None else await _load(exchange, permit, previous, len(raw_body))
-    size = len(raw_body) + sum(len(row.request) + len(row.reply or b"") for row in chain)
-    in_thread, run = exchange.is_large or size > _SMALL, exchange.runtime.worker.run
-    whole = await run(_merge, chain, body) if in_thread else _merge(chain, body)
-    whole_raw = await adopt(exchange, whole, size)
-    return ResolvedRequest(
-        raw_body=whole_raw,
-        body=whole,
-        prompt=await run(parse, whole) if exchange.is_large else parse(whole),
-        own=raw_body,
-        root_id=chain[0].root_id if chain else None,
-    )
+    return await join_chain(exchange, _merge, chain, body, raw_body, parse)
 
 
 def thread_stream(request: web.Request, client_request: ClientRequest) -> ThreadStream | None:

@@ -5,7 +5,6 @@ The items' texts are compressed: call what does that in a thread. A key finds on
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -14,15 +13,11 @@ import orjson
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from gateway.core.buffers import Buffers
+from gateway.core.zstandard import zstd
 from gateway.store.database import Database
 from gateway.store.errors import ConversationTooLarge
 from gateway.store.records import Conversation, ConversationItem
 from gateway.store.schema import conversation_items, conversations
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 MAX_ITEMS = 10_000
 """Items of one conversation."""

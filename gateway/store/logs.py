@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Row, Select, Table, func, literal_column, or_, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -209,24 +209,28 @@ async def get(database: Database, request_id: str) -> RequestRow | None:
 
 async def searches(database: Database, request_id: str) -> list[SearchRow]:
     """The searches that the gateway ran for one exchange, in their order."""
-    query = (
-        select(*(searches_table.c[name] for name in SearchRow._fields))
-        .where(searches_table.c.request_id == request_id)
-        .order_by(searches_table.c.number)
-    )
-    async with database.reader.connect() as connection:
-        return [SearchRow(*row) for row in await connection.execute(query)]
+    rows = await _numbered(database, searches_table, SearchRow._fields, request_id)
+    return [*map(SearchRow._make, rows)]
 
 
 async def attempts(database: Database, request_id: str) -> list[AttemptRow]:
     """The attempts of one exchange in their order; none before it has ended."""
+    rows = await _numbered(database, attempts_table, AttemptRow._fields, request_id)
+    return [*map(AttemptRow._make, rows)]
+
+
+async def _numbered(
+    database: Database, table: Table, fields: Sequence[str], request_id: str
+) -> Sequence[Row[Any]]:
+    """The rows of a table that belong to one exchange, in their order."""
+    columns = table.c
     query = (
-        select(*(attempts_table.c[name] for name in AttemptRow._fields))
-        .where(attempts_table.c.request_id == request_id)
-        .order_by(attempts_table.c.number)
+        select(*(columns[name] for name in fields))
+        .where(columns.request_id == request_id)
+        .order_by(columns.number)
     )
     async with database.reader.connect() as connection:
-        return [AttemptRow(*row) for row in await connection.execute(query)]
+        return (await connection.execute(query)).all()
 
 
 def first_id(time_us: int) -> str:

@@ -5,7 +5,6 @@ What a row has of its request and reply is compressed here; call what does that 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -27,15 +26,11 @@ from sqlalchemy import (
 )
 
 from gateway.core.buffers import Buffers
+from gateway.core.zstandard import zstd
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredItem, StoredReply, sanitize_text
 from gateway.store.schema import stored_items, stored_replies
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 MAX_CHAIN: Final = 2000
 """Replies of a chain that can be continued."""

@@ -266,7 +266,7 @@ async def test_a_rejected_background_response_leaves_its_conversation(
                         input="One",
                         conversation=conversation.id,
                         background=True,
-                        **more,  # type: ignore[arg-type]
+                        **more,  # type: ignore[arg-type]  # fields of all kinds
                     )
             await client.conversations.delete(conversation.id)
 

@@ -55,7 +55,7 @@ async def create(client: AsyncOpenAI, *, stream: bool = False, **fields: Any) ->
     seen = [event.response for event in events if hasattr(event, "response")]
     assert {each.id for each in seen} == {last.response.id}
     assert {each.previous_response_id for each in seen} == {last.response.previous_response_id}
-    assert {each.store for each in seen} == {last.response.store}  # type: ignore[attr-defined]
+    assert {each.store for each in seen} == {last.response.store}  # type: ignore[attr-defined]  # the library has no such field
     return last.response
 
 
@@ -102,7 +102,7 @@ async def test_a_chain_has_its_whole_conversation_across_a_restart(
                 )
             assert reply.output_text == "Hello, world!"
             assert reply.previous_response_id == previous
-            assert reply.store is True  # type: ignore[attr-defined]
+            assert reply.store is True  # type: ignore[attr-defined]  # the library has no such field
             assert reply.id.startswith("resp_")
             said.append(f"turn {turn}")
             assert texts_sent(format, upstream.last_request.json) == said
@@ -172,7 +172,7 @@ async def test_switched_off_everywhere(
     async with gateway_with(tmp_path, upstream, format, responses={"store": False}) as gateway:
         async with sdk(gateway) as client:
             reply = await create(client)
-            assert reply.store is False  # type: ignore[attr-defined]
+            assert reply.store is False  # type: ignore[attr-defined]  # the library has no such field
             await assert_unknown(client, reply.id)
         if format is Format.RESPONSES:
             assert upstream.last_request.json["store"] is False

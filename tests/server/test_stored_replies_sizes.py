@@ -130,7 +130,7 @@ async def test_a_request_that_cannot_be_stored_is_answered_without(
     upstream.respond_with(fixture_reply(Format.RESPONSES, "text"))
     async with running(upstream, tmp_path) as (gateway, client):
         response = await client.responses.create(model=BETA, input=INCOMPRESSIBLE)
-        assert response.store is False  # type: ignore[attr-defined]
+        assert response.store is False  # type: ignore[attr-defined]  # the library has no such field
         assert response.output_text == "Hello, world!"
         assert (await created(gateway)).notes == TOO_LARGE
         assert "is too large to be stored" in caplog.text

@@ -99,13 +99,13 @@ async def test_input_items_are_paged_and_keep_their_ids(openai: AsyncOpenAI) -> 
     previous: dict[str, Any] = {}
     for turn in range(6):
         items = [{"role": "user", "content": f"{turn}.{part}"} for part in range(3)]
-        reply = await openai.responses.create(model=BETA, input=items, **previous)  # type: ignore[call-overload]
+        reply = await openai.responses.create(model=BETA, input=items, **previous)  # type: ignore[call-overload]  # items as JSON
         previous = {"previous_response_id": reply.id}
     complete = [item async for item in openai.responses.input_items.list(reply.id, limit=100)]
     assert len(complete) == 6 * 3 + 5
     ids = [item.id for item in complete]
     assert len(set(ids)) == len(ids)
-    texts = [item.content[0].text for item in complete]  # type: ignore[union-attr]
+    texts = [item.content[0].text for item in complete]  # type: ignore[union-attr]  # all are messages
     assert texts[:4] == ["5.2", "5.1", "5.0", "Hello, world!"]
     for limit in (1, 4, 23):
         for order in ("desc", "asc"):
@@ -114,7 +114,7 @@ async def test_input_items_are_paged_and_keep_their_ids(openai: AsyncOpenAI) -> 
                 async for item in openai.responses.input_items.list(
                     reply.id,
                     limit=limit,
-                    order=order,  # type: ignore[arg-type]
+                    order=order,  # type: ignore[arg-type]  # a name of the two
                 )
             ]
             assert found == (ids if order == "desc" else ids[::-1])

@@ -62,7 +62,7 @@ def test_a_continued_thread_is_the_whole_conversation() -> None:
                 "role": "user",
                 "content": [RESULT | {"content": [{"type": "text", "text": "4"}]}],
             },
-            *body["messages"],  # type: ignore[misc]
+            *body["messages"],  # type: ignore[misc]  # it is a list
         ],
     }
 
