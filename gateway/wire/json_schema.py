@@ -290,7 +290,8 @@ def _union_object(base: Payload, objects: Sequence[Payload]) -> Payload:
             for name, variants in schemas.items()
             for schema in [next(iter(variants.values()))]
         },
-        "required": sorted(always, key=positions.__getitem__),
+        # A name without a property may be required: it comes last.
+        "required": sorted(always, key=lambda name: (positions.get(name, len(positions)), name)),
     }
     if any(names != required[0] for names in required):
         sets = [", ".join(sorted(names, key=positions.__getitem__)) for names in required]

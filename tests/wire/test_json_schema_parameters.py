@@ -114,6 +114,13 @@ def test_alternative_required_properties_are_described() -> None:
     }
 
 
+def test_a_choice_may_require_what_is_no_property() -> None:
+    branches = [{"type": "object", "properties": {"b": STRING}, "required": ["b"]}]
+    whole = parameters_schema({"required": ["z", "b", "a"], "anyOf": branches})
+    assert whole["required"] == ["b", "a", "z"]
+    assert parameters_schema(whole) == whole
+
+
 def test_nested_choices() -> None:
     leaf = {"type": "object", "properties": {"b": STRING}, "required": ["b"]}
     schema = {"oneOf": [{"anyOf": [leaf]}, {"type": "object", "properties": {"c": STRING}}]}
