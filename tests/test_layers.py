@@ -1,7 +1,7 @@
 """The layout of the code: which package imports which, and where tests are.
 
-    cli → daemon → app → {server, console → admin} → runtime → {upstream, admission}
-        → {wire, routing, quota, store} → config → core → errors
+    cli → daemon → app → {server, console → admin} → runtime
+        → {upstream, admission, telemetry} → {wire, routing, quota, store} → config → core → errors
 
 The tests read all imports, also those inside functions, without running the code.
 """
@@ -24,7 +24,8 @@ CONFIG = CORE | {"config"}
 UPSTREAM = CONFIG | {"wire", "routing", "upstream"}
 STORE = CONFIG | {"store"}
 ADMISSION = STORE | {"routing", "quota", "admission"}
-RUNTIME = UPSTREAM | ADMISSION | {"runtime", "scheduler"}
+TELEMETRY = STORE | {"telemetry"}
+RUNTIME = UPSTREAM | ADMISSION | TELEMETRY | {"runtime", "scheduler"}
 SERVER = RUNTIME | {"server"}
 ADMIN = CONFIG | {"routing", "quota", "store", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
@@ -42,6 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "upstream": UPSTREAM,
     "store": STORE,
     "admission": ADMISSION,
+    "telemetry": TELEMETRY,
     "runtime": RUNTIME,
     "server": SERVER,
     "admin": ADMIN,

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import click
 from aiohttp import web
@@ -23,11 +23,11 @@ from gateway.admin.socket import AdminSocketError, socket_path
 from gateway.cli.errors import EX_CONFIG, report_config_errors
 from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config
-from gateway.core.text import escape_unprintable
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.listener import BindError
 from gateway.store.errors import RowsLost, StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
+from gateway.telemetry.process_log import log_to_stderr
 
 _DEMO_HELP: Final = """\
 A gateway with a simulated model is serving on {address}
@@ -81,23 +81,6 @@ _DEMO_MARKER: Final = "demo"
 log = logging.getLogger(__name__)
 
 
-class LogFormatter(logging.Formatter):
-    """A record is one line, and a line for each of its traceback: texts of clients and upstreams
-    cannot begin another, nor control a terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        return escape_unprintable(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:
-        return "\n".join(map(escape_unprintable, super().formatException(ei).split("\n")))
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
 @click.command()
 @click.option("--config", type=_PATH, help="The configuration file.")
 @click.option("--state-dir", type=_PATH, help="The state directory.")
@@ -110,7 +93,7 @@ def serve(
     """Serve requests until SIGTERM or Ctrl-C; then running replies can finish."""
     if demo and config:
         raise click.UsageError("--demo has no configuration: use either --demo or --config.")
-    _log_to_stderr()
+    log_to_stderr()
     options = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     try:
         if demo:

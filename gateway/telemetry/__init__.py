@@ -1,0 +1,1 @@
+"""What the gateway tells monitoring systems: metrics, traces, its own log."""
