@@ -31,6 +31,7 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
+from gateway.telemetry.ended_exchange import Observer
 from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
@@ -126,6 +127,8 @@ class Runtime:
     """404s by path prefix and user agent, of clients with a wrong base address."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
     """(channel, upstream model) that only support streams."""
+    observers: tuple[Observer, ...] = ()
+    """Each is told of every exchange that has ended; replace the tuple to change them."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)
     _permits: dict[str, Permit] = field(default_factory=dict)
     _permits_version: tuple[Snapshot | None, int] = (None, -1)

@@ -6,7 +6,8 @@ All but `wait_for_intent` is synchronous: a row is written even while the handle
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+import logging
+from collections.abc import Iterable, Set
 from math import inf
 from time import perf_counter
 from typing import Final, Protocol
@@ -23,6 +24,7 @@ from gateway.runtime import Runtime, new_request_id
 from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, Token
+from gateway.telemetry.ended_exchange import EndedExchange, Observer
 from gateway.wire.long_texts import LongTexts
 
 INTENT_TIMEOUT: Final = 0.25
@@ -35,6 +37,8 @@ _MAX_USER_AGENT: Final = 300
 _MAX_REQUEST_ID: Final = 200
 _REQUEST_ID_HEADER: Final = istr("x-request-id")
 _MESSAGES_PATH: Final = "/v1/messages"
+
+log = logging.getLogger(__name__)
 
 
 class ReplyKeeper(Protocol):
@@ -53,13 +57,13 @@ class Exchange:
     `committed`: the first real event was received, so the reply is sent from now on.
     `headers_sent`: the status has left with them, so that errors follow in the stream.
     `started` is in unix microseconds; `started_clock`, `committed_at` and `ended_at` are times of
-    `perf_counter`; `queue_time` and `upstream_time` are seconds. `upstream_note` is what could not
-    be read of a reply; `warnings` are what was unusual and allowed. `booked` is the body's
-    part of the pool, in bytes; `is_large`: a thread reads and translates it; `long_texts` are not
-    in the parsed one. `drain` reads the upstream's reply to its end after the client has
-    disconnected. `background` is done when the work of a background response has ended, which
-    outlives its request, or a large reply's size is known. `storing` stores the reply, where it is
-    to be stored.
+    `perf_counter`; `queue_time`, `upload_time` (of the body, after its head) and `upstream_time`
+    are seconds. `upstream_note` is what could not be read of a reply; `warnings` are what was
+    unusual and allowed. `booked` is the body's part of the pool, in bytes; `is_large`: a thread
+    reads and translates it; `long_texts` are not in the parsed one. `drain` reads the upstream's
+    reply to its end after the client has disconnected. `background` is done when the work of a
+    background response has ended, which outlives its request, or a large reply's size is known.
+    `storing` stores the reply, where it is to be stored.
     """
 
     __slots__ = (
@@ -70,9 +74,8 @@ class Exchange:
         *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
         *("headers_sent", "id", "intent", "is_large", "long_texts", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
-        *("searches", "status", "stop_reason", "storing", "token", "upstream_note"),
-        *("upstream_time",),
-        *("user_agent", "warnings", "when"),
+        *("searches", "status", "stop_reason", "storing", "token", "upload_time"),
+        *("upstream_note", "upstream_time", "user_agent", "warnings", "when"),
     )
 
     def __init__(self, runtime: Runtime, request: web.Request) -> None:
@@ -94,7 +97,7 @@ class Exchange:
         self.state = ExchangeState.ERROR
         self.committed = self.headers_sent = self.is_large = False
         self.status = self.bytes_in = self.bytes_out = self.attempts_made = self.booked = 0
-        self.queue_time = self.upstream_time = 0.0
+        self.queue_time = self.upload_time = self.upstream_time = 0.0
         self.reply_id = ""
         self.warnings: list[str] = []
         self.attempts: list[AttemptRow] = []
@@ -233,13 +236,16 @@ class Exchange:
 
     def finish(self) -> None:
         """Writes the row's end, after the drain or the work in the background; a request without a
-        valid key has no row."""
+        valid key has no row. Observers are told of both."""
         ending = self.drain or self.background
         if ending is not None and not ending.done():
             ending.add_done_callback(lambda _: self.finish())
             return
         self.runtime.release(self.snapshot)
+        observers = self.runtime.observers
         if self.token is None:
+            if observers:
+                self._finish_without_row(observers)
             return
         if self.storing is not None:
             self.storing.close()
@@ -250,6 +256,23 @@ class Exchange:
         self.runtime.queue.settle(self.meter.lease, bill.tokens, bill.cost_micro)
         row = build_settlement(self, self.intent or build_intent(self), bill)
         self.runtime.recorder.record_settlement(row, tuple(self.attempts), self.searches)
+        if observers:
+            self._notify(observers, row)
+
+    def _finish_without_row(self, observers: Iterable[Observer]) -> None:
+        if self.error is None and self.state is ExchangeState.ERROR:
+            self.state = ExchangeState.OK  # a health check, say, which nothing else completes
+        bill = self.meter.final_bill(committed=False, failed=True)
+        self._notify(observers, build_settlement(self, build_intent(self), bill))
+
+    def _notify(self, observers: Iterable[Observer], row: RequestRow) -> None:
+        times = self.queue_time, self.upload_time, self.upstream_time
+        ended = EndedExchange(row, self.attempts, self.searches, *times)
+        for observe in observers:
+            try:
+                observe(ended)
+            except Exception:  # the others, and the request, have to go on
+                log.exception("%s: an observer failed", self.id)
 
 
 def _is_harmless(request_id: str) -> bool:

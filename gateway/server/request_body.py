@@ -168,7 +168,7 @@ async def _read_all(content: StreamReader, exchange: Exchange, size: int, max_bo
     """Not with the request's own `read`, which keeps the body as long as the request exists."""
     runtime, loop = exchange.runtime, asyncio.get_running_loop()
     per_window = exchange.snapshot.config.server.min_upload_rate * UPLOAD_WINDOW
-    body, large, due = bytearray(), None, per_window
+    body, large, due, started = bytearray(), None, per_window, loop.time()
     if size > _LARGE_BODY or not size:
         large = BodyBuffer(size or max_body, runtime.worker.run_later)
     try:
@@ -188,6 +188,8 @@ async def _read_all(content: StreamReader, exchange: Exchange, size: int, max_bo
                     deadline.when = loop.time() + UPLOAD_WINDOW
     except TimeoutError:
         raise (ServiceUnavailable if runtime.aborting else RequestTimeout) from None
+    finally:
+        exchange.upload_time = loop.time() - started
     return body if large is None else large.finish()
 
 

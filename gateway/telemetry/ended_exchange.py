@@ -1,0 +1,31 @@
+"""What metrics, traces, logs and alerts are told of every exchange that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gateway.store.records import AttemptRow, RequestRow, SearchRow
+
+
+class EndedExchange(NamedTuple):
+    """`row` is that of the request log. Requests without a valid key have one here too, with an
+    empty `token_id`, which is not written: health checks, unknown paths, rejected keys, and
+    `accounting_unavailable`.
+
+    `queue_seconds` is the time in the admission queue, `upload_seconds` that in which the body
+    arrived after its head, `upstream_seconds` that of all attempts. The rest of `row.total_us` is
+    the gateway's own time.
+    """
+
+    row: RequestRow
+    attempts: Sequence[AttemptRow]
+    searches: Sequence[SearchRow]
+    queue_seconds: float
+    upload_seconds: float
+    upstream_seconds: float
+
+
+Observer = Callable[[EndedExchange], None]
+"""Called in the event loop, once for each exchange, after its row was handed to the recorder: it
+must neither wait nor raise, and takes some microseconds at most."""
