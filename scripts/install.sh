@@ -90,9 +90,11 @@ add_package() {
     copy=$(mktemp -d)
     # shellcheck disable=SC2064  # the name is wanted as it is now
     trap "rm -rf '$copy'" EXIT
-    cp -R "$source_tree"/{gateway,setup.cfg,pyproject.toml,README.md,LICENSE} "$copy"
+    cp -R "$source_tree"/{gateway,setup.py,setup.cfg,pyproject.toml,README.md,LICENSE} "$copy"
     find "$copy" -name __pycache__ -prune -exec rm -rf {} +
-    "$home/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$copy"
+    # The copy has no history, which knows the commit.
+    GATEWAY_COMMIT=$(cd "$source_tree" && "$home/bin/python" -c 'import gateway; print(gateway.commit() or "")') \
+        "$home/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$copy"
     if [[ $dest ]]; then
         # The scripts name their interpreter by its full path, which is another one after the move to /.
         grep -rlIF "#!$dest/" "$home/bin" | xargs -r sed -i "1s|^#!$dest/|#!/|"

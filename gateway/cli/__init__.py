@@ -89,7 +89,21 @@ def _import(module: str) -> ModuleType:
         gc.enable()
 
 
+def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        commit = gateway.commit()
+        click.echo(f"gateway {gateway.__version__}" + (f" ({commit})" if commit else ""))
+        ctx.exit()
+
+
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(gateway.__version__, prog_name="gateway")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and the commit.",
+)
 def main() -> None:
     """A gateway to language models: one key, three wire formats, any model."""

@@ -139,7 +139,10 @@ def test_the_help_imports_no_command() -> None:
 def test_python_m_gateway() -> None:
     command = [sys.executable, "-m", "gateway", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    assert result.stdout == f"gateway, version {gateway.__version__}\n"
+    commit = gateway.commit()
+    assert result.stdout == f"gateway {gateway.__version__}" + (
+        f" ({commit})\n" if commit else "\n"
+    )
 
 
 @pytest.mark.parametrize(
