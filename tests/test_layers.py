@@ -1,6 +1,6 @@
 """The layout of the code: which package imports which, and where tests are.
 
-    cli → daemon → app → {server, console → admin} → runtime
+    cli → doctor → daemon → app → {server, console → admin} → runtime
         → {upstream, admission, telemetry} → {wire, routing, quota, store} → config → core → errors
 
 The tests read all imports, also those inside functions, without running the code.
@@ -31,6 +31,7 @@ ADMIN = CONFIG | {"routing", "quota", "store", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
 APP = SERVER | CONSOLE | {"app"}
 DAEMON = APP | {"daemon"}
+DOCTOR = DAEMON | {"doctor"}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
@@ -51,7 +52,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "app": APP,
     "daemon": DAEMON,
     "simulator": frozenset({"simulator"}),
-    "cli": DAEMON | {"simulator", "cli"},
+    "doctor": DOCTOR,
+    "cli": DOCTOR | {"simulator", "cli"},
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(),
 }

@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, str]] = {
     "key": "Create, change, rotate, list and revoke keys.",
     "group": "Manage groups of keys: models, price, limits.",
     "account": "List, reset, disable and try upstream accounts.",
+    "doctor": "Check the installation, its upstreams and what clients need.",
     "route": "Explain the routing of a request.",
     "usage": "Report usage by key, group, model, day or hour.",
     "logs": "Read the request log: list, show, export, tail.",

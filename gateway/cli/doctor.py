@@ -1,0 +1,165 @@
+"""`gateway doctor`: checks an installation, its upstreams and what clients need."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.text import Text
+
+from gateway.cli.client import Client, connect, quote_path
+from gateway.cli.errors import CommandRefused, GatewayUnreachable
+from gateway.cli.options import FILE, config_option, json_option
+from gateway.cli.output import Column, Record, print_json, print_note, print_row, print_table
+from gateway.config.document import ConfigError
+from gateway.config.load import find_config, find_state_dir, load_config
+from gateway.config.schema import Config
+from gateway.doctor.accounts import check_probes, check_skew, check_states
+from gateway.doctor.configuration import check_channels, check_configuration, secret_files
+from gateway.doctor.database import check_database
+from gateway.doctor.files import check_files
+from gateway.doctor.findings import Area, Finding, has_problem
+from gateway.doctor.host import check_clock, check_process, check_versions
+from gateway.doctor.network import check_network
+from gateway.doctor.process import read_process
+from gateway.doctor.temporary import temporary_gateway
+
+_PROBE_TIMEOUT: Final = 60.0
+_COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+def state_cell(record: Record) -> Text:
+    return Text(record["state"], _COLOURS[record["state"]])
+
+
+_COLUMNS: Final[dict[str, Column]] = {
+    "State": state_cell,
+    "Area": "area",
+    "Subject": "subject",
+    "Finding": "text",
+}
+
+
+@click.command()
+@config_option
+@click.option("--state-dir", type=FILE, help="The state directory.")
+@click.option("--probe", is_flag=True, help="Send one small real request to each account.")
+@json_option
+def doctor(config: Path | None, state_dir: Path | None, probe: bool, as_json: bool) -> None:
+    """Check the installation: what is wrong, and what to do about it.
+
+    Nothing is changed, and without --probe nothing is sent to an upstream. Exit code 1 if there is
+    a problem; warnings are no problem.
+    """
+    file = find_config(config)
+    findings = _check(file, state_dir, probe=probe)
+    records = [
+        {
+            "area": each.area,
+            "subject": each.subject,
+            "state": each.state.value,
+            "text": each.text,
+            "remedy": each.remedy,
+        }
+        for each in findings
+    ]
+    failed = has_problem(findings)
+    if as_json:
+        print_json({"ok": not failed, "findings": records})
+    else:
+        print_findings(records)
+    if failed:
+        sys.exit(1)
+
+
+def print_findings(records: list[Record]) -> None:
+    """The table of all, then what to do about those that are not ok."""
+    print_table(records, _COLUMNS)
+    open_ = [record for record in records if record["state"] != "ok"]
+    if open_:
+        click.echo("\nWhat to do:")
+    for record in open_:
+        print_row(state_cell(record), f"{record['subject']}: {record['remedy']}")
+    problems = sum(record["state"] == "problem" for record in records)
+    click.echo(f"\n{problems} problems, {len(open_) - problems} warnings, {len(records)} checks.")
+
+
+def _check(file: Path | None, directory: Path | None, *, probe: bool) -> list[Finding]:
+    config, findings = check_configuration(file, directory)
+    state_dir = config.state_dir if config is not None else _state_dir(directory, file)
+    running, findings_of_socket = _ask_gateway(state_dir)
+    findings += check_files(file, secret_files(config) if config is not None else (), state_dir)
+    findings += check_database(state_dir, running=running is not None)
+    server = (config or Config()).server
+    if config is not None:
+        findings += check_network(server, running=running is not None)
+    findings += findings_of_socket
+    process = read_process(running["pid"]) if running is not None else None
+    findings += check_process(process, server)
+    findings += check_clock()
+    findings += check_versions(running["version"] if running is not None else None)
+    if config is not None:
+        findings += check_channels(config, running=running is not None)
+    if running is not None:
+        findings += check_states(running["accounts"])
+    if probe and config is not None:
+        findings += _probe(config, file, directory, running=running is not None)
+    return findings
+
+
+def _state_dir(flag: Path | None, file: Path | None) -> Path:
+    """Also where the file cannot be read."""
+    try:
+        return find_state_dir(flag, file)
+    except ConfigError:
+        return find_state_dir(flag, None)
+
+
+def _ask_gateway(state_dir: Path) -> tuple[Record | None, list[Finding]]:
+    """Version, process id and accounts of the running gateway; None without one."""
+    area = Area("process")
+    try:
+        with connect(state_dir, may_serve=False) as client:
+            about: Record = client.get("")
+            return about | client.get("/accounts"), area.findings
+    except GatewayUnreachable as error:
+        if "No gateway runs" not in error.message:
+            area.problem("gateway", error.message, "journalctl -u gateway -n 50")
+    except CommandRefused as error:
+        if state_dir.exists():
+            area.warn("gateway", error.message, "run this command as the gateway's own user")
+    return None, area.findings
+
+
+def _probe(
+    config: Config, file: Path | None, directory: Path | None, *, running: bool
+) -> list[Finding]:
+    """By the running gateway, else by a temporary one with the same file."""
+    area = Area("probe")
+    findings = check_skew(config.channels)
+    if running:
+        with connect(config.state_dir, may_serve=False, timeout=_PROBE_TIMEOUT) as client:
+            return findings + check_probes(_try_all(client))
+    try:
+        loaded = load_config(file, state_dir=directory)
+    except ConfigError as error:
+        remedy = "see the findings of channels; as a service, start it and run this command again"
+        area.problem("accounts", f"not probed, as secrets are missing: {error}", remedy)
+        return findings + area.findings
+    with (
+        temporary_gateway(loaded) as temporary,
+        connect(temporary.state_dir, may_serve=False, timeout=_PROBE_TIMEOUT) as client,
+    ):
+        return findings + check_probes(_try_all(client))
+
+
+def _try_all(client: Client) -> Iterator[Record]:
+    states = client.get("/accounts")["accounts"]
+    for channel, account in dict.fromkeys((each["channel"], each["account"]) for each in states):
+        print_note(f"Probing {channel}/{account} ...")
+        path = f"/accounts/{quote_path(channel)}/{quote_path(account)}/try"
+        result: Record = client.post(path, None)
+        yield result

@@ -1,0 +1,1 @@
+"""Checks an installation and its upstreams, and replays what real clients send."""
