@@ -25,7 +25,7 @@ TOOLS = $(VENV)/.installed-$(EXTRAS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-all check lint types fmt bench bench-check profile dist clean
+.PHONY: help demo test test-all check lint types fmt bench bench-check profile dist lock sbom clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -67,6 +67,27 @@ profile: $(TOOLS) ## write a flame graph of the gateway under load to var/profil
 
 dist: $(TOOLS) ## build wheel and source distribution in dist/ (PROJECT_URL=https://... names where they are published)
 	PROJECT_URL='$(PROJECT_URL)' $(VENV)/bin/python -m build $(ARGS)
+
+# For every platform; --upgrade takes the newest versions within the bounds that are a week old, --upgrade-package one.
+LOCK = var/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --exclude-newer '7 days' --custom-compile-command 'make lock' --quiet
+lock: var/tools/.installed ## renew requirements.lock, what containers install (ARGS=--upgrade)
+	$(LOCK) $(ARGS) --extra images --extra otel --output-file requirements.lock setup.cfg
+	$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  | $(LOCK) $(ARGS) --output-file requirements-build.lock -
+
+sbom: var/tools/.installed ## list what the lock installs, with licenses, in dist/model-gateway.cdx.json
+	rm -rf var/sbom && $(VENV)/bin/python -m venv --without-pip var/sbom
+	$(VENV)/bin/python -m pip --disable-pip-version-check --python var/sbom/bin/python install --quiet --require-hashes -r requirements.lock
+	mkdir -p dist
+	var/tools/bin/cyclonedx-py environment --output-reproducible --output-file dist/model-gateway.cdx.json var/sbom/bin/python
+	$(VENV)/bin/python scripts/licenses dist/model-gateway.cdx.json
+
+# Programs for the two targets above, apart from the project's own environment.
+var/tools/.installed: Makefile | $(VENV)/pyvenv.cfg
+	$(VENV)/bin/python -m venv var/tools
+	var/tools/bin/python -m pip --disable-pip-version-check --no-input --quiet install 'uv>=0.13,<1' 'cyclonedx-bom>=7,<8'
+	@touch $@
 
 # The environment of another gateway that make bench compares with.
 var/peers/%/.installed:
