@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,7 @@ from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
 from gateway.store.tokens import record_origin
 from gateway.store.usage import load_spend
+from gateway.telemetry.process_log import ProcessLog
 from gateway.wire.responses.stored import item_ids
 
 LOCK_TIMEOUT: Final = 1.5
@@ -72,10 +73,13 @@ class Daemon:
 
 
 @asynccontextmanager
-async def run_daemon(config: Config, source: ConfigSource | None = None) -> AsyncIterator[Daemon]:
+async def run_daemon(
+    config: Config, source: ConfigSource | None = None, process_log: ProcessLog | None = None
+) -> AsyncIterator[Daemon]:
     """Serves for the time of the block, then drains and flushes the request log.
 
-    `source` is the file of the configuration, which is watched. Raises `StoreError` (locked,
+    `source` is the file of the configuration, which is watched; `process_log` is configured by it.
+    Raises `StoreError` (locked,
     damaged or newer state), `AdminSocketError`, or `BindError` if the port is in use.
     """
     async with AsyncExitStack() as stack:
@@ -104,9 +108,13 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
         )
         feed = Feed(operations)
         recorder.on_commit = feed.publish
+        on_config = None
+        if process_log is not None:
+            on_config = _log_configuration(runtime, process_log)
+            on_config(config)
         reloader = None
         if source is not None:
-            reloader = Reloader(runtime, source)
+            reloader = Reloader(runtime, source, on_config)
             await stack.enter_async_context(reloader.watch())
         admin = build_admin_app(operations, reloader)
         accounts = Accounts(runtime, partial(probe_account, runtime))
@@ -129,6 +137,23 @@ async def run_daemon(config: Config, source: ConfigSource | None = None) -> Asyn
             lambda: listener.drain(runtime, runtime.config.server.drain_timeout)
         )
         yield Daemon(runtime, operations, console, listener, reloader)
+
+
+def _log_configuration(runtime: Runtime, process_log: ProcessLog) -> Callable[[Config], None]:
+    """Applies a configuration to the process log."""
+
+    def key_of(token_id: str) -> str:
+        token = runtime.registry.token(token_id) if token_id else None
+        return token.display if token is not None else ""
+
+    observer = process_log.request_observer(key_of)
+
+    def apply(config: Config) -> None:
+        process_log.configure(config)
+        others = tuple(each for each in runtime.observers if each is not observer)
+        runtime.observers = (*others, observer) if config.server.log.requests else others
+
+    return apply
 
 
 async def load_budgets(quota: Quota, database: Database) -> None:

@@ -14,6 +14,7 @@ from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.queue import AdmissionQueue
+from gateway.config.redaction import Redactor
 from gateway.config.schema import Config
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.quota.estimates import InputEstimates, OutputEstimates
@@ -35,7 +36,6 @@ from gateway.telemetry.ended_exchange import Observer
 from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
-from gateway.upstream.redaction import Redactor
 from gateway.upstream.search_client import SearchClient
 from gateway.wire.token_estimate import estimate_tokens
 

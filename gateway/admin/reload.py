@@ -83,9 +83,16 @@ class ConfigSource:
 class Reloader:
     """Reloads one configuration, one reload at a time."""
 
-    def __init__(self, runtime: Runtime, source: ConfigSource) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        source: ConfigSource,
+        on_config: Callable[[Config], None] | None = None,
+    ) -> None:
+        """`on_config` is called with each valid configuration before it is applied."""
         self._runtime = runtime
         self._source = source
+        self._on_config = on_config
         self._lock = asyncio.Lock()
         self._requested = asyncio.Event()
 
@@ -131,6 +138,8 @@ class Reloader:
         runtime = self._runtime
         old = runtime.config
         config, fixed = keep_fixed_settings(config, old)
+        if self._on_config is not None:
+            self._on_config(config)
         if config != old:
             runtime.replace_config(config)
         runtime.loaded_at = unix_microseconds()

@@ -27,7 +27,7 @@ from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.listener import BindError
 from gateway.store.errors import RowsLost, StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
-from gateway.telemetry.process_log import log_to_stderr
+from gateway.telemetry.process_log import ProcessLog, log_to_stderr
 
 _DEMO_HELP: Final = """\
 A gateway with a simulated model is serving on {address}
@@ -93,24 +93,25 @@ def serve(
     """Serve requests until SIGTERM or Ctrl-C; then running replies can finish."""
     if demo and config:
         raise click.UsageError("--demo has no configuration: use either --demo or --config.")
-    log_to_stderr()
     options = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    try:
-        if demo:
-            _run(_demo(state_dir or _DEMO_STATE_DIR, options))
-        else:
-            source = _config_source(find_config(config), state_dir, options)
-            with report_config_errors():
-                loaded = source.read()
-            _run(_serve(loaded, source))
-    except (StateLocked, RowsLost) as error:
-        _exit(str(error), 1)
-    except (StoreError, AdminSocketError) as error:
-        _exit(str(error), 1 if demo else EX_CONFIG)  # a demo has no configuration
-    except BindError as error:
-        _exit(f"{error}; choose another port with --port", 1)
-    except OSError as error:
-        _exit(str(error), 1)
+    with log_to_stderr() as process_log:
+        try:
+            if demo:
+                _run(_demo(state_dir or _DEMO_STATE_DIR, options))
+            else:
+                source = _config_source(find_config(config), state_dir, options)
+                with report_config_errors():
+                    loaded = source.read()
+                process_log.configure(loaded)
+                _run(_serve(loaded, source, process_log))
+        except (StateLocked, RowsLost) as error:
+            _exit(str(error), 1, process_log)
+        except (StoreError, AdminSocketError) as error:
+            _exit(str(error), 1 if demo else EX_CONFIG, process_log)  # a demo has no configuration
+        except BindError as error:
+            _exit(f"{error}; choose another port with --port", 1, process_log)
+        except OSError as error:
+            _exit(str(error), 1, process_log)
 
 
 def _run(main: Coroutine[None, None, None]) -> None:
@@ -136,10 +137,10 @@ def _config_source(
     )
 
 
-async def _serve(config: Config, source: ConfigSource) -> None:
+async def _serve(config: Config, source: ConfigSource, process_log: ProcessLog) -> None:
     for warning in config.warnings:
         log.warning(warning)
-    async with run_daemon(config, source) as daemon:
+    async with run_daemon(config, source, process_log) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
         async with systemd_notifications(daemon):
             _freeze_objects()
@@ -236,6 +237,11 @@ def _clear_state_dir(state_dir: Path) -> None:
                 path.unlink()
 
 
-def _exit(message: str, code: int) -> NoReturn:
-    click.echo(f"gateway: {message}", err=True)
+def _exit(message: str, code: int, process_log: ProcessLog) -> NoReturn:
+    """The message is the last line of standard error."""
+    if process_log.is_json:
+        log.critical("%s", message)
+    else:
+        process_log.flush()
+        click.echo(f"gateway: {message}", err=True)
     sys.exit(code)

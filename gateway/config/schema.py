@@ -23,6 +23,7 @@ from gateway.config.limits import (
     StoredReplies,
     UserAgents,
 )
+from gateway.config.process_log import ProcessLogOptions
 from gateway.config.search import SearchEndpoint
 from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
@@ -125,6 +126,8 @@ class Server(ConfigModel):
     "10s" is accepted too."""
     show_channel: bool = False
     """Whether responses name their channel, in x-gateway-channel."""
+    log: ProcessLogOptions = ProcessLogOptions()
+    """What the gateway writes to standard error."""
 
 
 class AffinitySettings(ConfigModel):

@@ -72,30 +72,37 @@ class CircuitBreaker:
 
     def start_cooldown(
         self, request: object, verdict: Verdict, now: float, random_value: float, t: Thresholds
-    ) -> None:
-        """The request hit a rate limit."""
+    ) -> bool:
+        """The request hit a rate limit. Returns, as the others do, whether it opened because of
+        that."""
         hint = _hint(verdict, t.max_hint)
-        if self._is_current(request):
+        is_current = self._is_current(request)
+        if is_current:
             self._open(HealthState.RATE_LIMITED, verdict, now, hint, t.cooldown, t.max_cooldown)
             if hint is None:
                 self.until -= t.jitter * random_value * self.seconds
         elif hint is not None:
             self.until = max(self.until, now + hint)
+        return is_current
 
     def mark_auth_failed(
         self, request: object, verdict: Verdict, now: float, t: Thresholds
-    ) -> None:
+    ) -> bool:
         """The credential was rejected, or the quota is exhausted."""
-        if self._is_current(request):
+        is_current = self._is_current(request)
+        if is_current:
             hint = _hint(verdict, t.auth_failed)
             max_seconds = verdict.penalty_seconds or t.auth_failed
             self._open(HealthState.AUTH_FAILED, verdict, now, hint, t.auth_failed, max_seconds)
+        return is_current
 
-    def trip(self, request: object, verdict: Verdict, now: float, t: Thresholds) -> None:
+    def trip(self, request: object, verdict: Verdict, now: float, t: Thresholds) -> bool:
         """The account fails too often."""
-        if self._is_current(request):
+        is_current = self._is_current(request)
+        if is_current:
             hint, first = verdict.penalty_seconds, t.circuit_open
             self._open(HealthState.CIRCUIT_OPEN, verdict, now, hint, first, t.max_circuit_open)
+        return is_current
 
     def _is_current(self, request: object) -> bool:
         """False for requests that were in flight when it opened, or were sent despite it."""

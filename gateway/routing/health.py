@@ -138,8 +138,10 @@ class Health:
             breaker.probe = ticket if breaker.state is not _HEALTHY else None
         return ticket
 
-    def record_success(self, ticket: HealthTicket, now: float) -> None:
-        """A reply is complete; for a probe, it has begun."""
+    def record_success(self, ticket: HealthTicket, now: float) -> bool:
+        """A reply is complete; for a probe, it has begun. Returns whether the account was not
+        available before."""
+        recovered = False
         model_health = ticket.model_health
         model_health.succeeded += 1
         model_health.consecutive_failures = 0
@@ -147,32 +149,39 @@ class Health:
         breaker = model_health.breaker
         if breaker.state is not _HEALTHY and ticket.issued_at >= breaker.since:
             model_health.recover()
+            recovered = True
         account = model_health.account
         if account.breaker.state is not _HEALTHY and ticket.issued_at >= account.breaker.since:
             account.breaker = CircuitBreaker()
+            recovered = True
+        return recovered
 
     def record_failure(
         self, ticket: HealthTicket, verdict: Verdict, now: float, random_value: float, message: str
-    ) -> None:
-        """An attempt has failed; `message` is the redacted error, `random_value` in [0, 1)."""
+    ) -> AccountStatus | None:
+        """An attempt has failed; `message` is the redacted error, `random_value` in [0, 1).
+        Returns what the account is now, where it is no longer available because of it."""
         model_health, t = ticket.model_health, self._thresholds
         breaker = model_health.breaker
+        opened = False
         if verdict.penalty is not AccountPenalty.NONE:
             model_health.failed += 1
             model_health.error = message[:_MAX_ERROR_CHARS]
         match verdict.penalty:
             case AccountPenalty.AUTH_FAILED:
-                model_health.account.breaker.mark_auth_failed(ticket, verdict, now, t)
+                breaker = model_health.account.breaker
+                opened = breaker.mark_auth_failed(ticket, verdict, now, t)
             case AccountPenalty.RATE_LIMITED:
-                breaker.start_cooldown(ticket, verdict, now, random_value, t)
+                opened = breaker.start_cooldown(ticket, verdict, now, random_value, t)
             case AccountPenalty.FAILURE:
                 if model_health.trips(ticket, now, t):
-                    breaker.trip(ticket, verdict, now, t)
+                    opened = breaker.trip(ticket, verdict, now, t)
             case AccountPenalty.CIRCUIT_OPEN:
-                breaker.trip(ticket, verdict, now, t)
+                opened = breaker.trip(ticket, verdict, now, t)
             case AccountPenalty.NONE:
                 pass
         self.record_abandoned(ticket)
+        return breaker.status(now) if opened else None
 
     def record_abandoned(self, ticket: HealthTicket) -> None:
         """An attempt ended without information about the account, such as a client disconnect."""

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from time import perf_counter
 from typing import Final
 
 from gateway.core.events import Failure
+from gateway.routing.circuit_breaker import AccountStatus, HealthState
 from gateway.routing.failure_policy import Verdict
 from gateway.routing.health import HealthTicket
 from gateway.routing.ordering import RankedCandidate
+from gateway.routing.router import Candidate
 from gateway.server.exchange import Exchange
 from gateway.server.relay import StreamRelay
 from gateway.store.records import AttemptRow
 
 MAX_ERROR_TEXT: Final = 8192
 """Characters of an upstream's error that are kept."""
+_MAX_LOGGED: Final = 300
+"""The same in the process log."""
+_INCIDENTS: Final = {
+    HealthState.AUTH_FAILED: (logging.ERROR, "its key is rejected or its quota is used up"),
+    HealthState.CIRCUIT_OPEN: (logging.WARNING, "it fails too often"),
+    HealthState.RATE_LIMITED: (logging.INFO, "it is rate limited"),
+}
+
+log = logging.getLogger(__name__)
 
 
 class AttemptOutcome:
@@ -32,7 +44,8 @@ class AttemptOutcome:
 
     def succeed(self) -> None:
         candidate, now = self._ranked.candidate, self._loop.time()
-        self._runtime.health.record_success(self._ticket, now)
+        if self._runtime.health.record_success(self._ticket, now):
+            log.info("account %s is available again", _name(candidate))
         if self.relay is not None and (first := self.relay.time_to_first_event) is not None:
             self._runtime.latency.record(candidate.account_ref, candidate.model, first, now)
         self._record("ok", status=200)
@@ -43,7 +56,11 @@ class AttemptOutcome:
         verdict = snapshot.failure_policy.classify(failure, committed=exchange.committed)
         message = snapshot.redactor.redact_secrets(failure.message)
         random_value = self._runtime.random_float()
-        self._runtime.health.record_failure(self._ticket, verdict, now, random_value, message)
+        status = self._runtime.health.record_failure(
+            self._ticket, verdict, now, random_value, message
+        )
+        if status is not None:
+            _log_unavailable(self._ranked.candidate, status, status.until - now, message)
         self._record(verdict.reason, failure.status, failure, verdict)
         return verdict
 
@@ -94,3 +111,20 @@ class AttemptOutcome:
             ),
             seconds,
         )
+
+
+def _log_unavailable(
+    candidate: Candidate, status: AccountStatus, seconds: float, message: str
+) -> None:
+    """`message` is the upstream's, redacted."""
+    level, why = _INCIDENTS[status.state]
+    model = "" if status.state is HealthState.AUTH_FAILED else f" with {candidate.target.model}"
+    log.log(
+        level,
+        "account %s is not used%s for %g s: %s (%s: %s)",
+        *(_name(candidate), model, round(seconds, 1), why, status.reason, message[:_MAX_LOGGED]),
+    )
+
+
+def _name(candidate: Candidate) -> str:
+    return f"{candidate.channel}/{candidate.account}"

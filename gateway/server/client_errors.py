@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Final
 
+from gateway.config.redaction import Redactor
 from gateway.core.events import Failure, FailureKind
 from gateway.errors import (
     CONTENT_POLICY_CODE,
@@ -38,7 +39,6 @@ from gateway.routing.failure_policy import (
     FailurePolicy,
     context_overflow,
 )
-from gateway.upstream.redaction import Redactor
 from gateway.wire.json_fields import redact_json
 
 _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {

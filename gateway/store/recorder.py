@@ -178,7 +178,7 @@ class Recorder:
         if self._task is None or not self._task.done():
             return
         if self._closing:
-            _log.error("the ledger is closed, so the record of %s is lost", entry.row.id)
+            _log.error("the request log is closed, so the row of %s is lost", entry.row.id)
         else:
             self._launch()
 
@@ -191,7 +191,7 @@ class Recorder:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not self._closing:
             error = None if task.cancelled() else task.exception()
-            _log.critical("the ledger's writer ended; the next row restarts it", exc_info=error)
+            _log.critical("the request log has no writer; the next row starts it", exc_info=error)
 
     async def _run(self) -> None:
         while self._queue or not self._closing:
@@ -297,7 +297,7 @@ class Recorder:
             self._opened.discard(id)
             self._waiting.pop(id, None)
             kind = "intent" if lost.is_intent else "settlement"
-            _log.error("the ledger cannot store the %s of %s: %s", kind, id, error_reason(error))
+            _log.error("cannot store the %s of %s: %s", kind, id, error_reason(error))
 
     async def _sleep(self, seconds: float) -> None:
         """Ends early when the recorder is closed meanwhile."""
@@ -313,7 +313,9 @@ class Recorder:
         if now - self._warned_at >= _WARNING_INTERVAL:
             self._warned_at = now
             _log.warning(
-                "the ledger cannot be written, %d wait: %s", self.backlog, self._last_error
+                "the request log cannot be written, %d rows wait: %s",
+                self.backlog,
+                self._last_error,
             )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.config.redaction import Redactor
 from gateway.core.events import Failure, FailureKind
 from gateway.errors import (
     BadUpstreamReply,
@@ -23,7 +24,6 @@ from gateway.errors import (
     UpstreamTlsFailed,
 )
 from gateway.server.client_errors import client_error, client_text, may_forward
-from gateway.upstream.redaction import Redactor
 
 NETWORK_ERRORS = {
     FailureKind.CONNECT: ServiceUnavailable,

@@ -1,4 +1,4 @@
-"""Removes secrets, addresses and account names from the texts of upstreams.
+"""Removes secrets, addresses and account names from texts of upstreams and of the process log.
 
 Operators read the text without secrets; clients must not see an address, an account or a key.
 """
@@ -6,9 +6,11 @@ Operators read the text without secrets; clients must not see an address, an acc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, SecretStr
 
 from gateway.config.schema import Config
 from gateway.config.secrets import is_secret_name
@@ -20,6 +22,15 @@ _ADDRESS_PATTERN = (
     r"|\blocalhost(?::\d+)?\b"
     r"|(?<!\w)\[(?=[\da-f:.]*::|(?:[\da-f]+:){6})[\da-f:.]+\](?::\d+)?"
 )
+_FIELD_PATTERN = (
+    r"(?i:(\b(?:(?:proxy-)?authorization|x-api-key|api[_-]key)[\"']?\s?[:=,]\s?"
+    r"(?:b?[\"'])?(?:(?:basic|bearer|digest)\s)?"
+    r"|\b(?:key|token|secret|password)=[\"']?"
+    r"|://[^\s/:@]{0,99}:(?=[^\s/@]{1,999}@))"
+    r"(?!\[redacted)[^\s\"',;\\@)}\]]+"
+    r"|(\b(?:set-)?cookie[\"']?\s?[:=,]\s?(?:b?[\"'])?)[^\"'\r\n]+)"
+)
+"""Credentials by the name of their field, as libraries show headers, queries and URLs."""
 _MIN_SECRET: Final = 8
 """Characters of a header's value; shorter ones, such as `true` or `eu-west`, are no secrets."""
 _MAX_WORD: Final = 11
@@ -72,19 +83,6 @@ class Redactor:
     @classmethod
     def from_config(cls, config: Config) -> Redactor:
         accounts = [account for channel in config.channels for account in channel.accounts]
-        header_sets = [channel.headers for channel in config.channels]
-        if config.search is not None:
-            header_sets.append(config.search.headers)
-        headers = [
-            (is_secret_name(name), value.get_secret_value())
-            for header_set in header_sets
-            for name, value in header_set.items()
-            if len(value) >= _MIN_SECRET
-        ]
-        secrets = [account.key for account in accounts]
-        if config.search is not None and config.search.key is not None:
-            secrets.append(config.search.key)
-        keys = [secret.get_secret_value() for secret in secrets]
         addresses = [
             address
             for channel in config.channels
@@ -92,9 +90,10 @@ class Redactor:
         ]
         if config.search is not None:
             addresses.append(config.search.url)
+        keys, values = config_secrets(config)
         return cls(
-            keys=[*keys, *(value for is_key, value in headers if is_key)],
-            values=[value for is_key, value in headers if not is_key],
+            keys=keys,
+            values=values,
             hosts=(urlsplit(address).hostname or "" for address in addresses),
             accounts=(account.name for account in accounts),
         )
@@ -142,6 +141,65 @@ class Redactor:
                 if text[at : at + _MIN_FRAGMENT] in self._fragments:
                     yield at
             done = anchor
+
+
+class LogRedactor:
+    """For the process log: it knows the secrets of every configuration so far, and credentials by
+    the names of their fields."""
+
+    def __init__(self) -> None:
+        self._keys: set[str] = set()
+        self._values: set[str] = set()
+        self._known = Redactor((), (), ())
+        self._fields = re.compile(_FIELD_PATTERN)
+
+    def learn(self, config: Config) -> None:
+        keys, values = config_secrets(config)
+        if not (self._keys.issuperset(keys) and self._values.issuperset(values)):
+            self._keys.update(keys)
+            self._values.update(values)
+            self._known = Redactor(self._keys, (), (), self._values)
+
+    def redact(self, text: str) -> str:
+        """`text`, at most 65,536 characters of it, without secrets."""
+        return self._fields.sub(_without_value, self._known.redact_secrets(text))
+
+
+class Secrets(NamedTuple):
+    """Those of a configuration: `keys`, and `values` of headers that are no keys by their names."""
+
+    keys: list[str]
+    values: list[str]
+
+
+def config_secrets(config: Config) -> Secrets:
+    """Every `SecretStr` of the configuration, at any depth."""
+    secrets = Secrets([], [])
+    for name, value, is_header in _walk("", config, is_header=False):
+        if not is_header and is_secret_name(name):
+            secrets.keys.append(value)
+        elif len(value) >= _MIN_SECRET:
+            (secrets.keys if is_secret_name(name) else secrets.values).append(value)
+    return secrets
+
+
+def _walk(name: str, value: Any, *, is_header: bool) -> Iterator[tuple[str, str, bool]]:
+    """The option or header, its value, and whether it is a header."""
+    if isinstance(value, SecretStr):
+        yield name, value.get_secret_value(), is_header
+    elif isinstance(value, BaseModel):
+        for option, part in value:
+            yield from _walk(option, part, is_header=False)
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _walk(str(key), part, is_header=True)
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _walk(name, part, is_header=is_header)
+
+
+def _without_value(field: re.Match[str]) -> str:
+    return f"{field[1] or field[2]}{_REDACTED}"
 
 
 def _host_pattern(host: str) -> str:

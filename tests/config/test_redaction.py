@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.load import parse_config
+from gateway.config.redaction import Redactor
 from gateway.config.schema import Config
-from gateway.upstream.redaction import Redactor
 
 REDACTOR = Redactor(
     keys=["top-secret", "top-secret-longer", ""],
