@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -74,13 +75,16 @@ class Daemon:
 
 @asynccontextmanager
 async def run_daemon(
-    config: Config, source: ConfigSource | None = None, process_log: ProcessLog | None = None
+    config: Config,
+    source: ConfigSource | None = None,
+    process_log: ProcessLog | None = None,
+    inherited: Sequence[socket.socket] = (),
 ) -> AsyncIterator[Daemon]:
     """Serves for the time of the block, then drains and flushes the request log.
 
     `source` is the file of the configuration, which is watched; `process_log` is configured by it.
-    Raises `StoreError` (locked,
-    damaged or newer state), `AdminSocketError`, or `BindError` if the port is in use.
+    Listens on the `inherited` sockets, else on the configuration's address. Raises `StoreError`
+    (locked, damaged or newer state), `AdminSocketError`, or `BindError` if the port is in use.
     """
     async with AsyncExitStack() as stack:
         await _acquire_lock(stack, config.state_dir)
@@ -130,7 +134,7 @@ async def run_daemon(
         )
         server = config.server
         listener = await stack.enter_async_context(
-            serve(build_app(runtime, console), server.host, server.port)
+            serve(build_app(runtime, console), server.host, server.port, inherited)
         )
         stack.callback(feed.close)  # after the drain: the last requests are events too
         stack.push_async_callback(

@@ -100,7 +100,7 @@ class Runtime:
     random_float: Callable[[], float] = random.random
     queue: AdmissionQueue = field(init=False)
     draining: bool = False
-    """New requests are rejected, running ones can finish."""
+    """The gateway stops: requests can finish, and each connection has its last one."""
     aborting: bool = False
     """Running requests are aborted."""
     active_requests: int = 0

@@ -15,7 +15,7 @@ Usage: scripts/install.sh [--dry-run]
   PYTHON      environment: the Python to build with (3.11 or newer)
 
 Places: /opt/model-gateway (virtual environment), /etc/gateway (configuration, credentials),
-        /etc/systemd/system/gateway.service, /var/lib/gateway (state, made by systemd)
+        /etc/systemd/system/gateway.{service,socket}, /var/lib/gateway (state, made by systemd)
 USAGE
 }
 
@@ -118,10 +118,13 @@ add_configuration() {
     run install -m 0644 "$source_tree/systemd/gateway.env.example" "$etc/gateway.env.example"
 }
 
-add_unit() {
-    say 'Unit gateway.service'
+add_units() {
+    local unit
     run install -d -m 0755 "$units"
-    run install -m 0644 "$source_tree/systemd/gateway.service" "$units/gateway.service"
+    for unit in gateway.service gateway.socket; do
+        say "Unit $unit"
+        run install -m 0644 "$source_tree/systemd/$unit" "$units/$unit"
+    done
     if [[ -z $dest && -d /run/systemd/system ]] && command -v systemctl >/dev/null; then
         run systemctl daemon-reload
     fi
@@ -140,7 +143,10 @@ Next:
      and channels.yaml names it  file:chat-main
      Or as variables: copy gateway.env.example to /etc/gateway/gateway.env (0600); channels.yaml names them ${NAME}.
   2. Channels:    edit /etc/gateway/channels.yaml      (channels.example.yaml beside it shows every option)
-  3. Start:       systemctl enable --now gateway       (after an update: systemctl restart gateway)
+  3. Start:       systemctl enable --now gateway.socket gateway
+                  (after an update: systemctl restart gateway; connections wait in the socket meanwhile)
+                  The socket listens on 127.0.0.1:8080, whatever channels.yaml says; without it,
+                  systemctl enable --now gateway  uses the address of channels.yaml.
   4. First key:   sudo -u gateway /opt/model-gateway/bin/gateway key mint --name first --state-dir /var/lib/gateway
   5. Watch:       scripts/probe.sh --key-file FILE;  journalctl -u gateway
 STEPS
@@ -155,5 +161,5 @@ if [[ -z $dest ]]; then
 fi
 add_package
 add_configuration
-add_unit
+add_units
 next_steps

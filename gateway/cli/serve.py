@@ -8,8 +8,9 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
@@ -24,6 +25,7 @@ from gateway.cli.errors import EX_CONFIG, report_config_errors
 from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
+from gateway.server.activation import ActivationError, inherited_sockets
 from gateway.server.listener import BindError
 from gateway.store.errors import RowsLost, StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
@@ -96,22 +98,33 @@ def serve(
     options = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     with log_to_stderr() as process_log:
         try:
+            inherited = _inherited_sockets(options)
             if demo:
-                _run(_demo(state_dir or _DEMO_STATE_DIR, options))
+                _run(_demo(state_dir or _DEMO_STATE_DIR, options, inherited))
             else:
                 source = _config_source(find_config(config), state_dir, options)
                 with report_config_errors():
                     loaded = source.read()
                 process_log.configure(loaded)
-                _run(_serve(loaded, source, process_log))
+                _run(_serve(loaded, source, process_log, inherited))
         except (StateLocked, RowsLost) as error:
             _exit(str(error), 1, process_log)
         except (StoreError, AdminSocketError) as error:
             _exit(str(error), 1 if demo else EX_CONFIG, process_log)  # a demo has no configuration
         except BindError as error:
             _exit(f"{error}; choose another port with --port", 1, process_log)
-        except OSError as error:
+        except (ActivationError, OSError) as error:
             _exit(str(error), 1, process_log)
+
+
+def _inherited_sockets(options: Mapping[str, object]) -> list[socket.socket]:
+    inherited = inherited_sockets()
+    if inherited and options:
+        raise click.UsageError(
+            "--host and --port do not apply to a socket from systemd: its address is "
+            "ListenStream= of the socket unit."
+        )
+    return inherited
 
 
 def _run(main: Coroutine[None, None, None]) -> None:
@@ -137,10 +150,17 @@ def _config_source(
     )
 
 
-async def _serve(config: Config, source: ConfigSource, process_log: ProcessLog) -> None:
+async def _serve(
+    config: Config,
+    source: ConfigSource,
+    process_log: ProcessLog,
+    inherited: Sequence[socket.socket],
+) -> None:
     for warning in config.warnings:
         log.warning(warning)
-    async with run_daemon(config, source, process_log) as daemon:
+    if inherited:
+        log.info("systemd has passed the socket: server.host and server.port do not apply")
+    async with run_daemon(config, source, process_log, inherited) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
         async with systemd_notifications(daemon):
             _freeze_objects()
@@ -149,11 +169,16 @@ async def _serve(config: Config, source: ConfigSource, process_log: ProcessLog) 
             await _wait_for_signal(daemon)
 
 
-async def _demo(state_dir: Path, options: Mapping[str, object]) -> None:
+async def _demo(
+    state_dir: Path, options: Mapping[str, object], inherited: Sequence[socket.socket]
+) -> None:
     _clear_state_dir(state_dir)
     async with _simulator() as port:
         config = _override_server(demo_config(port, state_dir), {"drain_timeout": 2.0, **options})
-        async with run_daemon(config) as daemon, systemd_notifications(daemon):
+        async with (
+            run_daemon(config, inherited=inherited) as daemon,
+            systemd_notifications(daemon),
+        ):
             _, key = await daemon.operations.create_key("demo", "default")
             password = token_urlsafe(12)
             await daemon.console.sessions.set_password(password)

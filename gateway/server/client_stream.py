@@ -116,8 +116,7 @@ class ResponseWriter:
         self._protocol = request.protocol
         # The framework declares an interface without the size that was written.
         self._writer: StreamWriter = request.writer  # type: ignore[assignment]
-        self._chunked = True
-        self._keep_alive = bool(request.keep_alive)
+        self._chunked = self._keep_alive = True
 
     @property
     def is_full(self) -> bool:
@@ -178,6 +177,8 @@ class ResponseWriter:
     def _head(self, body_lines: str, head_lines: str) -> bytes:
         major, minor = self._request.version
         connection = ""
+        # Now, not earlier: a drain may have begun since.
+        self._keep_alive = self._keep_alive and bool(self._request.keep_alive)
         if not self._keep_alive:
             connection = "connection: close\r\n"
         elif minor == 0:

@@ -18,7 +18,7 @@ from gateway.core.buffers import Buffers
 from gateway.core.events import FailureKind
 from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
-from gateway.errors import ServiceUnavailable, UnsupportedField, without_traceback
+from gateway.errors import UnsupportedField, without_traceback
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.auth import authorize
@@ -85,8 +85,6 @@ async def _count(
         headers = without_threads_beta(headers, server.beta_headers[0])
     in_thread = exchange.is_large
     candidate = _first_available(route, runtime)
-    if runtime.draining:
-        raise ServiceUnavailable
     meter = exchange.meter
     meter.lease = runtime.queue.acquire(meter.free_demand(permit, route.model), meter.lease)
     source = raw_body, body, prompt, candidate

@@ -66,6 +66,7 @@ class AbortableTimeout:
 def abort_all(runtime: Runtime) -> None:
     """Ends every wait, now and from now on."""
     runtime.aborting = True
+    runtime.queue.reject_all(ServiceUnavailable())
     runtime.scheduler.abort_all()
     for drain in tuple(runtime.background_drains):
         drain.cancel()

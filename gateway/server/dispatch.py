@@ -32,7 +32,7 @@ from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity, can_be_continued, continues_conversation
 from gateway.routing.failure_policy import MODEL_NOT_FOUND, requires_streaming
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
-from gateway.routing.retry import GIVE_UP, Action, RetryState, next_step, order_after_failure
+from gateway.routing.retry import Action, RetryState, next_step, order_after_failure
 from gateway.routing.router import Candidate, Route
 from gateway.scheduler import next_stage
 from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, TranslatedAttempt
@@ -313,9 +313,7 @@ class Dispatch:
         if self._last_error is None or not isinstance(error, ModelNotFound):
             self._last_error = error
         exchange.set_failure(failure)
-        step = GIVE_UP
-        if not runtime.draining:
-            step = next_step(self._retries, verdict, self._remaining, self._loop.time())
+        step = next_step(self._retries, verdict, self._remaining, self._loop.time())
         exchange.set_next_step(step.action.value)
         if step.action is Action.GIVE_UP:
             raise self._final_error()

@@ -69,7 +69,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         exchange.prompt = prompt
         route = permit.route(snapshot.router, prompt.model, codec.format)
         await next_stage()
-        if runtime.draining:
+        if runtime.draining and prompt.background:  # it would end with the drain
             raise ServiceUnavailable
         if "thread" in client_fields and is_held_here(prompt, route):
             raw_body, body, prompt = await resolve_thread(exchange, permit, raw_body, body)

@@ -1,4 +1,4 @@
-"""The daemon's socket and its connections: listen, serve, drain, stop.
+"""The daemon's sockets and their connections: listen, serve, stop.
 
 aiohttp's own shutdown waits twice and then cuts streams; here running replies may end within the
 drain time, and those that do not end with an error. aiohttp's own parse errors repeat the input,
@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, cast
 
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
 
-from gateway.errors import GatewayError, InternalError, MalformedRequest, ServiceUnavailable
+from gateway.errors import GatewayError, InternalError, MalformedRequest
 from gateway.runtime import Runtime, new_request_id, unix_microseconds
 from gateway.server.connections import Connections
-from gateway.server.deadlines import abort_all
+from gateway.server.drain import ABORT_GRACE, drain_connections
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import SERVER_NAME
 from gateway.server.middleware import dispatch_directly
@@ -28,8 +29,8 @@ from gateway.server.request_head import HeadParser, UnfinishedHeads
 from gateway.wire.error_body import combined_error_body
 
 BACKLOG: Final = 1024
-ABORT_GRACE: Final = 2.0
-"""Seconds for the last frames of replies that a drain ends."""
+INHERITED_BACKLOG: Final = 4096
+"""Of a socket that stays open between two processes, while its connections wait."""
 
 WRITE_STALL_TIMEOUT: Final = 60
 """Seconds that sent bytes may stay unacknowledged before the kernel closes the connection."""
@@ -54,14 +55,17 @@ class BindError(Exception):
 
 
 @asynccontextmanager
-async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[Listener]:
-    """The application behind a listening socket. Raises `BindError`."""
+async def serve(
+    app: web.Application, host: str, port: int, inherited: Sequence[socket.socket] = ()
+) -> AsyncIterator[Listener]:
+    """The application behind a listening socket, or those that were `inherited`, which are closed
+    in this process only. Raises `BindError`."""
     runner = web.AppRunner(
         app, handler_cancellation=True, access_log=None, shutdown_timeout=ABORT_GRACE
     )
     await runner.setup()
     try:
-        listener = Listener(await _create_server(runner, host, port))
+        listener = Listener(runner, await _create_servers(runner, host, port, inherited))
         try:
             yield listener
         finally:
@@ -70,7 +74,9 @@ async def serve(app: web.Application, host: str, port: int) -> AsyncIterator[Lis
         await runner.cleanup()
 
 
-async def _create_server(runner: web.AppRunner, host: str, port: int) -> asyncio.Server:
+async def _create_servers(
+    runner: web.AppRunner, host: str, port: int, inherited: Sequence[socket.socket]
+) -> list[asyncio.Server]:
     loop, server = asyncio.get_running_loop(), runner.server
     if server is None:
         raise RuntimeError("the runner is not set up")
@@ -78,55 +84,50 @@ async def _create_server(runner: web.AppRunner, host: str, port: int) -> asyncio
     runtime = runner.app[RUNTIME]
     connections, heads = Connections(lambda: runtime.config.server), UnfinishedHeads()
     protocol = partial(GatewayProtocol, server, connections, heads, loop)
+    if inherited:
+        return [
+            await loop.create_server(protocol, sock=each, backlog=INHERITED_BACKLOG)
+            for each in inherited
+        ]
     try:
-        return await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_address=True)
+        return [await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_address=True)]
     except OSError as error:
         reason = error.strerror or error
         raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
 
 
 class Listener:
-    """The listening socket and its connections."""
+    """The listening sockets and their connections."""
 
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
+    def __init__(self, runner: web.AppRunner, servers: Sequence[asyncio.Server]) -> None:
+        self._runner = runner
+        self._servers = servers
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Hosts and ports, port 0 resolved."""
-        names = (each.getsockname() for each in self._server.sockets)
+        names = (each.getsockname() for server in self._servers for each in server.sockets)
         return [(str(name[0]), int(name[1])) for name in names]
 
     def close(self) -> None:
         """Accepts no more connections; running requests go on."""
-        self._server.close()
+        for server in self._servers:
+            server.close()
 
     async def drain(self, runtime: Runtime, seconds: float) -> None:
-        """Lets running requests end; those that still run after `seconds` end with an error."""
-        runtime.draining = True
-        runtime.queue.reject_all(ServiceUnavailable())
+        """Lets requests end; those that still run after `seconds` end with an error."""
         self.close()
-        loop = asyncio.get_running_loop()
-        if await _wait_idle(runtime, loop.time() + seconds):
-            return
-        left = runtime.active_requests + len(runtime.background_drains)
-        log.warning("%d requests still run after %g s: ending them", left, seconds)
-        abort_all(runtime)
-        await _wait_idle(runtime, loop.time() + ABORT_GRACE)
+        await drain_connections(runtime, self._connections, seconds)
 
-
-async def _wait_idle(runtime: Runtime, deadline: float) -> bool:
-    """Whether the last request and the last background drain ended before the deadline."""
-    loop = asyncio.get_running_loop()
-    while (runtime.active_requests or runtime.background_drains) and loop.time() < deadline:
-        await asyncio.sleep(0.02)
-    return not (runtime.active_requests or runtime.background_drains)
+    def _connections(self) -> list[GatewayProtocol]:
+        server = self._runner.server
+        return cast(list[GatewayProtocol], server.connections) if server is not None else []
 
 
 class GatewayProtocol(web.RequestHandler):
     """A client's connection. `_address` is None where it is one too many."""
 
-    __slots__ = ("_address", "_connections", "_heads")
+    __slots__ = ("_address", "_connections", "_heads", "_is_last")
 
     def __init__(
         self,
@@ -142,6 +143,7 @@ class GatewayProtocol(web.RequestHandler):
         self._max_msg_queue_size, self._msg_queue_resume_size = 2, 1
         self._connections = connections
         self._address: str | None = None
+        self._is_last = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
@@ -175,6 +177,35 @@ class GatewayProtocol(web.RequestHandler):
         super().force_close()
         if transport is not None and transport.get_write_buffer_size():
             self._loop.call_later(WRITE_STALL_TIMEOUT, transport.abort)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a request, of which nothing has arrived."""
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        return is_waiting and not self._messages and not self._heads.is_unfinished
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a client's request runs, or its response is still being sent. Pages of the
+        console do not count: some stay open."""
+        if self.transport is None or self.transport.is_closing():
+            return True
+        request = self._current_request
+        return not self.is_idle and (request is None or EXCHANGE in request)
+
+    def expect_last_request(self) -> None:
+        """The request that runs, or the next one, is the last: its response says so."""
+        factory, request = self._request_factory, self._current_request
+        if self._is_last or factory is None:
+            return
+        self._is_last = True
+        self._request_factory = lambda message, *others: factory(_as_last(message), *others)
+        if request is not None:
+            request._message = _as_last(request._message)
+
+    def fileno(self) -> int:
+        sock = self.transport.get_extra_info("socket") if self.transport is not None else None
+        return -1 if sock is None else cast(int, sock.fileno())
 
     def close_after_response(self) -> None:
         """Nothing more is read."""
@@ -222,6 +253,10 @@ class GatewayProtocol(web.RequestHandler):
         response = _error_response(error, request_id)
         response.force_close()
         return response
+
+
+def _as_last(message: RawRequestMessage) -> RawRequestMessage:
+    return message._replace(should_close=True)
 
 
 def _error_response(error: GatewayError, request_id: str) -> web.Response:

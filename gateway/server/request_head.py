@@ -80,6 +80,11 @@ class HeadParser:
         self.feed_eof, self.message_consumed = parser.feed_eof, parser.message_consumed
         self.pause_reading, self.set_upgraded = parser.pause_reading, parser.set_upgraded
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a part of a head has arrived."""
+        return self._size > 0
+
     def start(self) -> None:
         """The connection is open."""
         self._timer = self._loop.call_later(HEAD_TIMEOUT, self._timed_out)

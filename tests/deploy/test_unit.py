@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.load import parse_config
+from gateway.server.listener import INHERITED_BACKLOG
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd" / "gateway.service"
@@ -114,12 +115,30 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
+UNITS = sorted(path.name for path in UNIT.parent.glob("gateway*.*") if path.suffix != ".example")
+
+
+def test_every_unit_is_installed() -> None:
+    installer = (ROOT / "scripts" / "install.sh").read_text()
+    installed = next(line for line in installer.splitlines() if "for unit in" in line)
+    assert sorted(installed.split("for unit in ")[1].removesuffix("; do").split()) == UNITS
+
+
+def test_the_socket_has_the_address_of_the_first_configuration() -> None:
+    server = parse_config((ROOT / "systemd" / "channels.yaml").read_text()).server
+    socket = settings((ROOT / "systemd" / "gateway.socket").read_text())
+    assert socket["ListenStream"] == [f"{server.host}:{server.port}"]
+    assert socket["Backlog"] == [str(INHERITED_BACKLOG)]
+
+
 @needs_systemd
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    copy = tmp_path / "gateway.service"
-    copy.write_text(UNIT.read_text().replace("/opt/model-gateway/bin/python", sys.executable))
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    copies = [tmp_path / name for name in UNITS]
+    for copy in copies:
+        text = (UNIT.parent / copy.name).read_text()
+        copy.write_text(text.replace("/opt/model-gateway/bin/python", sys.executable))
     done = subprocess.run(
-        ["systemd-analyze", "verify", copy], capture_output=True, text=True, timeout=30
+        ["systemd-analyze", "verify", *copies], capture_output=True, text=True, timeout=30
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

@@ -296,11 +296,13 @@ async def test_the_queue_is_bounded(upstream: ScriptedUpstream, tmp_path: Path) 
         assert sorted([(await task).status for task in tasks]) == [200] * 3 + [429] * 5
 
 
-async def test_a_shutdown_empties_the_queue(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    """Queued requests end immediately, running ones have the drain time."""
+async def test_the_end_of_a_drain_empties_the_queue(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """Queued requests wait as long as running ones can run."""
     upstream.respond_with(SILENT)
     async with gateway_with_queue(
-        upstream, tmp_path, wait=20, server={"drain_timeout": 3}
+        upstream, tmp_path, wait=20, server={"drain_timeout": 1}
     ) as gateway:
         limit_key(gateway, concurrent=1)
         running = start_request(gateway)
@@ -312,6 +314,8 @@ async def test_a_shutdown_empties_the_queue(upstream: ScriptedUpstream, tmp_path
                 gateway.daemon.runtime, gateway.daemon.runtime.config.server.drain_timeout
             )
         )
+        await asyncio.sleep(0.3)
+        assert not waits.done()
         async with asyncio.timeout(SLACK):
             assert (await waits).status == 503
         await cancel(running)

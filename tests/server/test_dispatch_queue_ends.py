@@ -158,6 +158,5 @@ async def test_queued_requests_end_within_the_drain_time(
         await wait_queued(gateway)
         began = time.perf_counter()
         gateway.daemon.runtime.draining = True
-        assert (await gateway.post(Format.CHAT)).status == 503, "no new request is queued"
         assert (await waits).status == 200
         assert time.perf_counter() - began < 2

@@ -88,7 +88,18 @@ class RawClient:
             *(f"{header}: {value}" for header, value in headers(key, name).items()),
         ]
         message = "\r\n".join((*lines, "", "")).encode() + body
-        await asyncio.get_running_loop().sock_sendall(self._socket, message)
+        await self.send(message)
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    async def read_end(self) -> bytes:
+        """What comes until the peer closes the connection."""
+        received = b""
+        async with asyncio.timeout(15):
+            while chunk := await asyncio.get_running_loop().sock_recv(self._socket, 65536):
+                received += chunk
+        return received
 
     async def read_until(self, mark: bytes) -> bytes:
         """What came so far, once `mark` is in it."""

@@ -9,11 +9,12 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -42,14 +43,37 @@ def _environment() -> dict[str, str]:
     return inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-class GatewayProcess:
-    """`python -m gateway serve …`; `log` and `told` are what it wrote so far."""
+_ACTIVATE = """
+import fcntl, os, sys
+files, command = sys.argv[1].split(","), sys.argv[2:]
+high = [fcntl.fcntl(int(file), fcntl.F_DUPFD_CLOEXEC, 100) for file in files]
+for number, file in enumerate(high, 3):
+    os.dup2(file, number)
+os.environ.setdefault("LISTEN_PID", str(os.getpid()))
+os.environ.setdefault("LISTEN_FDS", str(len(files)))
+os.execv(command[0], command)
+"""
+"""Passes file descriptors as systemd does: from 3 on, for the process that it becomes."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, **environment: str) -> None:
+
+class GatewayProcess:
+    """`python -m gateway serve …`; `log` and `told` are what it wrote so far. It gets the
+    `inherited` sockets as systemd would pass them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str | Path,
+        inherited: Sequence[socket.socket] = (),
+        **environment: str,
+    ) -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
+        files = [each.fileno() for each in inherited]
+        activate = [sys.executable, "-c", _ACTIVATE, ",".join(map(str, files))] if files else []
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                [*GATEWAY, "serve", *map(str, arguments)],
+                [*activate, *GATEWAY, "serve", *map(str, arguments)],
+                pass_fds=files,
                 cwd=folder,
                 env=_environment() | environment,
                 stdin=subprocess.DEVNULL,

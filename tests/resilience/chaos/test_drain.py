@@ -145,6 +145,37 @@ async def test_replies_end_as_their_format_requires(tmp_path: Path) -> None:
         assert row["output_tokens"] == (3 if brief else row["output_tokens"])
 
 
+async def test_of_a_hundred_streams_half_end_in_time(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with upstream(answer) as model:
+        config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
+        key = await create_key(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config) as gateway:
+            async with ClientSession(gateway.address(), connector=TCPConnector(limit=0)) as http:
+                requests = [
+                    asyncio.ensure_future(
+                        ask(
+                            http,
+                            key,
+                            list(Format)[number % 3],
+                            ("brief", "long")[number % 2],
+                            number,
+                        )
+                    )
+                    for number in range(100)
+                ]
+                await all_called(model, len(requests))
+                gateway.signal(signal.SIGTERM)
+                told_at = loop.time()
+                for got in await asyncio.gather(*requests):
+                    check(got)
+            assert await gateway.ended(DRAIN + 5) == 0
+            assert loop.time() - told_at <= DRAIN + 5
+    found = await settled_rows(tmp_path, [call.name for call in model.calls])
+    assert [row["state"] for row in found.values()].count("ok") == 50
+    assert len(rows(tmp_path)) == len(found) == 100
+
+
 async def nobody_is_let_in(address: str) -> None:
     async with ClientSession(address) as http:
         try:
@@ -154,31 +185,31 @@ async def nobody_is_let_in(address: str) -> None:
     raise AssertionError("a new connection was accepted")
 
 
-async def test_idle_connections_are_refused_and_readiness_ends(tmp_path: Path) -> None:
-    """A kept connection outlives the door: what is asked on it is refused in the envelope."""
+async def test_readiness_ends_and_kept_connections_have_one_more_request(tmp_path: Path) -> None:
     async with upstream(answer) as model:
-        config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
+        config = write_config(tmp_path, model.address, drain_timeout=DRAIN * 2)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
-            one_connection = TCPConnector(limit=1)
             async with (
                 ClientSession(gateway.address()) as other,
-                ClientSession(gateway.address(), connector=one_connection) as kept,
+                ClientSession(gateway.address(), connector=TCPConnector(limit=1)) as kept,
+                ClientSession(gateway.address(), connector=TCPConnector(limit=1)) as asking,
             ):
                 held = asyncio.ensure_future(ask(other, key, Format.CHAT, "brief", 0))
+                assert (await asking.get("/readyz")).status == 200
                 assert (await kept.get("/readyz")).status == 200
                 await all_called(model, 1)
                 gateway.signal(signal.SIGTERM)
                 await asyncio.sleep(0.2)
-                assert (await kept.get("/readyz")).status == 503
-                refused = await ask(kept, key, Format.MESSAGES, "refused", 0)
-                assert (refused.status, len(model.calls)) == (503, 1)
-                check(refused)
+                answered = await asking.get("/readyz")
+                assert (answered.status, answered.headers["connection"]) == (503, "close")
+                served = await ask(kept, key, Format.MESSAGES, "brief", 1)
+                assert (served.status, len(model.calls)) == (200, 2)
+                check(served)
                 check(await held)
             assert await gateway.ended(5) == 0
-    found = await settled_rows(tmp_path, ["refused-messages0", "brief-chat0"])
-    assert found["refused-messages0"]["state"] == "rejected"
-    assert found["brief-chat0"]["state"] == "ok"
+    found = await settled_rows(tmp_path, ["brief-messages1", "brief-chat0"])
+    assert {row["state"] for row in found.values()} == {"ok"}
 
 
 async def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:

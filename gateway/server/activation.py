@@ -1,0 +1,52 @@
+"""Listening sockets that systemd opened before the start, and keeps open between two processes.
+
+Protocol: sd_listen_fds(3): LISTEN_FDS file descriptors from 3 on, for the process LISTEN_PID.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final
+
+_FIRST_FILE: Final = 3
+_VARIABLES: Final = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
+
+
+class ActivationError(Exception):
+    """A file descriptor of systemd is no listening TCP socket; the message says which."""
+
+
+def inherited_sockets() -> list[socket.socket]:
+    """The sockets for this process; none where it was started without. Call it once: it removes
+    the variables, so that no other process takes them for its own. Raises `ActivationError`."""
+    count, pid, _ = (os.environ.pop(name, "") for name in _VARIABLES)
+    if pid != str(os.getpid()) or not count.isdecimal():
+        return []
+    files = range(_FIRST_FILE, _FIRST_FILE + int(count))
+    for file in files:
+        try:
+            os.set_inheritable(file, False)
+        except OSError as error:
+            raise ActivationError(
+                f"LISTEN_FDS={count}, but file descriptor {file}: {error.strerror}"
+            ) from None
+    return [_listening_socket(file) for file in files]
+
+
+def _listening_socket(file: int) -> socket.socket:
+    try:
+        found = socket.socket(fileno=file)
+    except OSError:
+        raise ActivationError(f"file descriptor {file} of systemd is no socket") from None
+    if found.family not in (socket.AF_INET, socket.AF_INET6) or found.type != socket.SOCK_STREAM:
+        kind = f"{found.family.name}, {found.type.name}"
+        raise ActivationError(
+            f"file descriptor {file} of systemd is no TCP socket ({kind}): ListenStream= of the "
+            "socket unit has to be an address and a port"
+        )
+    if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise ActivationError(
+            f"file descriptor {file} of systemd does not listen: the socket unit needs Accept=no"
+        )
+    return found
