@@ -13,6 +13,7 @@ from typing import Final
 
 from gateway.admin.accounts import Accounts
 from gateway.admin.api import build_admin_app
+from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_console import add_session_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
@@ -23,6 +24,7 @@ from gateway.admin.retention import run_retention
 from gateway.admin.sessions import Sessions
 from gateway.admin.socket import serve_admin
 from gateway.admission.key_origins import KeyOriginMonitor
+from gateway.alerts.monitor import run_alerts
 from gateway.app import build_app
 from gateway.config.schema import Config
 from gateway.console.context import ConsoleContext
@@ -128,9 +130,11 @@ async def run_daemon(
         stack.push_async_callback(sessions.close)
         add_session_routes(admin, sessions)
         await stack.enter_async_context(run_retention(runtime, database))
+        alerts = await stack.enter_async_context(run_alerts(runtime, database))
+        add_alert_routes(admin, alerts)
         await stack.enter_async_context(serve_admin(admin, config.state_dir))
         console = ConsoleContext(
-            operations, runtime, accounts, reloader, sessions, feed, unix_microseconds
+            operations, runtime, accounts, reloader, sessions, feed, alerts, unix_microseconds
         )
         server = config.server
         listener = await stack.enter_async_context(

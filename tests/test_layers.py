@@ -1,6 +1,6 @@
 """The layout of the code: which package imports which, and where tests are.
 
-    cli → doctor → daemon → app → {server, console → admin} → runtime
+    cli → doctor → daemon → {app → {server, console → admin}, alerts → admin} → runtime
         → {upstream, admission, telemetry} → {wire, routing, quota, store} → config → core → errors
 
 The tests read all imports, also those inside functions, without running the code.
@@ -30,7 +30,8 @@ SERVER = RUNTIME | {"server"}
 ADMIN = CONFIG | {"routing", "quota", "store", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
 APP = SERVER | CONSOLE | {"app"}
-DAEMON = APP | {"daemon"}
+ALERTS = ADMIN | {"upstream", "telemetry", "alerts"}
+DAEMON = APP | ALERTS | {"daemon"}
 DOCTOR = DAEMON | {"doctor"}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -50,6 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "admin": ADMIN,
     "console": CONSOLE,
     "app": APP,
+    "alerts": ALERTS,
     "daemon": DAEMON,
     "simulator": frozenset({"simulator"}),
     "doctor": DOCTOR,

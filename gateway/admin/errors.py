@@ -57,6 +57,16 @@ class UnknownKey(NotFound):
     text = "No key has the id {}."
 
 
+class UnknownWebhook(NotFound):
+    code = "webhook_not_found"
+    text = "There is no webhook {}; the configuration has {}."
+
+
+class NoWebhooks(Conflict):
+    code = "no_webhooks"
+    text = "The configuration has no webhooks: add them under alerts."
+
+
 class UnknownGroup(NotFound):
     code = "group_not_found"
 

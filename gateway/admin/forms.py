@@ -109,6 +109,12 @@ class UsageForm(Form):
     model: str | None = None
 
 
+class WebhookForm(Form):
+    """Without `webhook`: all."""
+
+    webhook: str | None = None
+
+
 class ProbeForm(Form):
     """Without a model, the channel's first one is used."""
 

@@ -28,6 +28,8 @@ class KeyOriginMonitor:
     def __init__(
         self, registry: Registry, write: Callable[..., Awaitable[Any]], now: Callable[[], int]
     ) -> None:
+        self.on_new_origin: Callable[[Token, str], None] | None = None
+        """Called with the key and what differs from its first use; it must not raise."""
         self._registry = registry
         self._write = write
         self._now = now
@@ -74,6 +76,8 @@ class KeyOriginMonitor:
         self._registry.put_token(replace(token, changed_at=at, changed=origin))
         self._save(token.id, changed=(at, origin))
         log.warning("key %s (%s) is used by a new client: %s", token.name, token.id, origin)
+        if self.on_new_origin is not None:
+            self.on_new_origin(token, origin)
         return f"new: {origin}"
 
     def _save(self, token_id: str, **fields: Any) -> None:

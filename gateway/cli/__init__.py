@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, str]] = {
     "usage": "Report usage by key, group, model, day or hour.",
     "logs": "Read the request log: list, show, export, tail.",
     "responses": "List, show and delete stored responses.",
+    "alerts": "List alerts that fire; test the webhooks.",
     "admin": "Set the console password; list and end sessions.",
     "db": "Verify the totals in the database.",
 }

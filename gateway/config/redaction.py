@@ -33,6 +33,8 @@ _FIELD_PATTERN = (
 """Credentials by the name of their field, as libraries show headers, queries and URLs."""
 _MIN_SECRET: Final = 8
 """Characters of a header's value; shorter ones, such as `true` or `eu-west`, are no secrets."""
+_MIN_PATH: Final = 20
+"""Characters of a path or query of a webhook's address; a shorter one is no secret."""
 _MAX_WORD: Final = 11
 """Letters that an ordinary word may have."""
 _MIN_FRAGMENT: Final = 12
@@ -180,6 +182,10 @@ def config_secrets(config: Config) -> Secrets:
             secrets.keys.append(value)
         elif len(value) >= _MIN_SECRET:
             (secrets.keys if is_secret_name(name) else secrets.values).append(value)
+        if name == "url" and not is_header:
+            url = urlsplit(value)
+            parts = (part for part in (url.path, url.query) if len(part) >= _MIN_PATH)
+            secrets.values.extend(parts)
     return secrets
 
 

@@ -13,6 +13,7 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, WithJsonSchema
 from pydantic_core import PydanticCustomError, to_json
 
+from gateway.config.alerts import Alerts
 from gateway.config.channel import Channel, FailureRule, Traits
 from gateway.config.limits import (
     Money,
@@ -232,6 +233,9 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """How long the request log is kept, and how much of it may wait while it cannot be written."""
     responses: StoredReplies = StoredReplies()
     """What is kept of replies, so that later requests can continue them by their ids."""
+
+    alerts: Alerts | None = None
+    """What is watched, and the webhooks that are told; null: nothing."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

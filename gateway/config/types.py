@@ -120,6 +120,19 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def check_webhook_url(url: str) -> str:
+    """The URL: http or https, a host; a path and a query as they are."""
+    parts = _split_url(url)
+    if parts.scheme not in ("http", "https"):
+        raise PydanticCustomError("address", "must begin with http:// or https://")
+    if not parts.hostname:
+        raise PydanticCustomError("address", "must name a host")
+    for field in ("username", "fragment"):
+        if getattr(parts, field):
+            raise PydanticCustomError("address", f"must not have a {field}")
+    return url
+
+
 def check_proxy_url(url: str) -> str:
     """A proxy's URL: http, a host, optionally a port; no credentials."""
     parts = _split_url(url)

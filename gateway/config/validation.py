@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -110,6 +111,7 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
     ids, aliases = _texts(data, "models.*.id"), _texts(data, "models.*.aliases.*")
     _check_unique(document, _texts(data, "channels.*.name"), "channel name")
     _check_unique(document, [*ids, *aliases], "model id or alias")
+    _check_unique(document, _texts(data, "alerts.webhooks.*.name"), "webhook name")
     model_ids = [id for _, id in ids]
     if not isinstance(data, dict) or data.get("models") is None:
         model_ids = [model.id for model in default_catalog()]
@@ -118,8 +120,8 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
         models = _keys_or_texts(channel, "models.*", path)
         _check_unique(document, models, "model")
         _check_models(document, models, model_ids, {alias for _, alias in aliases})
-    headers = [*_texts(data, "channels.*.headers.*"), *_texts(data, "search.headers.*")]
-    for place, header in headers:
+    patterns = ("channels.*.headers.*", "search.headers.*", "alerts.webhooks.*.headers.*")
+    for place, header in chain.from_iterable(_texts(data, pattern) for pattern in patterns):
         if not allow_literals and is_literal_secret(str(place[-1]), header):
             document.add_problem(place, LITERAL_NOT_ALLOWED)
 

@@ -11,6 +11,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from gateway.admin.api import build_admin_app
+from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
 from gateway.admin.errors import AdminError
@@ -52,6 +53,7 @@ def build_console_api(context: ConsoleContext) -> web.Application:
     app = build_admin_app(context.operations, context.reloader)
     add_live_routes(app, context.runtime, context.accounts)
     add_feed_routes(app, context.feed)
+    add_alert_routes(app, context.alerts)
     add_guard(app, context, "application/json", _reject_as_json)
     return app
 

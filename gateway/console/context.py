@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.admin.accounts import Accounts
+from gateway.admin.alerts import AlertSource
 from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import Reloader
@@ -26,6 +27,7 @@ class ConsoleContext:
     reloader: Reloader | None
     sessions: Sessions
     feed: Feed
+    alerts: AlertSource
     now: Callable[[], int]
 
 

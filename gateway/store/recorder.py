@@ -83,8 +83,12 @@ class Recorder:
         """Whether too many entries wait, or have waited for too long while none was written."""
         if not self._queue:
             return False
-        delay = self._loop.time() - self._waiting_since
-        return len(self._queue) > limits.max_unwritten or delay > limits.max_write_delay
+        return len(self._queue) > limits.max_unwritten or self.write_delay > limits.max_write_delay
+
+    @property
+    def write_delay(self) -> float:
+        """Seconds for which entries have waited while none could be written."""
+        return self._loop.time() - self._waiting_since if self._queue else 0.0
 
     @property
     def alive(self) -> bool:

@@ -47,6 +47,10 @@ class Registry:
         """The active token of that id."""
         return self._tokens.get(token_id)
 
+    def tokens(self) -> tuple[Token, ...]:
+        """All active tokens."""
+        return tuple(self._tokens.values())
+
     def group(self, name: str) -> Group | None:
         return self._groups.get(name)
 

@@ -42,7 +42,7 @@ class AddressRefused(OSError):
     """The address is neither public nor allowed."""
 
 
-def check_address(host: str, allowed: Iterable[Network] = ()) -> None:
+def check_address(host: str, allowed: Iterable[Network] = (), *, public: bool = True) -> None:
     """`host` is an IP address. Raises `AddressRefused`."""
     try:
         address = ip_address(host)
@@ -50,7 +50,11 @@ def check_address(host: str, allowed: Iterable[Network] = ()) -> None:
         raise AddressRefused(f"{host!r} is no address") from None
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
-    if not any(address in network for network in allowed) and not _is_public(address):
+    if any(address in network for network in allowed):
+        return
+    if not public:
+        raise AddressRefused(f"{address} is not allowed")
+    if not _is_public(address):
         raise AddressRefused(f"{address} is not public")
 
 
@@ -61,12 +65,14 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and not address.is_multicast and not is_tunnel
 
 
-def guarded_factory(allowed: Iterable[Network], make: SocketFactory) -> SocketFactory:
+def guarded_factory(
+    allowed: Iterable[Network], make: SocketFactory, *, public: bool = True
+) -> SocketFactory:
     """Makes sockets for addresses that may be connected to; for others it raises
-    `AddressRefused`."""
+    `AddressRefused`. Without `public` only the allowed ones may."""
 
     def make_socket(info: AddressInfo) -> socket.socket:
-        check_address(str(info[4][0]), allowed)
+        check_address(str(info[4][0]), allowed, public=public)
         return make(info)
 
     return make_socket

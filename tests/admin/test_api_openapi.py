@@ -13,7 +13,9 @@ import yaml
 
 from gateway.admin import API_PATH
 from gateway.admin.accounts import AccountView
+from gateway.admin.alerts import AlertView, WebhookTest
 from gateway.admin.api import build_admin_app
+from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_console import PasswordForm, add_session_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
@@ -28,6 +30,7 @@ from gateway.admin.forms import (
     ProbeForm,
     RouteForm,
     UsageForm,
+    WebhookForm,
 )
 from gateway.admin.key_forms import (
     CreateGroupForm,
@@ -72,6 +75,7 @@ QUERIES: dict[tuple[str, str], type[Form]] = {
     ("get", "/responses"): ResponsePageForm,
     ("get", "/responses/{id}"): ResponseForm,
     ("post", "/accounts/{channel}/{account}/try"): ProbeForm,
+    ("post", "/alerts/test"): WebhookForm,
 }
 
 BODIES: dict[tuple[str, str], type[Form]] = {
@@ -97,6 +101,8 @@ ANSWERS = {
     "Discrepancy": Discrepancy,
     "Report": Report,
     "Account": AccountView,
+    "Alert": AlertView,
+    "WebhookTest": WebhookTest,
     "RoutePreview": RoutePreview,
     "CandidatePreview": CandidatePreview,
     "ExcludedChannel": ExcludedChannel,
@@ -142,6 +148,7 @@ async def test_paths_and_methods_match_the_router(
     app = build_admin_app(simulated_gateway.operations)
     add_live_routes(app, runtime, partial(probe_account, runtime))
     add_feed_routes(app, Feed(simulated_gateway.operations))
+    add_alert_routes(app, simulated_gateway.daemon.console.alerts)
     shared = offered(app)
     database = await Database.open(tmp_path / "another.db")
     sessions = await Sessions.load(database, runtime.now)

@@ -65,6 +65,7 @@ async def show_overview(request: web.Request) -> web.Response:
             ("Keys", list(_top_rows(overview, overview.keys, "key", key_names)), ""),
             ("Models", list(_top_rows(overview, overview.models, "model", {})), "no model"),
         ),
+        alerts=context.alerts.firing() or (),
         channels=channel_health(context.runtime, context.accounts),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from html import unescape
 from pathlib import Path
@@ -157,3 +158,20 @@ async def test_the_price_is_apart_from_the_estimates(
         async with signed_in_visitor(gateway) as visitor:
             page = await visitor.get("/console")
     assert re.search(r"\d USD, 1 request estimated", page.text)
+
+
+async def test_alerts_that_fire_are_listed(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(json_response({}, 401))
+    alerts = {"check_every": 0.05}
+    async with (
+        run_gateway(tmp_path, channels(upstream.address), alerts=alerts) as gateway,
+        signed_in_visitor(gateway) as visitor,
+    ):
+        assert "account_auth_failed" not in (await visitor.get(PAGE)).text
+        await gateway.post(Format.MESSAGES)
+        async with asyncio.timeout(5):
+            while not gateway.daemon.console.alerts.firing():
+                await asyncio.sleep(0.02)
+        page = await visitor.get(PAGE)
+        assert "critical account_auth_failed Account messages-main/account-of-the" in page.text
+        assert is_harmless(page.html)

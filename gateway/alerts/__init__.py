@@ -1,0 +1,1 @@
+"""Alerts: conditions of the running gateway, and the webhooks that are told of them."""

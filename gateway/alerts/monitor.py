@@ -1,0 +1,268 @@
+"""The task that checks all conditions, and tells the webhooks what has begun and what is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NoReturn
+
+from gateway.admin.alerts import AlertView, WebhookTest
+from gateway.alerts.account_conditions import account_conditions
+from gateway.alerts.budget_conditions import budget_conditions
+from gateway.alerts.condition import Condition
+from gateway.alerts.delivery import Delivery, DeliveryFailed
+from gateway.alerts.error_rate import ErrorCounter
+from gateway.alerts.gateway_conditions import (
+    DiskProbe,
+    disk_condition,
+    error_rate_condition,
+    gateway_conditions,
+)
+from gateway.alerts.incidents import Incident, Incidents, Status, new_incident_id
+from gateway.alerts.message import Message, build_message
+from gateway.alerts.webhook_queue import Retries, WebhookQueue
+from gateway.config.alerts import AlertKind, Alerts, Webhook
+from gateway.runtime import Runtime
+from gateway.store.alerts import load_alerts, save_alerts
+from gateway.store.database import Database
+from gateway.store.records import Token
+
+MAX_EVENTS: Final = 100
+"""Keys that are reported for new clients at a time."""
+
+_IDLE: Final = 1.0
+"""Seconds between two looks at the configuration, while there is no section `alerts`."""
+_CLOSE_TIMEOUT: Final = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class AlertMonitor:
+    """Watches one runtime."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        database: Database,
+        delivery: Delivery | None = None,
+        retries: Retries | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._database = database
+        self._delivery = delivery or Delivery(runtime.now)
+        self._retries = retries or Retries()
+        self._incidents = Incidents()
+        self._queues: dict[str, WebhookQueue] = {}
+        self._errors = ErrorCounter()
+        self._disk = DiskProbe(runtime.config.state_dir)
+        self._new_clients: dict[str, tuple[Token, str]] = {}
+        self._started = asyncio.get_running_loop().time()
+        self._undelivered: dict[str, list[Message]] = {}  # of an earlier run
+        self._is_changed = False
+
+    def note_new_client(self, token: Token, origin: str) -> None:
+        """A key is used by a new client; of several between two checks the last is reported."""
+        is_watched = self._runtime.config.alerts is not None
+        if is_watched and len(self._new_clients) < MAX_EVENTS:
+            self._new_clients[token.id] = token, origin
+
+    def firing(self) -> list[AlertView] | None:
+        """What fires now, oldest first; None where the configuration has no alerts."""
+        if self._runtime.config.alerts is None:
+            return None
+        return [
+            AlertView(
+                id=each.id,
+                alert=each.kind,
+                severity=each.severity,
+                subject=each.subject,
+                summary=each.summary,
+                details=each.details,
+                since=each.since,
+                deliveries=each.deliveries,
+            )
+            for each in self._incidents
+        ]
+
+    def webhooks(self) -> list[str]:
+        """The names of those of the configuration."""
+        return [each.name for each in self._webhooks()]
+
+    async def test(self, names: Sequence[str]) -> list[WebhookTest]:
+        """Sends a message to these webhooks at once, past their queues."""
+        text, now = "This is a test of the webhook.", self._runtime.now()
+        incident = _event(AlertKind.TEST, "test", text, {}, now)
+        message = build_message(incident, Status.EVENT, self._runtime.config, now)
+        webhooks = [each for each in self._webhooks() if each.name in names]
+        return await asyncio.gather(*(self._test(each, message) for each in webhooks))
+
+    async def _test(self, webhook: Webhook, message: Message) -> WebhookTest:
+        loop = asyncio.get_running_loop()
+        started, error = loop.time(), None
+        try:
+            await self._delivery.send(webhook, message)
+        except DeliveryFailed as failed:
+            error = str(failed)
+        seconds = round(loop.time() - started, 3)
+        return WebhookTest(webhook=webhook.name, ok=error is None, error=error, seconds=seconds)
+
+    def _webhooks(self) -> Sequence[Webhook]:
+        settings = self._runtime.config.alerts
+        return settings.webhooks if settings is not None else ()
+
+    async def load(self) -> None:
+        """What earlier runs have announced. Call it once, before `run`."""
+        stored = await load_alerts(self._database)
+        try:
+            self._incidents.restore(stored.get("firing", ()))
+            self._undelivered = {str(k): list(v) for k, v in stored.get("waiting", {}).items()}
+        except (KeyError, TypeError, ValueError):
+            log.warning("what alerts had announced could not be read: some may be repeated")
+
+    async def run(self) -> NoReturn:
+        while True:
+            settings = self._runtime.config.alerts
+            try:
+                await self.check()
+            except Exception:  # the next round tries again
+                log.exception("alerts could not be checked")
+            await asyncio.sleep(_IDLE if settings is None else settings.check_every)
+
+    async def check(self) -> None:
+        """One round."""
+        settings = self._runtime.config.alerts
+        await self._apply(settings)
+        if settings is None:
+            await self._save()
+            return
+        runtime, now = self._runtime, asyncio.get_running_loop().time()
+        conditions = await self._conditions(settings, now)
+        at = runtime.now()
+        changes = self._incidents.update(conditions, settings.clear_after, now, at)
+        changes += [(each, Status.EVENT) for each in self._take_events(at)]
+        messages = [self._message(incident, status, at) for incident, status in changes]
+        if changes:
+            self._is_changed = True
+        for queue in self._queues.values():
+            queue.put(each for each in messages if queue.webhook.takes(AlertKind(each["alert"])))
+        await self._save()
+
+    async def close(self) -> None:
+        """Sends what can be sent at once; the rest is kept for the next run."""
+        closing = (queue.close(_CLOSE_TIMEOUT) for queue in self._queues.values())
+        await asyncio.gather(*closing)
+        self._observe(False)
+        await self._save()
+
+    async def _conditions(self, settings: Alerts, now: float) -> list[Condition]:
+        runtime = self._runtime
+        found = [*account_conditions(runtime, now), *gateway_conditions(runtime)]
+        found += await budget_conditions(runtime, settings.budget)
+        if settings.disk_free is not None:
+            found.append(disk_condition(settings.disk_free, await self._disk.measure()))
+        if (rate := settings.error_rate) is not None:
+            counts = self._errors.rate(rate.window, now)
+            is_complete = now - self._started > rate.window
+            found.append(error_rate_condition(rate, *counts, complete=is_complete))
+        return found
+
+    async def _apply(self, settings: Alerts | None) -> None:
+        """The webhooks and the counter of the current configuration."""
+        webhooks = {each.name: each for each in settings.webhooks} if settings is not None else {}
+        for name, queue in list(self._queues.items()):
+            if webhooks.get(name) != queue.webhook:
+                del self._queues[name]
+                await queue.close()
+                self._undelivered[name] = queue.waiting
+        for name, webhook in webhooks.items():
+            if name not in self._queues:
+                queue = WebhookQueue(
+                    webhook,
+                    self._delivery,
+                    self._retries,
+                    self._note_result,
+                    self._runtime.random_float,
+                )
+                self._queues[name] = queue
+                queue.put(self._undelivered.pop(name, ()))
+        if self._undelivered:
+            for name in self._undelivered:
+                log.warning("webhook %s is not configured: its messages are given up", name)
+            self._undelivered, self._is_changed = {}, True
+        if settings is None and self._incidents.clear():
+            self._is_changed = True
+        self._observe(settings is not None and settings.error_rate is not None)
+
+    def _observe(self, wanted: bool) -> None:
+        """Counts failed requests, or no longer."""
+        runtime, observe = self._runtime, self._errors.observe
+        others = tuple(each for each in runtime.observers if each != observe)
+        runtime.observers = (*others, observe) if wanted else others
+
+    def _take_events(self, at: int) -> list[Incident]:
+        taken, self._new_clients = self._new_clients, {}
+        return [
+            _event(
+                AlertKind.KEY_NEW_CLIENT,
+                f"key {token.name}",
+                f"Key {token.name} is used by a new client: {origin}.",
+                {"key": token.id, "client": origin},
+                at,
+            )
+            for token, origin in taken.values()
+        ]
+
+    def _message(self, incident: Incident, status: Status, at: int) -> Message:
+        level = logging.INFO if status is Status.RESOLVED else logging.WARNING
+        log.log(level, "alert %s %s: %s", incident.kind, status, incident.summary)
+        if status is Status.FIRING:
+            incident.deliveries = {
+                name: "waiting"
+                for name, queue in self._queues.items()
+                if queue.webhook.takes(incident.kind)
+            }
+        return build_message(incident, status, self._runtime.config, at)
+
+    def _note_result(self, webhook: str, message: Message, result: str) -> None:
+        self._is_changed = True
+        incident = self._incidents.find(message["incident"])
+        if incident is not None and message["status"] == Status.FIRING:
+            incident.deliveries[webhook] = result
+
+    async def _save(self) -> None:
+        """A failure, such as a full disk, must not stop the messages about it."""
+        if not self._is_changed:
+            return
+        state: dict[str, Any] = {
+            "firing": [incident.stored() for incident in self._incidents],
+            "waiting": {name: queue.waiting for name, queue in self._queues.items()},
+        }
+        self._is_changed = False
+        try:
+            await save_alerts(self._database, state)
+        except Exception:
+            self._is_changed = True
+            log.warning("the state of alerts could not be stored", exc_info=True)
+
+
+@asynccontextmanager
+async def run_alerts(runtime: Runtime, database: Database) -> AsyncIterator[AlertMonitor]:
+    """Checks conditions for the time of the block."""
+    monitor = AlertMonitor(runtime, database)
+    await monitor.load()
+    runtime.key_origins.on_new_origin = monitor.note_new_client
+    task = asyncio.ensure_future(monitor.run())
+    try:
+        yield monitor
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await monitor.close()
+
+
+def _event(
+    kind: AlertKind, subject: str, summary: str, details: dict[str, Any], at: int
+) -> Incident:
+    return Incident(new_incident_id(), kind, "", at, subject, summary, details)

@@ -1,0 +1,130 @@
+"""Options of alerts: what is watched, and the webhooks that are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    IPvAnyNetwork,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from gateway.config.secrets import SecretResolver, resolve_header, resolve_key
+from gateway.config.types import (
+    Bytes,
+    ConfigModel,
+    HeaderName,
+    Name,
+    Seconds,
+    check_webhook_url,
+)
+from gateway.core.value import FastStrEnum
+
+MAX_WEBHOOKS: Final = 20
+
+Percent = Annotated[int, Field(ge=1, le=100)]
+
+
+class AlertKind(FastStrEnum):
+    """What is watched. `key_new_client` and `test` are events: they do not last."""
+
+    ACCOUNT_AUTH_FAILED = "account_auth_failed"
+    ACCOUNT_CIRCUIT_OPEN = "account_circuit_open"
+    CHANNEL_DOWN = "channel_down"
+    BUDGET_USED = "budget_used"
+    ERROR_RATE = "error_rate"
+    CONFIG_INVALID = "config_invalid"
+    DISK_LOW = "disk_low"
+    LOG_UNWRITABLE = "log_unwritable"
+    KEY_NEW_CLIENT = "key_new_client"
+    TEST = "test"
+
+
+def _resolve_url(reference: SecretStr, info: ValidationInfo) -> SecretStr:
+    """The address itself where the context is a `SecretResolver`; else as written, unchecked where
+    it is a reference."""
+    url = reference.get_secret_value()
+    if isinstance(info.context, SecretResolver):
+        url = info.context.resolve(url, plain=True)
+    elif url.startswith(("$", "file:")):
+        return reference
+    return SecretStr(check_webhook_url(url))
+
+
+class Webhook(ConfigModel):
+    """A receiver of alerts. Redirects are not followed; certificates are verified."""
+
+    name: Name
+    """For commands and the log."""
+    url: Annotated[SecretStr, AfterValidator(_resolve_url)]
+    """The address that gets a POST for each alert; as a rule a secret, so a reference is accepted
+    as for keys. http:// only reaches allowed_networks."""
+    secret: Annotated[SecretStr, AfterValidator(resolve_key)] | None = None
+    """Signs each message with HMAC-SHA256 in x-gateway-signature; a reference or the secret itself,
+    as for accounts; null: not signed."""
+    headers: Mapping[HeaderName, Annotated[SecretStr, AfterValidator(resolve_header)]] = {}
+    """Additional headers, as for channels."""
+    format: Literal["json", "slack"] = "json"
+    """json: the documented fields; slack: only {"text": …}, as Slack and Mattermost take it, and
+    Discord at an address that ends in /slack."""
+    events: tuple[AlertKind, ...] | None = Field(default=None, min_length=1)
+    """The alerts that it gets; absent: all."""
+    allowed_networks: tuple[IPvAnyNetwork, ...] = ()
+    """Networks that it may be in besides public addresses, such as 10.1.2.3/32."""
+    timeout: Annotated[Seconds, Field(le=60)] = 10
+    """How long one delivery may take; "10s" is accepted too."""
+
+    @model_validator(mode="after")
+    def _check_scheme(self) -> Self:
+        if self.url.get_secret_value().startswith("http:") and not self.allowed_networks:
+            raise PydanticCustomError(
+                "address", "http:// needs allowed_networks: messages are not encrypted there"
+            )
+        return self
+
+    def takes(self, kind: AlertKind) -> bool:
+        return self.events is None or kind in self.events or kind is AlertKind.TEST
+
+
+class ErrorRate(ConfigModel):
+    """Requests that failed for a reason of the gateway or an upstream, not of the client."""
+
+    above: float = Field(default=0.2, gt=0, le=1)
+    """The share of failed requests from which on it is an alert."""
+    window: Annotated[Seconds, Field(ge=10, le=3600)] = 300
+    """The time over which it is measured; "5m" is accepted too."""
+    min_requests: int = Field(default=20, ge=1)
+    """With fewer requests in this time there is no alert."""
+
+
+class DiskFree(ConfigModel):
+    """Free space of the file system with the state directory; less than one of the two is an
+    alert."""
+
+    percent: int = Field(default=5, ge=0, le=100)
+    """Free percent."""
+    bytes: Bytes = 2**30
+    """Free bytes; "1GiB" is accepted too."""
+
+
+class Alerts(ConfigModel):
+    """What is watched, and who is told; the section alone switches it on."""
+
+    webhooks: tuple[Webhook, ...] = Field(default=(), max_length=MAX_WEBHOOKS)
+    """The receivers; without any, alerts are in the process log and in `gateway alerts list`."""
+    budget: tuple[Percent, ...] = (80, 100)
+    """Used percents of a key's or group's budgets that are alerts; []: none."""
+    error_rate: ErrorRate | None = ErrorRate()
+    """The share of failed requests; null: not watched."""
+    disk_free: DiskFree | None = DiskFree()
+    """Free space for the database; null: not watched."""
+    check_every: Annotated[Seconds, Field(ge=0.05, le=60)] = 5
+    """How often the conditions are checked; "5s" is accepted too."""
+    clear_after: Seconds = 60
+    """How long a condition has to be over before its alert is resolved; "1m" is accepted too."""

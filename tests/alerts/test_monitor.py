@@ -1,0 +1,387 @@
+"""Each condition, provoked for real: its alert fires once, clears once, and survives a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.alerts.error_rate import ErrorCounter
+from gateway.config.document import ConfigError
+from gateway.core.formats import Format
+from gateway.core.limits import MICRO_PER_UNIT
+from gateway.routing.circuit_breaker import HealthState
+from gateway.store.lock import DATABASE_NAME
+from tests.admin.config_follower import follow_config
+from tests.alerts.receiver import OK, Receiver
+from tests.support.gateway import ACCOUNT, RunningGateway, channel, run_gateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
+
+NAME = f"messages-main/{ACCOUNT}"
+REFUSED = json_response({"type": "error", "error": {"type": "authentication_error"}}, 401)
+BROKEN = json_response({"type": "error", "error": {"type": "api_error", "message": "oops"}}, 500)
+FINE = fixture_reply("messages")
+SETTLE = 0.4
+"""Seconds for several checks, in which nothing more must happen."""
+
+
+@asynccontextmanager
+async def watched(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver, **options: Any
+) -> AsyncIterator[RunningGateway]:
+    """A gateway with one messages channel, whose alerts go to the receiver."""
+    channels = [channel(Format.MESSAGES, upstream.address)]
+    alerts = receiver.alerts(**options)
+    async with run_gateway(tmp_path, channels, alerts=alerts) as gateway:
+        yield gateway
+
+
+async def try_account(gateway: RunningGateway) -> None:
+    """A small request, which a healthy upstream answers: the account is healthy again."""
+    reference = ("messages-main", ACCOUNT)
+    assert (await gateway.daemon.console.accounts.probe(reference, None))["ok"]
+
+
+async def test_a_rejected_credential(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(REFUSED)
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        for _ in range(3):
+            await gateway.post(Format.MESSAGES)
+        await receiver.until(lambda: len(receiver.messages) == 2)
+        by_alert = {each["alert"]: each for each in receiver.messages}
+        assert set(by_alert) == {"account_auth_failed", "channel_down"}
+        message = by_alert["account_auth_failed"]
+        assert (message["status"], message["severity"]) == ("firing", "critical")
+        assert message["subject"] == f"account {NAME}"
+        assert message["details"]["reason"] == "key refused"
+        delivered = [{"receiver": "delivered"}] * 2
+        alerts = gateway.daemon.console.alerts
+        await receiver.until(lambda: [x.deliveries for x in alerts.firing() or ()] == delivered)
+        upstream.respond_with(FINE)
+        await try_account(gateway)
+        await receiver.until(lambda: len(receiver.messages) == 4)
+        await asyncio.sleep(SETTLE)
+        assert gateway.daemon.console.alerts.firing() == []
+    assert receiver.of("account_auth_failed") == [
+        ("firing", f"account {NAME}"),
+        ("resolved", f"account {NAME}"),
+    ]
+    assert receiver.of("channel_down") == [
+        ("firing", "channel messages-main"),
+        ("resolved", "channel messages-main"),
+    ]
+    ids = [each["id"] for each in receiver.messages]
+    assert len(set(ids)) == 4
+    assert len({each["incident"] for each in receiver.messages}) == 2
+
+
+async def test_a_restart_repeats_nothing_and_clears_later(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(REFUSED)
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        await gateway.post(Format.MESSAGES)
+        await receiver.until(lambda: len(receiver.messages) == 2)
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        await asyncio.sleep(SETTLE)  # nothing is known of the account: no end
+        assert len(receiver.messages) == 2
+        await gateway.post(Format.MESSAGES)  # it fails again: no beginning
+        await asyncio.sleep(SETTLE)
+        assert len(receiver.messages) == 2
+        firing = gateway.daemon.console.alerts.firing()
+        assert firing is not None and len(firing) == 2
+        upstream.respond_with(FINE)
+        await try_account(gateway)
+        await receiver.until(lambda: len(receiver.messages) == 4)
+    assert [each["status"] for each in receiver.messages[2:]] == ["resolved"] * 2
+
+
+async def test_what_was_not_delivered_is_delivered_after_a_restart(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(REFUSED)
+    receiver.server.respond_with(json_response({}, 503))
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        await gateway.post(Format.MESSAGES)
+        await receiver.until(lambda: receiver.messages)
+    tried = receiver.messages[0]
+    receiver.requests.clear()
+    receiver.server.respond_with(OK)
+    async with watched(tmp_path, upstream, receiver):
+        await receiver.until(lambda: len(receiver.messages) == 2)
+        await asyncio.sleep(SETTLE)
+    assert len(receiver.messages) == 2
+    assert receiver.messages[0] == tried
+
+
+async def test_an_upstream_that_is_down(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        upstream.respond_with(BROKEN)
+        for _ in range(6):
+            await gateway.post(Format.MESSAGES)
+        await receiver.until(lambda: len(receiver.messages) == 2)
+        (message,) = [x for x in receiver.messages if x["alert"] == "account_circuit_open"]
+        assert message["severity"] == "warning"
+        assert message["details"]["models"] == ["alpha-sonnet-4-6"]
+        assert receiver.of("channel_down") == [("firing", "channel messages-main")]
+        upstream.respond_with(FINE)
+        await try_account(gateway)
+        await receiver.until(lambda: len(receiver.messages) == 4)
+    assert "127.0.0.1" not in str(receiver.messages).replace(receiver.url, "")
+
+
+async def test_an_account_that_was_disabled_by_hand_is_no_alert(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        gateway.daemon.console.accounts.disable(("messages-main", ACCOUNT))
+        health = gateway.daemon.runtime.health
+        now = asyncio.get_running_loop().time()
+        status = health.status(("messages-main", ACCOUNT), "", now)
+        assert status.state is HealthState.DISABLED
+        await asyncio.sleep(SETTLE)
+        assert receiver.messages == []
+
+
+async def test_budgets_at_80_and_100_percent(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(FINE)
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        await gateway.post(Format.MESSAGES)
+        cost = (await gateway.row()).cost_micro
+        assert cost
+        token = gateway.token
+
+        async def set_budget(micro: int) -> None:
+            await gateway.operations.update_key(token.id, limits={"budget_day": micro})
+
+        await set_budget(cost * 2)  # 50 %
+        await asyncio.sleep(SETTLE)
+        assert receiver.messages == []
+        await set_budget(cost * 10 // 9)  # 90 %
+        await receiver.until(lambda: len(receiver.messages) == 1)
+        await set_budget(cost)
+        await receiver.until(lambda: len(receiver.messages) == 2)
+        await asyncio.sleep(SETTLE)
+        first, second = receiver.messages
+        assert first["details"]["threshold_percent"] == 80
+        assert first["details"]["used_percent"] == pytest.approx(90, abs=0.2)
+        assert second["details"] == {
+            "key": token.id,
+            "budget": "budget_day",
+            "threshold_percent": 100,
+            "used_percent": 100.0,
+            "spent_units": cost / MICRO_PER_UNIT,
+            "limit_units": cost / MICRO_PER_UNIT,
+            "resets_at": second["details"]["resets_at"],
+        }
+        assert second["subject"] == "key tests, budget_day"
+        await set_budget(cost * 100 // 78)  # 78 %: between the thresholds of the first
+        await receiver.until(lambda: len(receiver.messages) == 3)
+        await asyncio.sleep(SETTLE)
+        assert receiver.messages[2]["id"] == second["incident"] + "-resolved"
+        await set_budget(cost * 2)
+        await receiver.until(lambda: len(receiver.messages) == 4)
+        assert receiver.messages[3]["id"] == first["incident"] + "-resolved"
+    assert gateway.key not in str(receiver.messages)
+
+
+async def test_the_budget_of_a_group(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(FINE)
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        await gateway.post(Format.MESSAGES)
+        cost = (await gateway.row()).cost_micro
+        await gateway.operations.update_group("default", limits={"budget": cost})
+        await receiver.until(lambda: len(receiver.messages) == 2)
+    assert {each["subject"] for each in receiver.messages} == {"group default, budget"}
+    assert receiver.messages[0]["details"]["resets_at"] is None
+
+
+async def test_the_error_rate(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    rate = {"above": 0.5, "window": 10, "min_requests": 4}
+    async with watched(
+        tmp_path,
+        upstream,
+        receiver,
+        error_rate=rate,
+        webhooks=[receiver.webhook(events=["error_rate"])],
+    ) as gateway:
+        upstream.respond_with(FINE)
+        for _ in range(3):
+            assert (await gateway.post(Format.MESSAGES)).status == 200
+        for _ in range(8):  # of the client: they do not count
+            assert (await gateway.post(Format.MESSAGES, b"no JSON")).status == 400
+            assert (await gateway.get("/readyz")).status == 200
+        upstream.respond_with(BROKEN)
+        for _ in range(2):
+            assert (await gateway.post(Format.MESSAGES)).status >= 500
+        await asyncio.sleep(SETTLE)
+        assert receiver.messages == []
+        assert counts_errors(gateway)
+        assert (await gateway.post(Format.MESSAGES)).status >= 500
+        await receiver.until(lambda: receiver.messages)
+        message = receiver.messages[0]
+        assert message["details"] == {
+            "requests": 6,
+            "failed": 3,
+            "share": 0.5,
+            "window_seconds": 10.0,
+        }
+        upstream.respond_with(FINE)
+        await gateway.post(Format.MESSAGES)  # 3 of 7: more than the second threshold
+        await asyncio.sleep(SETTLE)
+        assert len(receiver.messages) == 1
+        for _ in range(2):
+            await gateway.post(Format.MESSAGES)
+        await receiver.until(lambda: len(receiver.messages) == 2)
+    assert receiver.of("error_rate") == [("firing", "requests"), ("resolved", "requests")]
+    assert not counts_errors(gateway)
+
+
+def counts_errors(gateway: RunningGateway) -> bool:
+    observers = gateway.daemon.runtime.observers
+    return any(getattr(each, "__func__", None) is ErrorCounter.observe for each in observers)
+
+
+async def test_an_invalid_configuration(tmp_path: Path, receiver: Receiver) -> None:
+    main = channel(Format.MESSAGES, "http://127.0.0.1:9")
+    async with follow_config(tmp_path, main, alerts=receiver.alerts()) as it:
+        it.write("channels: [{name: sk-secret-secret-1}]\n")
+        with pytest.raises(ConfigError):
+            await it.reloader.reload()
+        await receiver.until(lambda: receiver.messages)
+        (message,) = receiver.messages
+        assert message["summary"] == (
+            "The configuration file is invalid, the earlier one stays active: channels.yaml:1: "
+            "4 errors, see the process log."
+        )
+        await it.reload(main, alerts=receiver.alerts())
+        await receiver.until(lambda: len(receiver.messages) == 2)
+    assert receiver.of("config_invalid") == [
+        ("firing", "configuration file"),
+        ("resolved", "configuration file"),
+    ]
+    assert "sk-secret" not in str(receiver.messages)
+
+
+async def test_a_disk_with_less_space_than_wanted(tmp_path: Path, receiver: Receiver) -> None:
+    main = channel(Format.MESSAGES, "http://127.0.0.1:9")
+    space = shutil.disk_usage(tmp_path)
+
+    def alerts(needed: int) -> dict[str, Any]:
+        return receiver.alerts(disk_free={"percent": 0, "bytes": needed})
+
+    async with follow_config(tmp_path, main, alerts=alerts(space.free + 2**30)) as it:
+        await receiver.until(lambda: receiver.messages)
+        (message,) = receiver.messages
+        assert message["details"]["total_bytes"] == space.total
+        await it.reload(main, alerts=alerts(int(space.free * 0.97)))  # between the thresholds
+        await asyncio.sleep(SETTLE)
+        assert len(receiver.messages) == 1
+        await it.reload(main, alerts=alerts(space.free // 2))
+        await receiver.until(lambda: len(receiver.messages) == 2)
+    assert [status for status, _ in receiver.of("disk_low")] == ["firing", "resolved"]
+
+
+async def test_a_request_log_that_cannot_be_written(
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.alerts.gateway_conditions.WRITE_DELAY", 0.2)
+    upstream.respond_with(FINE)
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        other = sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")  # another program holds the lock
+        try:
+            assert (await gateway.post(Format.MESSAGES)).status == 200
+            await receiver.until(lambda: receiver.messages)
+        finally:
+            other.execute("ROLLBACK")
+            other.close()
+        await receiver.until(lambda: len(receiver.messages) == 2)
+        await gateway.rows(1)
+    assert [status for status, _ in receiver.of("log_unwritable")] == ["firing", "resolved"]
+
+
+async def test_a_key_used_by_a_new_client_is_an_event(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(FINE)
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        await gateway.post(Format.MESSAGES, headers={"user-agent": "first/1.0"})
+        await gateway.post(Format.MESSAGES, headers={"user-agent": "first/2.0"})
+        await asyncio.sleep(SETTLE)
+        assert receiver.messages == []
+        for _ in range(2):
+            await gateway.post(Format.MESSAGES, headers={"user-agent": "other/1.0"})
+        await receiver.until(lambda: receiver.messages)
+        await asyncio.sleep(SETTLE)
+        (message,) = receiver.messages
+        assert (message["alert"], message["status"]) == ("key_new_client", "event")
+        assert message["details"] == {
+            "key": gateway.token.id,
+            "client": "client other, first first",
+        }
+        assert gateway.daemon.console.alerts.firing() == []
+    assert gateway.key not in str(receiver.messages)
+
+
+async def test_webhooks_get_the_events_that_they_list(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(REFUSED)
+    webhooks = [receiver.webhook(events=["channel_down", "budget_used"])]
+    async with watched(tmp_path, upstream, receiver, webhooks=webhooks) as gateway:
+        await gateway.post(Format.MESSAGES)
+        await receiver.until(lambda: receiver.messages)
+        await asyncio.sleep(SETTLE)
+        firing = gateway.daemon.console.alerts.firing()
+        assert firing is not None
+        assert [(each.alert, each.deliveries) for each in firing] == [
+            ("account_auth_failed", {}),
+            ("channel_down", {"receiver": "delivered"}),
+        ]
+    assert [each["alert"] for each in receiver.messages] == ["channel_down"]
+
+
+async def test_a_reload_changes_the_webhooks_and_switches_alerts_off(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(REFUSED)
+    main = channel(Format.MESSAGES, upstream.address)
+    unused = receiver.webhook(name="old", url="http://127.0.0.1:9/")
+    async with follow_config(tmp_path, main, alerts=receiver.alerts(webhooks=[unused])) as it:
+        await it.gateway.post(Format.MESSAGES)
+        alerts = it.gateway.daemon.console.alerts
+        await it.until(lambda: len(alerts.firing() or ()) == 2)
+        result = await it.reload(main, alerts=receiver.alerts(budget=[50]))
+        assert result.changes.changed == ("alerts",)
+        await asyncio.sleep(SETTLE)
+        assert receiver.messages == []  # announced before: to the webhooks of that time
+        it.runtime.health.reset(("messages-main", ACCOUNT))
+        await receiver.until(lambda: len(receiver.messages) == 2)
+        await it.reload(main)
+        await it.until(lambda: alerts.firing() is None)
+        assert alerts.webhooks() == []
+
+
+async def test_without_the_section_nothing_is_watched(gateway: RunningGateway) -> None:
+    assert gateway.daemon.console.alerts.firing() is None
+    assert not counts_errors(gateway)

@@ -1,0 +1,104 @@
+"""`gateway alerts`: output, exit codes and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from gateway.core.formats import Format
+from tests.cli.cli_runner import CommandRunner
+from tests.cli.running_gateway import GatewayProcess, running_gateway
+from tests.resilience.faults.upstream import FaultUpstream
+from tests.support.gateway import channel
+
+STATUSES = {"/good": 204, "/bad": 500}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(STATUSES[self.path])
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def channels(upstream: FaultUpstream) -> list[dict[str, Any]]:
+    url = upstream.base_url(Format.MESSAGES, "refuse:401")
+    return [channel(Format.MESSAGES, "", base_url=url)]
+
+
+@pytest.fixture
+def gateway(shell: CommandRunner, receiver: str) -> Iterator[GatewayProcess]:
+    hook = {"allowed_networks": ["127.0.0.1/32"]}
+    webhooks = [hook | {"name": path[1:], "url": receiver + path} for path in STATUSES]
+    alerts = {"webhooks": webhooks, "check_every": 0.05}
+    with running_gateway(shell.state_dir, channels, alerts=alerts) as gateway:
+        yield gateway
+
+
+def test_alerts_are_listed_with_their_deliveries(
+    shell: CommandRunner, gateway: GatewayProcess
+) -> None:
+    result = shell("alerts", "list")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No alert fires.\n")
+
+    async def fail() -> None:
+        await gateway.running.post(Format.MESSAGES)
+        alerts = gateway.running.daemon.console.alerts
+        async with asyncio.timeout(5):
+            while not any("delivered" in x.deliveries.values() for x in alerts.firing() or ()):
+                await asyncio.sleep(0.02)
+
+    gateway.do(fail)
+    answer = shell.json("alerts", "list")
+    assert answer["configured"] is True
+    assert answer["webhooks"] == ["good", "bad"]
+    first, second = answer["alerts"]
+    assert (first["alert"], second["alert"]) == ("account_auth_failed", "channel_down")
+    assert first["deliveries"] == {"good": "delivered", "bad": "waiting"}
+    titles, row, *_ = shell("alerts", "list").stdout.splitlines()
+    assert " ".join(titles.split()) == "Since Severity Alert Summary Webhooks"
+    assert "account_auth_failed" in row and "good: delivered, bad: waiting" in row
+
+
+def test_webhooks_are_tested(shell: CommandRunner, gateway: GatewayProcess) -> None:
+    result = shell("alerts", "test")
+    assert result.exit_code == 1
+    titles, good, bad = (line.split() for line in result.stdout.splitlines())
+    assert titles == ["Webhook", "Result", "Seconds", "Error"]
+    assert good[:2] == ["good", "ok"]
+    assert (bad[:2], bad[3:]) == (["bad", "failed"], ["status", "500"])
+    (row,) = shell.json("alerts", "test", "--webhook", "good")
+    assert (row["webhook"], row["ok"], row["error"]) == ("good", True, None)
+    result = shell("alerts", "test", "--webhook", "other")
+    assert result.exit_code == 1
+    assert "There is no webhook other; the configuration has good, bad." in result.stderr
+
+
+def test_without_webhooks_and_without_a_gateway(shell: CommandRunner) -> None:
+    with running_gateway(shell.state_dir, channels):
+        assert "the configuration has no section alerts" in shell("alerts", "list").stderr
+        result = shell("alerts", "test")
+        assert result.exit_code == 1
+        assert "The configuration has no webhooks: add them under alerts." in result.stderr
+    result = shell("alerts", "list")
+    assert result.exit_code == 69
+    assert "No gateway runs" in result.stderr
