@@ -25,7 +25,7 @@ TOOLS = $(VENV)/.installed-$(EXTRAS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-all check lint types fmt bench bench-check profile dist lock sbom clean
+.PHONY: help demo test test-all check lint types fmt bench bench-check profile dist man lock sbom clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -67,6 +67,10 @@ profile: $(TOOLS) ## write a flame graph of the gateway under load to var/profil
 
 dist: $(TOOLS) ## build wheel and source distribution in dist/ (PROJECT_URL=https://... names where they are published)
 	PROJECT_URL='$(PROJECT_URL)' $(VENV)/bin/python -m build $(ARGS)
+
+man: $(TOOLS) ## write the manual page to dist/gateway.1
+	@mkdir -p dist
+	$(VENV)/bin/python scripts/man > dist/gateway.1
 
 # For every platform; --upgrade takes the newest versions within the bounds that are a week old, --upgrade-package one.
 LOCK = var/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

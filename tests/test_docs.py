@@ -202,8 +202,12 @@ def test_the_table_of_commands_is_complete() -> None:
 def test_common_options_of_the_readme() -> None:
     for path, command in COMMANDS.items():
         having = options(command)
-        assert "--config" in having
-        assert ("--state-dir" in having) is (path != "gateway check")
+        assert ("--config" in having) is (path != "gateway completion")
+        assert ("--state-dir" in having) is (path not in {"gateway check", "gateway completion"})
         assert ("--json" in having) is (
-            path not in {*("gateway serve", "gateway group remove", "gateway responses delete")}
+            path
+            not in {
+                *("gateway serve", "gateway group remove", "gateway responses delete"),
+                "gateway completion",
+            }
         )

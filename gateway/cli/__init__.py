@@ -14,6 +14,7 @@ import click
 import gateway
 
 COMMANDS: Final[dict[str, str]] = {
+    "init": "Write a first configuration.",
     "serve": "Serve requests.",
     "check": "Validate a configuration and list its errors.",
     "reload": "Reload the configuration of the running gateway.",
@@ -28,6 +29,7 @@ COMMANDS: Final[dict[str, str]] = {
     "alerts": "List alerts that fire; test the webhooks.",
     "admin": "Set the console password; list and end sessions.",
     "db": "Verify the totals in the database.",
+    "completion": "Print the completion script of a shell.",
 }
 """Name → help. The command is the attribute NAME of the module `gateway.cli.NAME`."""
 

@@ -30,4 +30,5 @@ _PACKAGES: Final = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
     "systemd-analyze": "systemd",
+    "man": "man-db",
 }

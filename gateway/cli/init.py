@@ -1,0 +1,243 @@
+"""`gateway init`: writes the first configuration file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+import orjson
+
+from gateway.cli.errors import CommandRefused, report_config_errors
+from gateway.cli.options import FILE, json_option
+from gateway.cli.output import print_json
+from gateway.config.load import parse_config
+from gateway.core.formats import Format
+
+_TEMPLATE: Final = """\
+# The configuration of the gateway. Every option, with its default: config/channels.yaml of the
+# project; their JSON Schema: gateway check --schema. Changes apply while the gateway runs.
+# No secret is in this file. A key is a reference: "${{NAME}}" is a variable of the gateway's
+# environment, file:/path a file that has only the key.
+
+server: {{host: 127.0.0.1, port: 8080}}
+state_dir: {state_dir}     # the database and the admin socket
+
+# The models that clients can ask for. family: alpha is served best in the format messages, beta
+# in chat and responses. multiplier: the price in relation to the others.
+models:
+{models}
+
+# The upstreams: base_url as for a client library of the format, so with /v1 for chat and responses
+# and without it for messages. models can rename: {{public-id: "the upstream's name"}}. A channel
+# can have several accounts, and a model several channels: when one fails, the next is tried.
+channels:
+{channels}
+"""
+_MODEL: Final = "  - {{id: {id}, family: {family}, multiplier: 1}}"
+_CHANNEL: Final = """\
+  - name: {name}
+    format: {format}
+    base_url: {base_url}
+    models: [{models}]
+    accounts:
+      - {{name: main, key: {key}}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A channel with one account; `key` is a reference."""
+
+    name: str
+    format: Format
+    base_url: str
+    key: str
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownVariables:
+    """The variables in which client libraries of a vendor look for their settings."""
+
+    name: str
+    format: Format
+    base_url: str
+
+    @property
+    def prefix(self) -> str:
+        return self.name.upper()
+
+    def read(self, env: Mapping[str, str], models: Sequence[str]) -> Upstream:
+        """Raises UsageError without a model."""
+        prefix = self.prefix
+        model = env.get(f"{prefix}_MODEL")
+        found = (model,) if model else tuple(models)
+        if not found:
+            raise click.UsageError(
+                f"{prefix}_API_KEY is set, but no model: set {prefix}_MODEL, or give --model."
+            )
+        base_url = env.get(f"{prefix}_BASE_URL") or self.base_url
+        if self.format is Format.MESSAGES:
+            base_url = base_url.rstrip("/").removesuffix("/v1")
+        # Servers with the interface of another vendor have chat rather than responses.
+        own = base_url == self.base_url or self.format is Format.MESSAGES
+        kind = self.format if own else Format.CHAT
+        return Upstream(self.name, kind, base_url, f"${{{prefix}_API_KEY}}", found)
+
+
+_KNOWN: Final = (
+    _KnownVariables("openai", Format.RESPONSES, "https://api.openai.com/v1"),
+    _KnownVariables("anthropic", Format.MESSAGES, "https://api.anthropic.com"),
+)
+
+
+def _check_reference(text: str) -> str:
+    """Does not repeat the text, which may be a key."""
+    if text.startswith("file:") or (text.startswith("${") and text.endswith("}")):
+        return text
+    raise click.BadParameter(
+        "a reference is needed, ${NAME} or file:/path: the key itself is neither an argument nor "
+        "in the file."
+    )
+
+
+def _check_key(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else _check_reference(value)
+
+
+@click.command()
+@click.option(
+    "--config", type=FILE, help="The file to write; default: $GATEWAY_CONFIG, channels.yaml."
+)
+@click.option(
+    "--state-dir", type=FILE, default=Path("var"), help="The state directory; default: var."
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice([each.value for each in Format]),
+    help="The upstream's format.",
+)
+@click.option("--url", help="The upstream's base address.")
+@click.option("--key", help="Where its key is: ${NAME} or file:/path.", callback=_check_key)
+@click.option("--model", "models", multiple=True, help="A model of the upstream; can be repeated.")
+@click.option(
+    "--from-env",
+    is_flag=True,
+    help="Take OPENAI_API_KEY, ANTHROPIC_API_KEY, and …_BASE_URL and …_MODEL of each.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
+@json_option
+def init(
+    config: Path | None,
+    state_dir: Path,
+    format_: str | None,
+    url: str | None,
+    key: str | None,
+    models: tuple[str, ...],
+    from_env: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a configuration with comments for one upstream.
+
+    What is not given as an option is asked for. With --from-env, for the upstreams whose variables
+    are set; their values are not written, but references to them.
+    """
+    file = config or Path(os.environ.get("GATEWAY_CONFIG") or "channels.yaml")
+    if file.exists() and not force:
+        raise CommandRefused(f"{file} exists already: give another --config, or --force")
+    if from_env:
+        if format_ or url or key:
+            raise click.UsageError("--from-env finds format, address and key itself.")
+        upstreams = _from_environment(os.environ, models)
+    else:
+        upstreams = [_ask(Format(format_) if format_ else None, url, key, models)]
+    text = render_config(upstreams, state_dir)
+    with report_config_errors(as_json=as_json):
+        parse_config(text, str(file))
+    _write(file, text, force=force)
+    commands = [
+        f"gateway {rest} --config {file}" for rest in ("check", "key mint --name me", "serve")
+    ]
+    if as_json:
+        print_json(
+            {"file": str(file), "channels": [asdict(each) for each in upstreams], "next": commands}
+        )
+        return
+    click.echo(f"{file}: written ({', '.join(each.name for each in upstreams)}). Next:")
+    for command in commands:
+        click.echo(f"  {command}")
+
+
+def render_config(upstreams: Sequence[Upstream], state_dir: Path) -> str:
+    """The text of a configuration file."""
+    models = {model: each.format for each in upstreams for model in each.models}
+    return _TEMPLATE.format(
+        state_dir=_quote(str(state_dir)),
+        models="\n".join(
+            _MODEL.format(id=_quote(model), family=_family(model, format))
+            for model, format in models.items()
+        ),
+        channels="\n".join(
+            _CHANNEL.format(
+                name=each.name,
+                format=each.format.value,
+                base_url=_quote(each.base_url),
+                models=", ".join(map(_quote, each.models)),
+                key=_quote(each.key),
+            )
+            for each in upstreams
+        ),
+    )
+
+
+def _family(model: str, format: Format) -> str:
+    is_alpha = format is Format.MESSAGES or model.startswith(("alpha", "claude"))
+    return "alpha" if is_alpha else "beta"
+
+
+def _quote(text: str) -> str:
+    """A JSON text is also YAML."""
+    return orjson.dumps(text).decode()
+
+
+def _from_environment(env: Mapping[str, str], models: Sequence[str]) -> list[Upstream]:
+    found = [known for known in _KNOWN if env.get(f"{known.prefix}_API_KEY")]
+    if not found:
+        names = " nor ".join(f"{known.prefix}_API_KEY" for known in _KNOWN)
+        raise click.UsageError(f"Neither {names} is set.")
+    if models and len(found) > 1:
+        names = " and ".join(f"{known.prefix}_MODEL" for known in found)
+        raise click.UsageError(f"--model does not say of which upstream: set {names}.")
+    return [known.read(env, models) for known in found]
+
+
+def _ask(
+    format: Format | None, url: str | None, key: str | None, models: tuple[str, ...]
+) -> Upstream:
+    """Asks for what is missing."""
+    if format is None:
+        choice = click.Choice([each.value for each in Format])
+        format = Format(click.prompt("Format of the upstream", type=choice, err=True))
+    if url is None:
+        example = "without /v1" if format is Format.MESSAGES else "with /v1"
+        url = click.prompt(f"Its base address ({example})", err=True)
+    if not models:
+        models = tuple(click.prompt("Its models, separated by spaces", err=True).split())
+    if key is None:
+        question = "Where its key is (${NAME} or file:/path)"
+        key = click.prompt(question, err=True, value_proc=_check_reference)
+    return Upstream("main", format, url, key, models)
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w" if force else "x", encoding="utf-8") as opened:
+            opened.write(text)
+    except OSError as error:
+        raise CommandRefused(f"{file} cannot be written: {error.strerror}") from None
