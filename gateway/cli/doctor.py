@@ -5,15 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
-from rich.text import Text
 
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import CommandRefused, GatewayUnreachable
-from gateway.cli.options import FILE, config_option, json_option
-from gateway.cli.output import Column, Record, print_json, print_note, print_row, print_table
+from gateway.cli.options import FILE, add_options, config_option, json_option
+from gateway.cli.output import (
+    Column,
+    Record,
+    print_json,
+    print_note,
+    print_row,
+    print_table,
+    state_cell,
+)
 from gateway.config.document import ConfigError
 from gateway.config.load import find_config, find_state_dir, load_config
 from gateway.config.schema import Config
@@ -28,12 +35,6 @@ from gateway.doctor.process import read_process
 from gateway.doctor.temporary import temporary_gateway
 
 _PROBE_TIMEOUT: Final = 60.0
-_COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "bold red"}
-
-
-def state_cell(record: Record) -> Text:
-    return Text(record["state"], _COLOURS[record["state"]])
-
 
 _COLUMNS: Final[dict[str, Column]] = {
     "State": state_cell,
@@ -43,18 +44,49 @@ _COLUMNS: Final[dict[str, Column]] = {
 }
 
 
+_CLIENT_OPTIONS: Final = (
+    click.option(
+        "--client",
+        type=click.Choice(
+            ["claude-code", "codex", "opencode", "cursor", "aider", "openai", "anthropic"]
+        ),
+        help="Replay what this client sends.",
+    ),
+    click.option("--base-url", help="The gateway's address, if not that of the configuration."),
+    click.option(
+        "--key-file", type=FILE, help="The key to use; default: $GATEWAY_KEY, else a new one."
+    ),
+    click.option("--group", default="default", show_default=True, help="The group of the new key."),
+    click.option("--channel", "channels", multiple=True, help="Only this channel; repeatable."),
+    click.option("--model", "models", multiple=True, help="Only this model; repeatable."),
+    click.option("--all-models", is_flag=True, help="Every model, not the first of each channel."),
+    click.option("--isolated", is_flag=True, help="Each channel alone, in a temporary gateway."),
+    click.option("--yes", is_flag=True, help="Send the requests without asking."),
+)
+
+
 @click.command()
 @config_option
 @click.option("--state-dir", type=FILE, help="The state directory.")
 @click.option("--probe", is_flag=True, help="Send one small real request to each account.")
+@add_options(*_CLIENT_OPTIONS)
 @json_option
-def doctor(config: Path | None, state_dir: Path | None, probe: bool, as_json: bool) -> None:
+def doctor(
+    config: Path | None, state_dir: Path | None, probe: bool, as_json: bool, **options: Any
+) -> None:
     """Check the installation: what is wrong, and what to do about it.
 
     Nothing is changed, and without --probe nothing is sent to an upstream. Exit code 1 if there is
     a problem; warnings are no problem.
+
+    With --client: replay what that client sends against each channel, and say what breaks. The
+    running gateway is used, with a key that is revoked at the end; without one, or with --isolated,
+    a temporary gateway for each channel. These are real requests: their number is shown first.
     """
     file = find_config(config)
+    if options["client"] is not None:
+        _replay(file, state_dir, as_json=as_json, options=options)
+        return
     findings = _check(file, state_dir, probe=probe)
     records = [
         {
@@ -73,6 +105,16 @@ def doctor(config: Path | None, state_dir: Path | None, probe: bool, as_json: bo
         print_findings(records)
     if failed:
         sys.exit(1)
+
+
+def _replay(
+    file: Path | None, directory: Path | None, *, as_json: bool, options: dict[str, Any]
+) -> None:
+    from gateway.cli.doctor_client import ReplayOptions, run_client
+
+    config, _ = check_configuration(file, directory)
+    state_dir = config.state_dir if config is not None else _state_dir(directory, file)
+    run_client(ReplayOptions(as_json=as_json, **options), config, file, state_dir)
 
 
 def print_findings(records: list[Record]) -> None:

@@ -27,6 +27,8 @@ _MAX_CELL: Final = 40  # characters
 
 _STATE_COLOURS: Final = {
     "ok": "green",
+    "warning": "yellow",
+    "problem": "red",
     "active": "green",
     "healthy": "green",
     "running": "cyan",
@@ -124,6 +126,11 @@ def shorten(text: str | None) -> str | None:
 def style_state(state: str) -> Text:
     """The state of a key, a request or an account in its colour."""
     return Text(state, _STATE_COLOURS.get(state, ""))
+
+
+def state_cell(record: Record) -> Text:
+    """The state of a finding in its colour."""
+    return style_state(record["state"])
 
 
 def format_time(microseconds: int | None) -> str | None:

@@ -139,3 +139,47 @@ def test_secrets_that_cannot_be_read_are_named(
     assert "NOT_SET is not set" in result.output
     assert "not probed, as secrets are missing" in result.output
     assert all(call.method == "HEAD" for call in gateway.upstream.calls)
+
+
+def test_a_client_is_replayed_through_the_running_gateway(
+    shell: CommandRunner, gateway: GatewayProcess
+) -> None:
+    address = gateway.running.address
+    result = shell(
+        "doctor", "--client", "aider", "--base-url", f"{address}/v1", "--model", BETA, "--yes"
+    )
+    assert "error: invalid key" in result.stdout
+    assert "messages-up" in result.stdout
+    assert "is the first candidate of none" in result.stdout
+    keys = [key for key in shell.json("key", "list") if key["name"] == "doctor"]
+    assert [key["state"] for key in keys] == ["revoked"]
+
+
+def test_a_client_is_replayed_with_a_key_of_a_file(
+    shell: CommandRunner, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{gateway.running.key}\n")
+    command = ("doctor", "--client", "aider", "--base-url", gateway.running.address, "--yes")
+    report = orjson.loads(shell(*command, "--key-file", str(file), "--json").stdout)
+    assert {each["step"] for each in report["steps"]} >= {"streamed", "error: invalid key"}
+    assert gateway.running.key not in str(report)
+    file.write_text("sk-not-a-key")
+    result = shell(*command, "--key-file", str(file))
+    assert result.exit_code == 1
+    assert "401" in result.output
+
+
+def test_what_cannot_be_replayed_is_said(
+    shell: CommandRunner, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    address = gateway.running.address
+    command = ("doctor", "--client", "aider", "--yes")
+    missing = shell(*command, "--base-url", address, "--channel", "nowhere")
+    assert "There is no channel nowhere; there are chat-up, messages-up." in missing.output
+    unreachable = shell(*command, "--base-url", "http://127.0.0.1:9", "--channel", "chat-up")
+    assert "cannot be reached" in unreachable.output
+    other = ("--state-dir", str(tmp_path / "none"), "--base-url", address)
+    keyless = shell(*command, *other)
+    assert "A key is needed" in keyless.output
+    assert {each.exit_code for each in (missing, unreachable, keyless)} == {1}
