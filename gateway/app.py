@@ -20,6 +20,7 @@ from gateway.server.count_tokens import count_input_tokens, count_tokens
 from gateway.server.exchange import RUNTIME
 from gateway.server.generate import generate_handler
 from gateway.server.health import healthz, readyz
+from gateway.server.metrics import show_metrics
 from gateway.server.middleware import add_response_headers, exchange_middleware
 from gateway.server.models import list_models, show_model
 from gateway.server.stored_responses import (
@@ -56,6 +57,7 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     router.add_get("/v1/models/{id:.+}", show_model, allow_head=False)
     router.add_get("/healthz", healthz)
     router.add_get("/readyz", readyz)
+    router.add_get("/metrics", show_metrics)
     if console is not None:
         app.add_subapp(CONSOLE_PATH, build_console_app(console))
         app.add_subapp(API_PATH, build_console_api(console))

@@ -43,6 +43,7 @@ from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
 from gateway.store.tokens import record_origin
 from gateway.store.usage import load_spend
+from gateway.telemetry.metrics import measuring_loop_lag
 from gateway.telemetry.process_log import ProcessLog
 from gateway.wire.responses.stored import item_ids
 
@@ -132,6 +133,7 @@ async def run_daemon(
         await stack.enter_async_context(run_retention(runtime, database))
         alerts = await stack.enter_async_context(run_alerts(runtime, database))
         add_alert_routes(admin, alerts)
+        await stack.enter_async_context(measuring_loop_lag(lambda: runtime.metrics))
         await stack.enter_async_context(serve_admin(admin, config.state_dir))
         console = ConsoleContext(
             operations, runtime, accounts, reloader, sessions, feed, alerts, unix_microseconds

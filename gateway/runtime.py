@@ -33,6 +33,7 @@ from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
 from gateway.telemetry.ended_exchange import Observer
+from gateway.telemetry.metrics import Metrics
 from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
@@ -47,6 +48,14 @@ def unix_microseconds() -> int:
 def new_request_id(now: int) -> str:
     """`req_` and 24 hex digits that sort by time; `now` is in unix microseconds."""
     return f"req_{now:014x}{random.getrandbits(40):010x}"  # not a secret
+
+
+@dataclass(slots=True)
+class ConnectionCounts:
+    """Connections of clients: open ones, and those that were one too many."""
+
+    open: int = 0
+    refused: int = 0
 
 
 class Snapshot:
@@ -127,6 +136,13 @@ class Runtime:
     """404s by path prefix and user agent, of clients with a wrong base address."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
     """(channel, upstream model) that only support streams."""
+    open_streams: int = 0
+    """Streamed replies that are being relayed."""
+    client_connections: ConnectionCounts = field(default_factory=ConnectionCounts)
+    metrics: Metrics | None = None
+    """None where they are off."""
+    metrics_rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while their text is made."""
     observers: tuple[Observer, ...] = ()
     """Each is told of every exchange that has ended; replace the tuple to change them."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)
@@ -136,6 +152,7 @@ class Runtime:
     def __post_init__(self) -> None:
         self.queue = AdmissionQueue(self.quota)
         self.affinity_index.set_headers(self.config.affinity.headers)
+        self._switch_metrics()
 
     @property
     def config(self) -> Config:
@@ -152,6 +169,7 @@ class Runtime:
         before, now = _account_identities(old.config), _account_identities(config)
         self._retain({ref for ref, same in now.items() if before.get(ref) == same}, set(now))
         self.affinity_index.set_headers(config.affinity.headers)
+        self._switch_metrics()
         if not old.active_requests:
             self._close_snapshot(old)
 
@@ -188,6 +206,17 @@ class Runtime:
             )
             self._permits[token.id] = permit
         return permit
+
+    def _switch_metrics(self) -> None:
+        settings, metrics = self.config.metrics, self.metrics
+        if settings.enabled and metrics is None:
+            metrics = self.metrics = Metrics()
+            self.observers = (*self.observers, metrics.observe)
+        elif not settings.enabled and metrics is not None:
+            self.metrics = None
+            self.observers = tuple(each for each in self.observers if each != metrics.observe)
+        if metrics is not None:
+            metrics.with_keys = settings.keys
 
     def _retain(self, unchanged: set[AccountRef], all_refs: set[AccountRef]) -> None:
         now = asyncio.get_running_loop().time()

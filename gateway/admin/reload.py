@@ -17,7 +17,7 @@ from gateway.runtime import Runtime, unix_microseconds
 
 _SECTIONS: Final = (
     *("server", "families", "rules", "affinity"),
-    *("limits", "user_agents", "money", "logs", "alerts"),
+    *("limits", "user_agents", "money", "logs", "alerts", "metrics"),
 )
 _RESTART_ONLY: Final = ("host", "port", "max_body", "cors")
 """Options of `server` that the listener and its application are built with."""

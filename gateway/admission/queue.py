@@ -35,6 +35,10 @@ class AdmissionQueue:
         self.quota = quota
         self._waiters: dict[_Waiter, None] = {}
 
+    def __len__(self) -> int:
+        """Requests that wait."""
+        return len(self._waiters)
+
     def acquire(self, request: ResourceRequest, instead_of: Lease | None = None) -> Lease:
         """Raises as `Quota.acquire`, and `TooManyRequests` if others wait for the same limits.
 

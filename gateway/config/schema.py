@@ -24,6 +24,7 @@ from gateway.config.limits import (
     StoredReplies,
     UserAgents,
 )
+from gateway.config.metrics import MetricsSettings
 from gateway.config.process_log import ProcessLogOptions
 from gateway.config.search import SearchEndpoint
 from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
@@ -233,6 +234,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """How long the request log is kept, and how much of it may wait while it cannot be written."""
     responses: StoredReplies = StoredReplies()
     """What is kept of replies, so that later requests can continue them by their ids."""
+    metrics: MetricsSettings = MetricsSettings()
+    """Metrics for Prometheus at /metrics."""
 
     alerts: Alerts | None = None
     """What is watched, and the webhooks that are told; null: nothing."""

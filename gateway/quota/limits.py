@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from gateway.core.limits import UNLIMITED, Limits
+from gateway.core.limits import LIMIT_NAMES, UNLIMITED, Limits
 from gateway.core.value import FastStrEnum, value
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.budgets import BudgetTracker
@@ -164,6 +164,23 @@ class Quota:
             budget = self._usages[holder.kind, holder.id].budget
             if (room := budget.room(holder.limits, request.started_at)) is not None:
                 yield room
+
+    def used_ratios(self, holder: Holder, at: int, now: float) -> Iterator[tuple[str, float]]:
+        """The used part of each of its limits, by name; 1.0 is all of it. `at` is in unix
+        microseconds."""
+        limits, usage = holder.limits, self._usages.get((holder.kind, holder.id)) or _HolderUsage()
+        total, day, month = usage.budget.spent(at)
+        used = {
+            "requests_per_minute": usage.requests.used(now) if usage.requests else 0,
+            "tokens_per_minute": usage.tokens.used(now) if usage.tokens else 0,
+            "concurrent": usage.running,
+            "budget": total,
+            "budget_day": day,
+            "budget_month": month,
+        }
+        for name in LIMIT_NAMES:
+            if (limit := getattr(limits, name)) is not None:
+                yield name, used[name] / limit if limit else 1.0
 
     def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
         """The limits per minute with the least remaining; of equal ones the smaller limit."""

@@ -38,6 +38,23 @@ class HealthReport:
     failed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class OverallHealth:
+    """An account with all its models: the worst of its states, and whether it can serve any model.
+    Where it is disabled, rejected or failing it cannot, until a request has succeeded."""
+
+    state: HealthState
+    is_usable: bool
+
+
+_WORST_FIRST: Final = (
+    *(HealthState.DISABLED, HealthState.AUTH_FAILED, HealthState.CIRCUIT_OPEN),
+    *(HealthState.RATE_LIMITED, HealthState.HALF_OPEN, HealthState.HEALTHY),
+)
+_UNUSABLE: Final = frozenset(_WORST_FIRST[:3])
+_HEALTHY_OVERALL: Final = OverallHealth(HealthState.HEALTHY, is_usable=True)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HealthTicket:
     """The permission for one request; its outcome is reported with it. A success does not close a
@@ -121,6 +138,19 @@ class Health:
         if not breakers:
             return _HEALTHY_STATUS
         return max(breakers, key=lambda breaker: breaker.until).status(now)
+
+    def overall(self, ref: AccountRef, now: float) -> OverallHealth:
+        """Of an account with all its models."""
+        account = self._accounts.get(ref)
+        if account is None:
+            return _HEALTHY_OVERALL
+        breaker, models = account.breaker, [model.breaker for model in account.models.values()]
+        states = {each.status(now).state for each in (breaker, *models)}
+        return OverallHealth(
+            state=next(state for state in _WORST_FIRST if state in states),
+            is_usable=breaker.state not in _UNUSABLE
+            and (not models or any(each.state not in _UNUSABLE for each in models)),
+        )
 
     def admit(
         self, ref: AccountRef, model: str, now: float, pool: Sequence[AccountRef]

@@ -11,6 +11,7 @@ from typing import Final
 from gateway.admission.client_address import in_networks
 from gateway.config.schema import Server
 from gateway.errors import GatewayError, ServiceUnavailable, TooManyRequests
+from gateway.runtime import ConnectionCounts
 
 RESERVED_FILES: Final = 128
 """Open files that are not for clients and the requests that they cause."""
@@ -35,23 +36,23 @@ def default_limit() -> int:
 
 
 class Connections:
-    """Those of one listener; `server` gives the current options. Trusted proxies have no limit of
-    their own, as their connections are those of many clients."""
+    """Those of one listener; `server` gives the current options, `counts` is kept up to date.
+    Trusted proxies have no limit of their own, as their connections are those of many clients."""
 
-    def __init__(self, server: Callable[[], Server]) -> None:
+    def __init__(self, server: Callable[[], Server], counts: ConnectionCounts) -> None:
         self._server = server
         self._default = default_limit()
         self._by_address: dict[str, int] = {}
         self._refused = 0
         self._logged_at = 0.0
-        self.count = 0
+        self.counts = counts
 
     def add(self, address: str) -> GatewayError | None:
         """Counts a new connection, unless it is one too many: then its error."""
         server, count = self._server(), self._by_address.get(address, 0)
         limit = server.max_connections or self._default
         error: GatewayError | None = None
-        if self.count >= limit:
+        if self.counts.open >= limit:
             error = ServiceUnavailable()
         else:
             share = server.max_connections_per_address or max(1, limit // 2)
@@ -63,22 +64,23 @@ class Connections:
         if error is not None:
             self._log_refused(address, error)
             return error
-        self.count += 1
+        self.counts.open += 1
         self._by_address[address] = count + 1
         return None
 
     def remove(self, address: str) -> None:
-        self.count -= 1
+        self.counts.open -= 1
         if count := self._by_address.pop(address) - 1:
             self._by_address[address] = count
 
     def _log_refused(self, address: str, error: GatewayError) -> None:
+        self.counts.refused += 1
         self._refused += 1
         now = time.monotonic()
         if now - self._logged_at >= _LOG_INTERVAL or not self._logged_at:
             self._logged_at = now
             log.warning(
                 "%d connections refused, the last one of %s: %s (%d are open)",
-                *(self._refused, address, error.message, self.count),
+                *(self._refused, address, error.message, self.counts.open),
             )
             self._refused = 0

@@ -123,8 +123,10 @@ class Dispatch:
         runtime, limits = self._runtime, self._client_request.snapshot.config.limits
         started = self._loop.time()
         queued = runtime.queue.acquire_queued(demand, limits, error)
-        self._exchange.meter.lease = await unless_aborted(runtime, queued)
-        self._exchange.queue_time = self._loop.time() - started
+        try:
+            self._exchange.meter.lease = await unless_aborted(runtime, queued)
+        finally:
+            self._exchange.queue_time = self._loop.time() - started
         # The key may have been revoked meanwhile.
         if authenticate(self._request, runtime)[0].id != self._permit.token.id:
             raise InvalidApiKey from None

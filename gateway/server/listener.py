@@ -82,7 +82,8 @@ async def _create_servers(
         raise RuntimeError("the runner is not set up")
     server.request_handler = dispatch_directly(runner.app, server.request_handler)
     runtime = runner.app[RUNTIME]
-    connections, heads = Connections(lambda: runtime.config.server), UnfinishedHeads()
+    connections = Connections(lambda: runtime.config.server, runtime.client_connections)
+    heads = UnfinishedHeads()
     protocol = partial(GatewayProtocol, server, connections, heads, loop)
     if inherited:
         return [

@@ -68,6 +68,8 @@ class StreamRelay:
         self._is_finished = False
         self._is_withheld = False
         self._is_scheduled = False
+        metrics, model = self._runtime.metrics, exchange.meter.model
+        self._intervals = metrics.intervals[model or "",] if metrics is not None else None
         self.time_to_first_event: float | None = None
         self.when = inf
 
@@ -153,12 +155,14 @@ class StreamRelay:
         self.when = self._next_check()
         self._runtime.scheduler.add(self)
         response.subscribe(self._on_data)
+        self._runtime.open_streams += 1
         try:
             if self._runtime.aborting:
                 self.on_abort()
             self._on_data()
             await self._ended
         finally:
+            self._runtime.open_streams -= 1
             response.subscribe(None)
             self._runtime.scheduler.discard(self)
             if self._draining_client is not None:
@@ -220,7 +224,10 @@ class StreamRelay:
                 translator.usage, translator.chars, is_final=translator.usage_is_final
             )
             self._is_withheld = False
-        self._last_activity = self._loop.time()
+        now = self._loop.time()
+        if self._intervals is not None and self.time_to_first_event is not None and chunk:
+            self._intervals.observe(now - self._last_activity)
+        self._last_activity = now
         if not out and self._exchange.headers_sent and not self._exchange.committed:
             out = translator.release()  # the reply is late
         if not out:

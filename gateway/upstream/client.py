@@ -119,6 +119,11 @@ class UpstreamClient:
     def is_closed(self) -> bool:
         return self._pool.is_closed
 
+    @property
+    def connections(self) -> tuple[int, int]:
+        """Those that are open, and those of them that are idle."""
+        return self._pool.sizes
+
     async def close(self) -> None:
         await self._pool.close()
 

@@ -51,6 +51,11 @@ class ConnectionPool:
         self.bulk_turns = BulkTurns()
         self.is_closed = False
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Connections that are open, and those of them that are idle."""
+        return len(self._open), sum(map(len, self._idle.values()))
+
     async def send(
         self,
         origin: Origin,

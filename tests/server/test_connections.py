@@ -15,6 +15,7 @@ import pytest
 
 from gateway.config.schema import Server
 from gateway.errors import ServiceUnavailable, TooManyRequests
+from gateway.runtime import ConnectionCounts
 from gateway.server.connections import MAX_DEFAULT, Connections, default_limit
 from tests.support.gateway import channels, run_gateway
 from tests.support.raw_client import Received, raw_client
@@ -26,7 +27,7 @@ FIRST, SECOND = "192.0.2.1", "192.0.2.2"
 
 def connections(**options: Any) -> Connections:
     server = Server(**options)
-    return Connections(lambda: server)
+    return Connections(lambda: server, ConnectionCounts())
 
 
 def test_an_address_has_half_of_all() -> None:
@@ -54,7 +55,7 @@ def test_closed_connections_leave_nothing() -> None:
         assert counted.add(address) is None
     for address in (FIRST, FIRST, SECOND):
         counted.remove(address)
-    assert (counted.count, counted._by_address) == (0, {})
+    assert (counted.counts.open, counted._by_address) == (0, {})
 
 
 def test_the_default_depends_on_the_open_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,109 @@
+"""`GET /metrics`: for Prometheus on the same machine, or with a bearer token."""
+
+from __future__ import annotations
+
+import platform
+import re
+from functools import cache
+from hmac import compare_digest
+from ipaddress import ip_address
+from typing import Final
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from gateway import __version__, commit
+from gateway.admission.client_address import in_networks
+from gateway.errors import InvalidApiKey, InvalidUrl, MissingApiKey, PermissionDenied
+from gateway.runtime import Runtime
+from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.gauges import Numbers, read_gauges
+from gateway.server.json_body import send_json
+from gateway.telemetry.metrics import Metrics
+
+NOT_LOCAL: Final = (
+    "Metrics are readable on the gateway's own machine, without a proxy; others need metrics.token"
+)
+UNAUTHENTICATED: Final = "Metrics need their token (metrics.token): Authorization: Bearer TOKEN"
+_FORWARDING_HEADERS: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_HOST: Final = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::\d+)?", re.ASCII)
+
+
+async def show_metrics(request: web.Request) -> web.StreamResponse:
+    """404 where they are off; 401 or 403 for those that may not read them."""
+    runtime = request.app[RUNTIME]
+    metrics = runtime.metrics
+    if metrics is None:
+        raise InvalidUrl(request.method, request.path)
+    _check_reader(request, runtime)
+    accept = request.headers.get(hdrs.ACCEPT, "")
+    async with runtime.metrics_rendering:  # one at a time: all use the same thread
+        gauges = read_gauges(runtime)
+        text, content_type = await runtime.worker.run(_render, metrics, gauges, accept)
+    if request.method == hdrs.METH_HEAD:
+        return web.Response(body=text, headers={hdrs.CONTENT_TYPE: content_type})
+    return await send_json(request, text, content_type)
+
+
+def _render(metrics: Metrics, gauges: dict[str, Numbers], accept: str) -> tuple[bytes, str]:
+    # Here, as a gateway without metrics needs no library for them.
+    from gateway.telemetry.exposition import render
+
+    samples = {name: numbers.items() for name, numbers in gauges.items()}
+    samples["gateway_build_info"] = {_build(): 1.0}.items()
+    return render(metrics, samples, accept)
+
+
+@cache
+def _build() -> tuple[str, str, str]:
+    return __version__, commit() or "", platform.python_version()
+
+
+def _check_reader(request: web.Request, runtime: Runtime) -> None:
+    """Raises `MissingApiKey`, `InvalidApiKey` or `PermissionDenied`."""
+    token = runtime.config.metrics.token
+    if token is None:
+        if not _is_local(request, runtime):
+            raise PermissionDenied(NOT_LOCAL)
+        return
+    scheme, _, presented = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    if scheme.lower() != "bearer" or not presented.strip():
+        raise MissingApiKey(UNAUTHENTICATED)
+    expected = token.get_secret_value().encode()
+    if not compare_digest(presented.strip().encode("utf-8", "surrogateescape"), expected):
+        raise InvalidApiKey
+
+
+def _is_local(request: web.Request, runtime: Runtime) -> bool:
+    """Whether a program on this machine asks by itself.
+
+    A proxy on it is a loopback peer too. It shows by its headers, by HTTP/1.0, or by the client's
+    own `host`, which also tells a web page from elsewhere (DNS rebinding).
+    """
+    peer, proxies = request.remote or "", runtime.config.server.trusted_proxies
+    if any(name in request.headers for name in _FORWARDING_HEADERS):
+        is_trusted = in_networks(peer, proxies)
+        address = request[EXCHANGE].client_address if is_trusted else ""
+    else:
+        address = peer
+    return (
+        _is_loopback(address)
+        and request.version >= HttpVersion11
+        and _is_loopback_host(request.headers.get(hdrs.HOST, ""))
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
+
+
+def _is_loopback_host(host: str) -> bool:
+    match = _HOST.fullmatch(host)
+    if match is None:
+        return False
+    name = match[1] or match[2]
+    return name.lower() == "localhost" or _is_loopback(name)
