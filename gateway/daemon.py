@@ -45,6 +45,7 @@ from gateway.store.tokens import record_origin
 from gateway.store.usage import load_spend
 from gateway.telemetry.metrics import measuring_loop_lag
 from gateway.telemetry.process_log import ProcessLog
+from gateway.telemetry.tracing import tracing
 from gateway.wire.responses.stored import item_ids
 
 LOCK_TIMEOUT: Final = 1.5
@@ -138,6 +139,10 @@ async def run_daemon(
         console = ConsoleContext(
             operations, runtime, accounts, reloader, sessions, feed, alerts, unix_microseconds
         )
+        tracer = await stack.enter_async_context(tracing(config.traces))
+        if tracer is not None:
+            runtime.begin_trace = tracer.begin
+            runtime.observers = (*runtime.observers, tracer.observe)
         server = config.server
         listener = await stack.enter_async_context(
             serve(build_app(runtime, console), server.host, server.port, inherited)

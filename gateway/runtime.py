@@ -34,6 +34,7 @@ from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
 from gateway.telemetry.ended_exchange import Observer
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.request_trace import BeginTrace
 from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
@@ -143,6 +144,8 @@ class Runtime:
     """None where they are off."""
     metrics_rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while their text is made."""
+    begin_trace: BeginTrace | None = None
+    """None: traces are off."""
     observers: tuple[Observer, ...] = ()
     """Each is told of every exchange that has ended; replace the tuple to change them."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)

@@ -184,10 +184,10 @@ def keep_fixed_settings(new: Config, old: Config) -> tuple[Config, tuple[str, ..
     those that differ."""
     kept = {name: getattr(old.server, name) for name in _RESTART_ONLY}
     fixed = [f"server.{name}" for name in _RESTART_ONLY if getattr(new.server, name) != kept[name]]
-    if new.state_dir != old.state_dir:
-        fixed.append("state_dir")
+    whole = {name: getattr(old, name) for name in ("state_dir", "traces")}
+    fixed += [name for name, value in whole.items() if getattr(new, name) != value]
     server = new.server.model_copy(update=kept)
-    return new.model_copy(update={"server": server, "state_dir": old.state_dir}), tuple(fixed)
+    return new.model_copy(update={"server": server, **whole}), tuple(fixed)
 
 
 def _named_parts(config: Config) -> dict[str, object]:

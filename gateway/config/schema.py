@@ -27,6 +27,7 @@ from gateway.config.limits import (
 from gateway.config.metrics import MetricsSettings
 from gateway.config.process_log import ProcessLogOptions
 from gateway.config.search import SearchEndpoint
+from gateway.config.traces import TraceOptions
 from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
 
@@ -232,6 +233,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """Where the gateway searches the web for models whose upstream does not; null: it does not."""
     logs: RequestLog = RequestLog()
     """How long the request log is kept, and how much of it may wait while it cannot be written."""
+    traces: TraceOptions | None = None
+    """OpenTelemetry spans of requests; null: none, unless $OTEL_EXPORTER_OTLP_ENDPOINT is set."""
     responses: StoredReplies = StoredReplies()
     """What is kept of replies, so that later requests can continue them by their ids."""
     metrics: MetricsSettings = MetricsSettings()

@@ -120,8 +120,10 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
         models = _keys_or_texts(channel, "models.*", path)
         _check_unique(document, models, "model")
         _check_models(document, models, model_ids, {alias for _, alias in aliases})
-    patterns = ("channels.*.headers.*", "search.headers.*", "alerts.webhooks.*.headers.*")
-    for place, header in chain.from_iterable(_texts(data, pattern) for pattern in patterns):
+    sections = ("channels.*", "search", "traces", "alerts.webhooks.*")
+    for place, header in chain.from_iterable(
+        _texts(data, f"{each}.headers.*") for each in sections
+    ):
         if not allow_literals and is_literal_secret(str(place[-1]), header):
             document.add_problem(place, LITERAL_NOT_ALLOWED)
 

@@ -157,7 +157,9 @@ async def _request_count(
     path = CODECS[candidate.format].count_path or ""
     exchange.start_attempt(candidate)
     try:
-        sending = snapshot.upstream.post_json(candidate, path, payload, headers, query)
+        sending = snapshot.upstream.post_json(
+            candidate, path, payload, headers, query, exchange.trace_header
+        )
         response = await run_with_timeout(exchange.runtime, COUNT_TIMEOUT, sending)
     except AttemptFailed as failed:
         failure = without_traceback(failed).failure

@@ -291,6 +291,7 @@ class Dispatch:
             attempt.forwarded_headers,
             attempt.query,
             exchange.meter.mark_sent,
+            b"" if exchange.trace is None else exchange.trace.header,
         )
         attempt.payload = b""  # the next attempt has its own
         if isinstance(attempt, SearchAttempt):

@@ -74,8 +74,8 @@ class Exchange:
         *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
         *("headers_sent", "id", "intent", "is_large", "long_texts", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
-        *("searches", "status", "stop_reason", "storing", "token", "upload_time"),
-        *("upstream_note", "upstream_time", "user_agent", "warnings", "when"),
+        *("searches", "status", "stop_reason", "storing", "token", "trace"),
+        *("upload_time", "upstream_note", "upstream_time", "user_agent", "warnings", "when"),
     )
 
     def __init__(self, runtime: Runtime, request: web.Request) -> None:
@@ -86,6 +86,8 @@ class Exchange:
         self.started = runtime.now()
         self.started_clock = perf_counter()
         self.id = new_request_id(self.started)
+        begin = runtime.begin_trace
+        self.trace = None if begin is None else begin(request, self.started, self.started_clock)
         self.endpoint = request.path
         self.format = ""
         proxies = snapshot.config.server.trusted_proxies
@@ -145,9 +147,22 @@ class Exchange:
         self.meter.start_attempt()
         self.attempts_made += 1
         self._attempt_started = perf_counter()
+        if self.trace is not None:
+            self.trace_attempt(candidate)
         if self.intent is None:
             self.intent = build_intent(self)
             self._intent_future = self.runtime.recorder.record_intent(self.intent)
+
+    def trace_attempt(self, candidate: Candidate) -> None:
+        """A request to this candidate begins."""
+        if self.trace is not None:
+            channel = self.snapshot.upstream.channel(candidate)
+            self.trace.start_attempt(candidate.target.model, channel.base_url)
+
+    @property
+    def trace_header(self) -> bytes:
+        """Lines for the upstream of the attempt that began last."""
+        return b"" if self.trace is None else self.trace.header
 
     def end_attempt(self, row: AttemptRow, seconds: float) -> None:
         self.attempts.append(row)
@@ -267,7 +282,7 @@ class Exchange:
 
     def _notify(self, observers: Iterable[Observer], row: RequestRow) -> None:
         times = self.queue_time, self.upload_time, self.upstream_time
-        ended = EndedExchange(row, self.attempts, self.searches, *times)
+        ended = EndedExchange(row, self.attempts, self.searches, *times, self.trace)
         for observe in observers:
             try:
                 observe(ended)

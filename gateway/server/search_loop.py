@@ -274,7 +274,9 @@ class SearchLoop:
         headers, query, payload = attempt.forwarded_headers, attempt.query, attempt.payload
         if self._exchange.long_texts is not None:
             payload = self._exchange.long_texts.restore(payload)
-        sending = upstream.send(candidate, payload, headers, query, self._round_sent)
+        self._exchange.trace_attempt(candidate)
+        trace_header = self._exchange.trace_header
+        sending = upstream.send(candidate, payload, headers, query, self._round_sent, trace_header)
         limit = attempt.channel.timeouts.first_event
         response = await run_with_timeout(runtime, limit, sending)
         await self._read_round(attempt, response)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gateway.store.records import AttemptRow, RequestRow, SearchRow
+from gateway.telemetry.request_trace import RequestTrace
 
 
 class EndedExchange(NamedTuple):
@@ -15,7 +16,7 @@ class EndedExchange(NamedTuple):
 
     `queue_seconds` is the time in the admission queue, `upload_seconds` that in which the body
     arrived after its head, `upstream_seconds` that of all attempts. The rest of `row.total_us` is
-    the gateway's own time.
+    the gateway's own time. `trace` is there where traces are on.
     """
 
     row: RequestRow
@@ -24,6 +25,7 @@ class EndedExchange(NamedTuple):
     queue_seconds: float
     upload_seconds: float
     upstream_seconds: float
+    trace: RequestTrace | None = None
 
 
 Observer = Callable[[EndedExchange], None]

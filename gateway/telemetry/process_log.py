@@ -19,7 +19,12 @@ from gateway.store.records import RequestRow
 from gateway.telemetry.ended_exchange import EndedExchange, Observer
 from gateway.telemetry.line_writer import LineWriter
 from gateway.telemetry.log_lines import Incident, json_line, with_priority
-from gateway.telemetry.request_lines import request_level, request_object, request_text
+from gateway.telemetry.request_lines import (
+    request_fields,
+    request_level,
+    request_object,
+    request_text,
+)
 
 CLOSE_TIMEOUT: Final = 3.0
 """Seconds that the end of the process waits for standard error."""
@@ -73,7 +78,8 @@ class ProcessLog(logging.Handler):
         def observe(ended: EndedExchange) -> None:
             row = ended.row
             if request_level(row) >= self.level:
-                render = partial(self._render_request, row, key_of(row.token_id))
+                trace_id = "" if ended.trace is None else ended.trace.trace_id
+                render = partial(self._render_request, row, key_of(row.token_id), trace_id)
                 self._writer.put(render, _ROW_SIZE, urgent=False)
 
         return observe
@@ -98,11 +104,12 @@ class ProcessLog(logging.Handler):
             return self._finish(json_line(incident.fields(redact)), incident.level)
         return self._finish(_line(incident.text(redact)), incident.level)
 
-    def _render_request(self, row: RequestRow, key: str) -> bytes:
-        redact = self._redactor.redact
+    def _render_request(self, row: RequestRow, key: str, trace_id: str) -> bytes:
+        level = request_level(row)
+        fields = request_fields(row, key, trace_id, self._redactor.redact)
         if self.is_json:
-            return self._finish(json_line(request_object(row, key, redact)), request_level(row))
-        return self._finish(_line(request_text(row, key, redact)), request_level(row))
+            return self._finish(json_line(request_object(row, fields)), level)
+        return self._finish(_line(request_text(row, fields)), level)
 
     def _finish(self, lines: bytes, level: int) -> bytes:
         return with_priority(lines, level) if self._for_journal else lines

@@ -29,11 +29,12 @@ def request_level(row: RequestRow) -> int:
     return logging.INFO
 
 
-def request_fields(row: RequestRow, key: str, redact: Redact) -> dict[str, Any]:
+def request_fields(row: RequestRow, key: str, trace_id: str, redact: Redact) -> dict[str, Any]:
     """Without those that have no value. `key` is what may be shown of the key; times are in
     milliseconds, the cost is in units."""
     fields: dict[str, Any] = {
         "request_id": row.id,
+        "trace_id": trace_id,
         "token_id": row.token_id,
         "key": key,
         "group": row.group_name,
@@ -66,20 +67,19 @@ def request_fields(row: RequestRow, key: str, redact: Redact) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None and value != ""}
 
 
-def request_object(row: RequestRow, key: str, redact: Redact) -> dict[str, Any]:
+def request_object(row: RequestRow, fields: Mapping[str, Any]) -> dict[str, Any]:
     """`ts` is when the request began."""
     return {
         "ts": timestamp(row.started_at / 1e6),
         "level": level_name(request_level(row)),
         "logger": LOGGER,
         "message": _summary(row),
-        **request_fields(row, key, redact),
+        **fields,
     }
 
 
-def request_text(row: RequestRow, key: str, redact: Redact) -> str:
+def request_text(row: RequestRow, fields: Mapping[str, Any]) -> str:
     """The same fields as `name=value`, in one line."""
-    fields = request_fields(row, key, redact)
     level = level_name(request_level(row)).upper()
     return escape_unprintable(f"{level} {LOGGER}: {_summary(row)} {_pairs(fields)}")
 

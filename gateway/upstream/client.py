@@ -62,8 +62,11 @@ class _Endpoint:
     def release(self) -> None:
         self.in_flight -= 1
 
-    def head(self, url: URL, forwarded: Mapping[str, str], query: str, length: int) -> bytes:
-        """The request line and the headers, for a body of `length` bytes."""
+    def head(
+        self, url: URL, forwarded: Mapping[str, str], query: str, length: int, more: bytes
+    ) -> bytes:
+        """The request line and the headers, for a body of `length` bytes; `more` are further header
+        lines."""
         key = (url is self.url or str(url), query, *forwarded.items())
         head = self.cached_heads.get(key)
         if head is None:
@@ -72,7 +75,7 @@ class _Endpoint:
                 if len(self.cached_heads) == _MAX_CACHED_HEADS:
                     self.cached_heads.clear()  # most have ids of ended requests or conversations
                 self.cached_heads[key] = head
-        return b"%bcontent-length: %d\r\n\r\n" % (head, length)
+        return b"%b%bcontent-length: %d\r\n\r\n" % (head, more, length)
 
     def _render_head(self, url: URL, forwarded: Mapping[str, str], query: str) -> bytes:
         url = url.with_query(query) if query else url
@@ -134,10 +137,12 @@ class UpstreamClient:
         forwarded: Mapping[str, str],
         query: str,
         on_sent: Callable[[], None] | None = None,
+        trace_header: bytes = b"",
     ) -> UpstreamResponse:
         """The upstream's response of status 200, its body unread; the caller closes it.
 
-        `forwarded` are the client's headers; `on_sent` is called when the request is written.
+        `forwarded` are the client's headers; `on_sent` is called when the request is written;
+        `trace_header` are the lines of its trace, if it has one.
         Raises `AttemptFailed` or `AccountAtCapacity`; the request is in flight until the response
         is complete or closed.
         """
@@ -147,7 +152,7 @@ class UpstreamClient:
         endpoint.in_flight += 1
         try:
             response = await self._post(
-                candidate, endpoint, endpoint.url, body, forwarded, query, on_sent
+                *(candidate, endpoint, endpoint.url, body, forwarded, query, on_sent, trace_header)
             )
         except BaseException:
             endpoint.release()
@@ -165,12 +170,15 @@ class UpstreamClient:
         body: bytes | Buffers,
         forwarded: Mapping[str, str],
         query: str,
+        trace_header: bytes = b"",
     ) -> dict[str, Any]:
         """The JSON object that another endpoint responds with; `path` is relative to the channel's
         `base_url`. Raises `AttemptFailed`."""
         endpoint = self._endpoints[candidate.account_ref]
         url = endpoint.base / path.lstrip("/")
-        response = await self._post(candidate, endpoint, url, body, forwarded, query)
+        response = await self._post(
+            *(candidate, endpoint, url, body, forwarded, query), None, trace_header
+        )
         async with response:
             return _parse_object(await response.read_body(MAX_JSON_BODY))
 
@@ -182,9 +190,10 @@ class UpstreamClient:
         body: bytes | Buffers,
         forwarded: Mapping[str, str],
         query: str,
-        on_sent: Callable[[], None] | None = None,
+        on_sent: Callable[[], None] | None,
+        trace_header: bytes,
     ) -> UpstreamResponse:
-        head = endpoint.head(url, forwarded, query, len(body))
+        head = endpoint.head(url, forwarded, query, len(body), trace_header)
         connect_timeout = endpoint.channel.timeouts.connect
         response = await self._pool.send(endpoint.origin, head, body, connect_timeout, on_sent)
         if response.status != _OK:

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.store.records import ExchangeState, RequestRow
-from gateway.telemetry.request_lines import request_level, request_object, request_text
+from gateway.telemetry.request_lines import (
+    request_fields,
+    request_level,
+    request_object,
+    request_text,
+)
 
 ROW = RequestRow(
     id="req_1",
@@ -45,7 +50,7 @@ def unchanged(text: str) -> str:
 
 
 def test_all_fields() -> None:
-    assert request_object(ROW, "sk-ab...yz", unchanged) == {
+    assert request_object(ROW, request_fields(ROW, "sk-ab...yz", "", unchanged)) == {
         "ts": "2026-01-01T00:00:00.000000Z",
         "level": "info",
         "logger": "gateway.requests",
@@ -79,11 +84,11 @@ def test_all_fields() -> None:
 
 def test_as_text() -> None:
     row = ROW._replace(model="a b\n\x1b[2J", first_event_us=None, usage_source="none")
-    assert request_text(row, "sk-ab...yz", unchanged) == (
-        "INFO gateway.requests: request ok request_id=req_1 token_id=tok_1 key=sk-ab...yz "
-        "group=team client=192.0.2.1 endpoint=/v1/messages format=messages stream=true "
-        'model="a b\\n\\x1b[2J" upstream_model=up channel=main account=a1 attempts=1 status=200 '
-        "state=ok end_reason=complete duration_ms=2.5"
+    assert request_text(row, request_fields(row, "sk-ab...yz", "a1", unchanged)) == (
+        "INFO gateway.requests: request ok request_id=req_1 trace_id=a1 token_id=tok_1 "
+        "key=sk-ab...yz group=team client=192.0.2.1 endpoint=/v1/messages format=messages "
+        'stream=true model="a b\\n\\x1b[2J" upstream_model=up channel=main account=a1 '
+        "attempts=1 status=200 state=ok end_reason=complete duration_ms=2.5"
     )
 
 
@@ -106,7 +111,7 @@ def test_levels(changes: dict[str, Any], level: int) -> None:
 
 def test_what_clients_choose_is_redacted_and_cut() -> None:
     row = ROW._replace(model="m" * 1000, endpoint="/v1/models/secret")
-    fields = request_object(row, "", lambda text: text.replace("secret", "[redacted]"))
+    fields = request_fields(row, "", "", lambda text: text.replace("secret", "[redacted]"))
     assert fields["endpoint"] == "/v1/models/[redacted]"
     assert fields["model"] == "m" * 300
     assert "key" not in fields

@@ -1,0 +1,227 @@
+"""Spans of requests by OpenTelemetry, sent in batches by OTLP over HTTP.
+
+Only imported where traces are on: it needs the extra `otel`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from time import perf_counter
+from typing import Final
+
+from aiohttp import web
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from requests import Session
+
+from gateway import __version__
+from gateway.config.traces import TraceOptions
+from gateway.store.records import AttemptRow, RequestRow, SearchRow
+from gateway.telemetry.ended_exchange import EndedExchange
+from gateway.telemetry.request_trace import RequestTrace
+from gateway.telemetry.span_attributes import (
+    OK_VERDICT,
+    attempt_attributes,
+    attempt_failed,
+    request_attributes,
+    request_failed,
+    search_attributes,
+    server_attributes,
+    usage_attributes,
+)
+
+_SERVICE: Final = "model-gateway"
+_TRACED: Final = "/v1/"
+"""The paths of clients' requests; health checks and metrics are not traced."""
+_MAX_STATE: Final = 512
+"""Characters of a client's tracestate; a longer one is dropped."""
+_COUNT_PATHS: Final = ("/count_tokens", "/input_tokens")
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+
+
+class Tracer:
+    """The spans of this process; `processor` receives them, else a batch processor sends them to
+    the collector of the options. Its queue is limited (`OTEL_BSP_MAX_QUEUE_SIZE`, 2,048 spans)."""
+
+    def __init__(self, options: TraceOptions, processor: SpanProcessor | None = None) -> None:
+        self._propagates = options.propagate
+        self._exporter: OTLPSpanExporter | None = None
+        sample = options.sample
+        provider = TracerProvider(
+            sampler=None if sample is None else ParentBased(TraceIdRatioBased(sample)),
+            resource=_resource(),
+            shutdown_on_exit=False,
+        )
+        if processor is None:
+            headers = {name: value.get_secret_value() for name, value in options.headers.items()}
+            self._exporter = OTLPSpanExporter(
+                options.endpoint,
+                headers=headers or None,
+                timeout=options.timeout,
+                session=_session(),
+            )
+            processor = BatchSpanProcessor(self._exporter)
+        self._processor = processor
+        provider.add_span_processor(processor)
+        self._tracer = provider.get_tracer("gateway", __version__)
+
+    def begin(self, request: web.Request, started: int, clock: float) -> RequestTrace | None:
+        """The trace of a client's request, in that of the client where it sends a valid
+        traceparent. The request began at `started` in unix microseconds, `clock` of
+        `perf_counter`."""
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else ""
+        if not route.startswith(_TRACED):
+            return None
+        context = Context()
+        if traceparent := request.headers.get("traceparent"):
+            state = request.headers.get("tracestate", "")
+            carrier = {"traceparent": traceparent}
+            if state and len(state) <= _MAX_STATE:
+                carrier["tracestate"] = state
+            context = _PROPAGATOR.extract(carrier, context)
+        attributes = {"http.request.method": request.method, "http.route": route}
+        name = f"{request.method} {route}"
+        span = self._tracer.start_span(
+            name, context, SpanKind.SERVER, attributes, start_time=started * 1000
+        )
+        operation = "count_tokens" if route.endswith(_COUNT_PATHS) else "chat"
+        return _Trace(self, span, started * 1000, clock, operation)
+
+    def observe(self, ended: EndedExchange) -> None:
+        """Ends the spans of a request with what its rows say. Requests without a valid key are not
+        traced."""
+        if isinstance(ended.trace, _Trace) and ended.row.token_id:
+            ended.trace.end(ended)
+
+    def shutdown(self) -> None:
+        """Sends what waits, and blocks for up to 30 seconds."""
+        self._processor.shutdown()
+
+    def give_up(self) -> None:
+        """Ends the attempts to send."""
+        if self._exporter is not None:
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+    def child(self, parent: Span, name: str, start: int) -> Span:
+        """A span of what the gateway requests from another server; `start` is in unix ns."""
+        context = set_span_in_context(parent, Context())
+        return self._tracer.start_span(name, context, SpanKind.CLIENT, start_time=start)
+
+    def header(self, span: Span) -> bytes:
+        """The header lines for the server of this span."""
+        if not self._propagates:
+            return b""
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier, set_span_in_context(span, Context()))
+        return "".join(f"{name}: {value}\r\n" for name, value in carrier.items()).encode()
+
+
+class _Trace:
+    """A request's span, and those of its attempts and later rounds with their times in the order of
+    their beginnings. Times are in unix nanoseconds."""
+
+    __slots__ = ("_attempts", "_clock", "_operation", "_span", "_started", "_tracer", "header")
+
+    def __init__(
+        self, tracer: Tracer, span: Span, started: int, clock: float, operation: str
+    ) -> None:
+        self._tracer, self._span, self._operation = tracer, span, operation
+        self._started, self._clock = started, clock
+        self._attempts: list[tuple[int, Span]] = []
+        self.header = b""
+
+    @property
+    def trace_id(self) -> str:
+        return f"{self._span.get_span_context().trace_id:032x}"
+
+    def start_attempt(self, model: str, base_url: str) -> None:
+        start = self._started + round((perf_counter() - self._clock) * 1e9)
+        span = self._tracer.child(self._span, f"{self._operation} {model}", start)
+        if span.is_recording():
+            span.set_attributes(server_attributes(base_url))
+            span.set_attribute("gen_ai.operation.name", self._operation)
+            span.set_attribute("gen_ai.request.model", model)
+        self._attempts.append((start, span))
+        self.header = self._tracer.header(span)
+
+    def end(self, ended: EndedExchange) -> None:
+        row, span = ended.row, self._span
+        if not span.is_recording():
+            return
+        end = self._started + (row.total_us or 0) * 1000
+        for attempt, attempt_row, latest in self._matched(ended.attempts, end):
+            self._end_attempt(attempt, attempt_row, row, latest)
+        for search in ended.searches:
+            self._add_search(search)
+        span.set_attributes(request_attributes(row))
+        if request_failed(row):
+            span.set_status(StatusCode.ERROR)
+        span.end(end)
+
+    def _matched(
+        self, rows: Sequence[AttemptRow], end: int
+    ) -> Iterator[tuple[Span, AttemptRow | None, int]]:
+        """Each span with its row, and the time at which it has ended at the latest. A span that
+        begins between two rows is that of the first; counts, and later rounds of a search that
+        went well, have no row."""
+        unused = sorted(rows, key=lambda row: row.started_us)
+        begins = [*(start for start, _ in self._attempts), max(end, self._started)]
+        for (start, span), (_, latest) in zip(self._attempts, pairwise(begins), strict=True):
+            row = None
+            while unused and self._started + unused[0].started_us * 1000 <= start:
+                row = unused.pop(0)
+            yield span, row, latest
+
+    def _end_attempt(
+        self, span: Span, row: AttemptRow | None, request: RequestRow, end: int
+    ) -> None:
+        if row is None:
+            span.end(end)
+            return
+        start = self._started + row.started_us * 1000
+        end = start + row.total_us * 1000
+        span.set_attributes(attempt_attributes(row))
+        if row.first_event_us is not None:
+            span.add_event("first_event", timestamp=start + row.first_event_us * 1000)
+        if row.verdict == OK_VERDICT:
+            span.set_attributes(usage_attributes(request))
+        if attempt_failed(row):
+            span.set_status(StatusCode.ERROR)
+            attributes = {"gateway.channel": row.channel, "gateway.account": row.account}
+            attributes |= {"error.type": row.verdict, "gateway.attempt.next": row.next or ""}
+            self._span.add_event("attempt_failed", attributes, timestamp=end)
+        span.end(end)
+
+    def _add_search(self, row: SearchRow) -> None:
+        start = self._started + row.started_us * 1000
+        span = self._tracer.child(self._span, "execute_tool web_search", start)
+        span.set_attributes(search_attributes(row))
+        if row.error is not None:
+            span.set_status(StatusCode.ERROR)
+        span.end(start + row.total_us * 1000)
+
+
+def _session() -> Session:
+    """Goes nowhere but to the collector: it follows no redirects, and uses no proxies and no
+    credentials of the environment."""
+    session = Session()
+    session.max_redirects = 0
+    session.trust_env = False
+    return session
+
+
+def _resource() -> Resource:
+    named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    )
+    attributes = {SERVICE_VERSION: __version__}
+    return Resource.create(attributes if named else {SERVICE_NAME: _SERVICE, **attributes})
