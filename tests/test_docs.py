@@ -11,6 +11,7 @@ import pytest
 
 from gateway import errors
 from gateway.cli import main
+from gateway.config.alerts import AlertKind
 from gateway.config.load import parse_config
 from gateway.store import schema
 from gateway.store.records import AttemptRow, ExchangeState
@@ -197,6 +198,18 @@ def test_commands_exist_with_their_options(page: Path) -> None:
 def test_the_table_of_commands_is_complete() -> None:
     listed = re.findall(r"^\| `(gateway [^`]+)` \|", README, re.MULTILINE)
     assert {named_command(text) for text in listed} == set(COMMANDS)
+
+
+def test_every_alert_is_in_the_runbook() -> None:
+    """Those of webhooks, and those of the rules for Prometheus."""
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    table, runbook = page.partition("## Alerts")[2].split("## Runbook")
+    kinds = [kind for kind in AlertKind if kind is not AlertKind.TEST]
+    assert [kind for kind in kinds if f"\n| `{kind}` |" not in table] == []
+    assert [kind for kind in kinds if f"\n### {kind}\n" not in runbook] == []
+    rules = "".join(path.read_text() for path in ROOT.glob("docs/monitoring/*rules*.yml"))
+    names = re.findall(r"- alert: (\w+)", rules)
+    assert [name for name in names if not re.search(rf"\b{name}\b", runbook)] == []
 
 
 def test_common_options_of_the_readme() -> None:
