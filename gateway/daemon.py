@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from gateway.admin.access import Access
 from gateway.admin.accounts import Accounts
 from gateway.admin.api import build_admin_app
+from gateway.admin.api_access import add_access_routes
 from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_console import add_session_routes
 from gateway.admin.api_feed import add_feed_routes
@@ -21,7 +23,6 @@ from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import ConfigSource, Reloader
 from gateway.admin.retention import run_retention
-from gateway.admin.sessions import Sessions
 from gateway.admin.socket import serve_admin
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.alerts.monitor import run_alerts
@@ -122,22 +123,23 @@ async def run_daemon(
             on_config(config)
         reloader = None
         if source is not None:
-            reloader = Reloader(runtime, source, on_config)
+            reloader = Reloader(runtime, source, on_config, operations.audit)
             await stack.enter_async_context(reloader.watch())
         admin = build_admin_app(operations, reloader)
         accounts = Accounts(runtime, partial(probe_account, runtime))
         add_live_routes(admin, runtime, accounts)
         add_feed_routes(admin, feed)
-        sessions = await Sessions.load(database, unix_microseconds)
-        stack.push_async_callback(sessions.close)
-        add_session_routes(admin, sessions)
-        await stack.enter_async_context(run_retention(runtime, database))
+        access = await Access.load(operations.audit, unix_microseconds)
+        stack.push_async_callback(access.close)
+        add_access_routes(admin, access)
+        add_session_routes(admin, access)
+        await stack.enter_async_context(run_retention(runtime, database, operations.audit))
         alerts = await stack.enter_async_context(run_alerts(runtime, database))
         add_alert_routes(admin, alerts)
         await stack.enter_async_context(measuring_loop_lag(lambda: runtime.metrics))
         await stack.enter_async_context(serve_admin(admin, config.state_dir))
         console = ConsoleContext(
-            operations, runtime, accounts, reloader, sessions, feed, alerts, unix_microseconds
+            operations, runtime, accounts, reloader, access, feed, alerts, unix_microseconds
         )
         tracer = await stack.enter_async_context(tracing(config.traces))
         if tracer is not None:

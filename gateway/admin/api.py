@@ -12,6 +12,7 @@ from aiohttp import hdrs, web
 from gateway import __version__
 from gateway.admin.api_json import error_middleware, json_response, read_form, read_query
 from gateway.admin.api_responses import add_response_routes
+from gateway.admin.audit import audit_actions
 from gateway.admin.errors import ImportRejected, ReloadUnavailable
 from gateway.admin.export import export_header, export_rows
 from gateway.admin.forms import ExportForm, LogPageForm, OverviewForm, UsageForm
@@ -25,6 +26,7 @@ from gateway.admin.key_forms import (
     validate_import,
 )
 from gateway.admin.operations import AdminOperations
+from gateway.admin.permissions import Permission, requires
 from gateway.admin.stored_responses import StoredResponses
 from gateway.config.document import ConfigError
 from gateway.store import logs
@@ -43,9 +45,9 @@ _DIGESTS = {"digest", "old_digest"}
 def build_admin_app(
     operations: AdminOperations, reloader: Reloader | None = None
 ) -> web.Application:
-    app = web.Application(middlewares=[error_middleware])
+    app = web.Application(middlewares=[error_middleware, audit_actions(operations.audit)])
     app.add_routes(_Handlers(operations, reloader).routes())
-    add_response_routes(app, StoredResponses(operations.database))
+    add_response_routes(app, StoredResponses(operations.database, operations.audit))
     return app
 
 
@@ -80,19 +82,23 @@ class _Handlers:
             web.get("/requests/{id}/searches", self.list_searches),
         ]
 
+    @requires(Permission.READ)
     async def show_version(self, _: web.Request) -> web.Response:
         """Clients check with it whether a gateway is running."""
         return json_response({"version": __version__, "pid": os.getpid()})
 
+    @requires(Permission.READ)
     async def list_keys(self, _: web.Request) -> web.Response:
         tokens = await self._operations.list_keys()
         return json_response({"keys": [_token_json(token) for token in tokens]})
 
+    @requires(Permission.KEYS, "key.create")
     async def create_key(self, request: web.Request) -> web.Response:
         form = await read_form(request, CreateKeyForm)
         created = await self._operations.create_key(form.name, form.group, **form.settings())
         return json_response(_token_json(*created), status=201)
 
+    @requires(Permission.KEYS, "key.import")
     async def import_keys(self, request: web.Request) -> web.Response:
         """200 also if rows are invalid: then nothing is created and `mistakes` lists them."""
         form = await read_form(request, ImportKeysForm)
@@ -103,40 +109,50 @@ class _Handlers:
             created = await self._operations.import_keys(keys, dry_run=dry_run)
         except ImportRejected as error:
             errors += error.row_errors
+        if errors or form.dry_run:
+            self._operations.audit.mark()
         if errors:
             errors.sort(key=lambda each: each.index)
             return json_response({"ok": False, "mistakes": errors})
         return json_response({"ok": True, "keys": [_token_json(*each) for each in created]})
 
+    @requires(Permission.READ)
     async def show_key(self, request: web.Request) -> web.Response:
         return json_response(_token_json(await self._operations.get_key(request.match_info["id"])))
 
+    @requires(Permission.KEYS, "key.update")
     async def update_key(self, request: web.Request) -> web.Response:
         form = await read_form(request, UpdateKeyForm)
         token = await self._operations.update_key(request.match_info["id"], **form.changes())
         return json_response(_token_json(token))
 
+    @requires(Permission.KEYS, "key.rotate")
     async def rotate_key(self, request: web.Request) -> web.Response:
         form = await read_form(request, RotateKeyForm)
         id_ = request.match_info["id"]
         rotated = await self._operations.rotate_key(id_, form.overlap_s * 1_000_000)
         return json_response(_token_json(*rotated))
 
+    @requires(Permission.KEYS, "key.revoke")
     async def revoke_key(self, request: web.Request) -> web.Response:
         token = await self._operations.revoke_key(request.match_info["id"])
         return json_response(_token_json(token))
 
+    @requires(Permission.READ)
     async def list_groups(self, _: web.Request) -> web.Response:
         return json_response({"groups": self._operations.list_groups()})
 
+    @requires(Permission.KEYS, "group.create")
     async def create_group(self, request: web.Request) -> web.Response:
         form = await read_form(request, CreateGroupForm)
         group = await self._operations.create_group(form.name, form.patterns, **form.settings())
         return json_response(group, status=201)
 
+    @requires(Permission.READ)
     async def show_group(self, request: web.Request) -> web.Response:
         return json_response(self._operations.get_group(request.match_info["name"]))
 
+    @requires(Permission.KEYS, "group.update")
     async def update_group(self, request: web.Request) -> web.Response:
         form = await read_form(request, UpdateGroupForm)
         name = request.match_info["name"]
@@ -144,10 +160,12 @@ class _Handlers:
             await self._operations.update_group(name, form.patterns, **form.settings())
         )
 
+    @requires(Permission.KEYS, "group.remove")
     async def delete_group(self, request: web.Request) -> web.Response:
         await self._operations.delete_group(request.match_info["name"])
         return web.Response(status=204)
 
+    @requires(Permission.READ)
     async def show_usage(self, request: web.Request) -> web.Response:
         form = read_query(request, UsageForm)
         rows = await usage(
@@ -161,10 +179,12 @@ class _Handlers:
         )
         return json_response({"usage": rows})
 
+    @requires(Permission.READ)
     async def check_integrity(self, _: web.Request) -> web.Response:
         report = await self._operations.check_integrity()
         return json_response({"clean": report.ok, **asdict(report)})
 
+    @requires(Permission.OPERATE, "config.reload")
     async def reload(self, _: web.Request) -> web.Response:
         """As `gateway check --json`: 200 also if the file is invalid, which changes nothing."""
         if self._reloader is None:
@@ -174,10 +194,12 @@ class _Handlers:
         except ConfigError as error:
             return json_response({"ok": False, "mistakes": error.problems})
 
+    @requires(Permission.READ)
     async def show_overview(self, request: web.Request) -> web.Response:
         form = read_query(request, OverviewForm)
         return json_response(await self._operations.get_overview(form.since, form.until))
 
+    @requires(Permission.READ)
     async def list_requests(self, request: web.Request) -> web.Response:
         form = read_query(request, LogPageForm)
         rows = await self._operations.list_requests(
@@ -185,6 +207,7 @@ class _Handlers:
         )
         return json_response({"requests": [row._asdict() for row in rows]})
 
+    @requires(Permission.READ, "logs.export")
     async def export_requests(self, request: web.Request) -> web.StreamResponse:
         """If the database fails midway, the connection is aborted: a part cannot be mistaken for
         the whole."""
@@ -208,14 +231,17 @@ class _Handlers:
         await response.write_eof()
         return response
 
+    @requires(Permission.READ)
     async def show_request(self, request: web.Request) -> web.Response:
         row = await self._operations.get_request(request.match_info["id"])
         return json_response(row._asdict())
 
+    @requires(Permission.READ)
     async def list_searches(self, request: web.Request) -> web.Response:
         searches = await self._operations.list_searches(request.match_info["id"])
         return json_response({"searches": [search._asdict() for search in searches]})
 
+    @requires(Permission.READ)
     async def list_attempts(self, request: web.Request) -> web.Response:
         attempts = await self._operations.list_attempts(request.match_info["id"])
         return json_response({"attempts": [attempt._asdict() for attempt in attempts]})

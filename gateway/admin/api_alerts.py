@@ -8,15 +8,18 @@ from gateway.admin.alerts import AlertSource
 from gateway.admin.api_json import json_response, read_query
 from gateway.admin.errors import NoWebhooks, UnknownWebhook
 from gateway.admin.forms import WebhookForm
+from gateway.admin.permissions import Permission, requires
 
 
 def add_alert_routes(app: web.Application, alerts: AlertSource) -> None:
+    @requires(Permission.READ)
     async def list_alerts(_: web.Request) -> web.Response:
         firing, webhooks = alerts.firing(), alerts.webhooks()
         return json_response(
             {"configured": firing is not None, "webhooks": webhooks, "alerts": firing or []}
         )
 
+    @requires(Permission.OPERATE, "alerts.test")
     async def test_webhooks(request: web.Request) -> web.Response:
         """200 also if a webhook fails: see `ok`."""
         name = read_query(request, WebhookForm).webhook

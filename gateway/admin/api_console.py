@@ -1,5 +1,5 @@
-"""The console's password and sessions, on the admin socket only: a signed-in browser must not be
-able to change the password."""
+"""The password of the default admin and the sessions, on the admin socket only: who has access to
+the gateway's machine can always sign in."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from pathlib import Path
 from typing import Final
 
 from aiohttp import web
-from pydantic import Field
 
+from gateway.admin.access import Access
+from gateway.admin.admins import DEFAULT_NAME
 from gateway.admin.api import build_admin_app
+from gateway.admin.api_access import Password, add_access_routes
 from gateway.admin.api_json import json_response, read_form
 from gateway.admin.forms import Form
 from gateway.admin.operations import AdminOperations
-from gateway.admin.sessions import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH, Sessions
+from gateway.admin.permissions import Permission, requires
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.registry import Registry
 
-SESSIONS: Final = web.AppKey("sessions", Sessions)
+_SESSION_FIELDS: Final = ("admin", "created_at", "seen_at", "address", "agent")
+
+ACCESS: Final = web.AppKey("access", Access)
 
 
 class PasswordForm(Form):
-    password: str = Field(min_length=MIN_PASSWORD_LENGTH, max_length=MAX_PASSWORD_LENGTH)
+    password: Password
 
 
-def add_session_routes(admin: web.Application, sessions: Sessions) -> None:
-    admin[SESSIONS] = sessions
+def add_session_routes(admin: web.Application, access: Access) -> None:
+    admin[ACCESS] = access
     admin.router.add_put("/password", set_password)
     admin.router.add_get("/sessions", list_sessions)
     admin.router.add_delete("/sessions", end_sessions)
@@ -40,29 +44,36 @@ async def open_admin_app(state_dir: Path, now: Callable[[], int]) -> AsyncIterat
     state directory. Raises StoreError."""
     database = await Database.open(state_dir / DATABASE_NAME)
     try:
-        admin = build_admin_app(AdminOperations(database, await Registry.load(database), now))
-        sessions = await Sessions.load(database, now)
-        add_session_routes(admin, sessions)
+        operations = AdminOperations(database, await Registry.load(database), now)
+        admin = build_admin_app(operations)
+        access = await Access.load(operations.audit, now)
+        add_access_routes(admin, access)
+        add_session_routes(admin, access)
         yield admin
-        await sessions.close()
+        await access.close()
     finally:
         await database.close()
 
 
+@requires(Permission.ADMINISTER, "admin.set")
 async def set_password(request: web.Request) -> web.Response:
-    """Ends all sessions; the response has their number."""
+    """Ends the sessions of the default admin; the response has their number."""
     form = await read_form(request, PasswordForm)
-    return json_response({"ended": await request.app[SESSIONS].set_password(form.password)})
+    access = request.app[ACCESS]
+    ended = access.sessions.count_of(DEFAULT_NAME)
+    await access.admins.set_password(form.password)
+    return json_response({"ended": ended})
 
 
+@requires(Permission.ADMINISTER)
 async def list_sessions(request: web.Request) -> web.Response:
-    sessions = request.app[SESSIONS]
+    access = request.app[ACCESS]
     active = [
-        {name: getattr(each, name) for name in ("created_at", "seen_at", "address", "agent")}
-        for each in sessions.active()
+        {name: getattr(each, name) for name in _SESSION_FIELDS} for each in access.sessions.active()
     ]
-    return json_response({"password": sessions.has_password, "sessions": active})
+    return json_response({"password": bool(access.admins.all()), "sessions": active})
 
 
+@requires(Permission.ADMINISTER, "sessions.end")
 async def end_sessions(request: web.Request) -> web.Response:
-    return json_response({"ended": await request.app[SESSIONS].end_all()})
+    return json_response({"ended": await request.app[ACCESS].sessions.end_all()})

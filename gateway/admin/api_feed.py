@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.admin.api_json import read_query
 from gateway.admin.feed import Feed, FeedBatch
 from gateway.admin.forms import FeedForm
+from gateway.admin.permissions import Permission, requires
 from gateway.store.errors import StoreError
 from gateway.store.records import ExchangeState
 
@@ -38,6 +39,7 @@ def add_feed_routes(app: web.Application, feed: Feed) -> None:
     app.router.add_get("/requests/events", stream_requests, allow_head=False)
 
 
+@requires(Permission.READ)
 async def stream_requests(request: web.Request) -> web.StreamResponse:
     """Until the client disconnects or loses its permission, or the gateway stops."""
     form = read_query(request, FeedForm)

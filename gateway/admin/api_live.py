@@ -11,6 +11,7 @@ from gateway.admin.accounts import Accounts
 from gateway.admin.api_json import json_response, read_query
 from gateway.admin.errors import UnknownGroup
 from gateway.admin.forms import ProbeForm, RouteForm
+from gateway.admin.permissions import Permission, requires
 from gateway.admin.route_preview import ALL_MODELS, AccountStates, preview_route
 from gateway.routing.health import AccountRef
 from gateway.runtime import Runtime
@@ -33,23 +34,29 @@ class _Handlers:
         self._runtime = runtime
         self._accounts = accounts
 
+    @requires(Permission.READ)
     async def list_accounts(self, _: web.Request) -> web.Response:
         return json_response({"accounts": self._accounts.states()})
 
+    @requires(Permission.OPERATE, "account.reset")
     async def reset_account(self, request: web.Request) -> web.Response:
         return json_response({"accounts": self._accounts.reset(_account(request))})
 
+    @requires(Permission.OPERATE, "account.disable")
     async def disable_account(self, request: web.Request) -> web.Response:
         return json_response({"accounts": self._accounts.disable(_account(request))})
 
+    @requires(Permission.OPERATE, "account.enable")
     async def enable_account(self, request: web.Request) -> web.Response:
         return json_response({"accounts": self._accounts.enable(_account(request))})
 
+    @requires(Permission.OPERATE, "account.try")
     async def probe_account(self, request: web.Request) -> web.Response:
         """200 also if the account fails: see `ok`."""
         form = read_query(request, ProbeForm)
         return json_response(await self._accounts.probe(_account(request), form.model))
 
+    @requires(Permission.READ)
     async def show_route(self, request: web.Request) -> web.Response:
         form = read_query(request, RouteForm)
         snapshot = self._runtime.current
@@ -69,6 +76,7 @@ class _Handlers:
         )
         return json_response(preview)
 
+    @requires(Permission.READ)
     async def list_bad_paths(self, _: web.Request) -> web.Response:
         """Requests of paths that do not exist, since the start: the most frequent first."""
         counts = self._runtime.bad_paths.most_common()

@@ -7,8 +7,10 @@ from typing import Any
 from aiohttp import web
 from pydantic import Field
 
+from gateway.admin.actor import current_actor
 from gateway.admin.api_json import json_response, read_query
 from gateway.admin.forms import Form
+from gateway.admin.permissions import Permission, requires
 from gateway.admin.stored_responses import StoredResponses
 from gateway.core.buffers import Buffers
 from gateway.store.records import StoredReply
@@ -41,6 +43,7 @@ class _Handlers:
     def __init__(self, responses: StoredResponses) -> None:
         self._responses = responses
 
+    @requires(Permission.READ)
     async def list(self, request: web.Request) -> web.Response:
         form = read_query(request, ResponsePageForm)
         found = await self._responses.page(
@@ -48,9 +51,14 @@ class _Handlers:
         )
         return json_response({"responses": [_summary(reply) for reply in found]})
 
+    @requires(Permission.READ)
     async def show(self, request: web.Request) -> web.Response:
-        """With the other responses of its chain, and on request with its texts."""
+        """With the other responses of its chain, and on request with its texts, for which more is
+        required: they are conversations."""
         form, id = read_query(request, ResponseForm), request.match_info["id"]
+        if form.texts:
+            current_actor().require(Permission.ADMINISTER)
+            await self._responses.audit.record("response.read", id)
         reply = await (self._responses.texts(id) if form.texts else self._responses.get(id))
         chain = [_summary(each) for each in await self._responses.chain(reply)]
         body = _summary(reply) | {"chain": chain}
@@ -58,6 +66,7 @@ class _Handlers:
             body |= {"request": _text(reply.request), "reply": _text(reply.reply)}
         return json_response(body)
 
+    @requires(Permission.ADMINISTER, "response.delete")
     async def delete(self, request: web.Request) -> web.Response:
         await self._responses.delete(request.match_info["id"])
         return web.Response(status=204)

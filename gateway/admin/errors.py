@@ -101,6 +101,37 @@ class UnknownModel(NotFound):
         super().__init__(f"Channel {channel} has {missing}; it has: {', '.join(existing)}.")
 
 
+class UnknownAdmin(NotFound):
+    code = "admin_not_found"
+    text = "There is no admin {}."
+
+
+class UnknownToken(NotFound):
+    code = "token_not_found"
+    text = "There is no admin token {}."
+
+
+class AdminExists(Conflict):
+    code = "admin_exists"
+    text = "Admin {} already exists."
+
+
+class LastAdmin(Conflict):
+    code = "last_admin"
+    text = "{} is the last admin with the role admin: add another one first."
+
+
+class TokenNameTaken(Conflict):
+    code = "token_exists"
+    text = "There already is an admin token {}: revoke it first, or choose another name."
+
+
+class PermissionRequired(AdminError):
+    status = 403
+    code = "forbidden"
+    text = "This needs the permission {}, which {} does not have."
+
+
 class ReloadUnavailable(Conflict):
     code = "nothing_to_reload"
     text = "No gateway with a configuration file is running."

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, TypedDict, TypeVar
+from dataclasses import asdict, replace
+from typing import Any, Final, TypedDict, TypeVar
 
 from gateway.core.limits import UNLIMITED
-from gateway.store.records import Group, Token, TokenState, UserAgentMode
+from gateway.store.records import TOKEN_TOTALS, Group, Token, TokenState, UserAgentMode
 
 LimitChanges = Mapping[str, int | None]
 """By the names of `gateway.core.limits.Limits`; absent ones stay, None is no limit."""
 
 R = TypeVar("R", Token, Group)
+
+_NOT_AUDITED: Final = frozenset(
+    {
+        *("id", "digest", "old_digest", "old_display", "created_at", "last_used_at"),
+        *("first_used_at", "first_address", "first_agent", "changed_at", "changed"),
+        *TOKEN_TOTALS,
+    }
+)
 
 
 class KeySettings(TypedDict, total=False):
@@ -48,3 +56,14 @@ def apply_settings(record: R, settings: KeyChanges | KeySettings | GroupSettings
         changes = fields["limits"]
         fields["limits"] = UNLIMITED if changes is None else replace(record.limits, **changes)
     return replace(record, **fields)
+
+
+def record_fields(record: Token | Group) -> dict[str, Any]:
+    """What the audit log compares: what an operator sets, without secrets and their digests."""
+    fields = {name: field for name, field in asdict(record).items() if name not in _NOT_AUDITED}
+    limits = fields.pop("limits")
+    return {name: field for name, field in (fields | limits).items() if field is not None}
+
+
+def key_label(token: Token) -> str:
+    return f"{token.name} ({token.id})"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, Generic, TypeVar, Unpack
 
 from gateway.admin import token_lifecycle
+from gateway.admin.audit import Audit
 from gateway.admin.errors import (
     ExpiryPassed,
     GroupExists,
@@ -23,7 +24,14 @@ from gateway.admin.errors import (
     UnknownRequest,
 )
 from gateway.admin.key_forms import ImportedKeyForm
-from gateway.admin.key_settings import GroupSettings, KeyChanges, KeySettings, apply_settings
+from gateway.admin.key_settings import (
+    GroupSettings,
+    KeyChanges,
+    KeySettings,
+    apply_settings,
+    key_label,
+    record_fields,
+)
 from gateway.store import integrity, keys, logs, overview, tokens
 from gateway.store.database import Database
 from gateway.store.logs import NO_FILTER, LogFilter
@@ -44,6 +52,7 @@ class AdminOperations:
         boot_id: str | None = None,
     ) -> None:
         self.database = database
+        self.audit = Audit(database, now)
         self.boot_id = boot_id
         self._registry = registry
         self._now = now
@@ -59,7 +68,10 @@ class AdminOperations:
         async with self._lock:
             self.get_group(group)
             token, key = token_lifecycle.create(name, group, settings, self._now())
-            await tokens.add_token(self.database, token)
+            after = record_fields(token)
+            await tokens.add_token(
+                self.audit.change("key.create", key_label(token), after=after), token
+            )
             self._registry.put_token(token)
         return token, key
 
@@ -78,7 +90,9 @@ class AdminOperations:
                 token_lifecycle.create(form.name, form.group, form.settings(), now + n, form.key)
                 for n, form in enumerate(forms)
             ]
-            await tokens.add_tokens(self.database, [token for token, _ in created])
+            added = [token for token, _ in created]
+            after = {"count": len(added), "keys": list(map(key_label, added))}
+            await tokens.add_tokens(self.audit.change("key.import", after=after), added)
             for token, _ in created:
                 self._registry.put_token(token)
         return created
@@ -95,24 +109,30 @@ class AdminOperations:
 
     async def update_key(self, token_id: str, **changes: Unpack[KeyChanges]) -> Token:
         async with self._lock:
-            token = token_lifecycle.update(await self.get_key(token_id), changes, self._now())
+            before = await self.get_key(token_id)
+            token = token_lifecycle.update(before, changes, self._now())
             self.get_group(token.group)
-            return await self._save_key(token)
+            if token == before:
+                self.audit.mark()
+                return token
+            return await self._save_key("key.update", before, token)
 
     async def rotate_key(self, token_id: str, overlap_us: int) -> tuple[Token, str]:
         """The token and its new key; the current key stays valid for `overlap_us`."""
         async with self._lock:
-            token = await self.get_key(token_id)
-            token, key = token_lifecycle.rotate(token, overlap_us, self._now())
-            return await self._save_key(token), key
+            before = await self.get_key(token_id)
+            token, key = token_lifecycle.rotate(before, overlap_us, self._now())
+            return await self._save_key("key.rotate", before, token), key
 
     async def revoke_key(self, token_id: str) -> Token:
         """Revoking a revoked key changes nothing."""
         async with self._lock:
             token = await self.get_key(token_id)
             if token.state is TokenState.REVOKED:
+                self.audit.mark()
                 return token
-            return await self._save_key(token_lifecycle.revoke(token, self._now()))
+            revoked = token_lifecycle.revoke(token, self._now())
+            return await self._save_key("key.revoke", token, revoked)
 
     def list_groups(self) -> tuple[Group, ...]:
         return self._registry.groups()
@@ -130,23 +150,28 @@ class AdminOperations:
             if self._registry.group(name):
                 raise GroupExists(name)
             group = Group(name, tuple(patterns), self._now())
-            return await self._save_group(apply_settings(group, settings))
+            return await self._save_group("group.create", None, apply_settings(group, settings))
 
     async def update_group(
         self, name: str, patterns: Sequence[str] | None = None, **settings: Unpack[GroupSettings]
     ) -> Group:
         async with self._lock:
-            group = self.get_group(name)
+            before = self.get_group(name)
+            group = apply_settings(before, settings)
             if patterns is not None:
                 group = replace(group, patterns=tuple(patterns))
-            return await self._save_group(apply_settings(group, settings))
+            if group == before:
+                self.audit.mark()
+                return group
+            return await self._save_group("group.update", before, group)
 
     async def delete_group(self, name: str) -> None:
         async with self._lock:
-            self.get_group(name)
+            group = self.get_group(name)
             if users := [token for token in await self.list_keys() if token.group == name]:
                 raise GroupInUse(name, users)
-            await tokens.remove_group(self.database, name)
+            before = record_fields(group)
+            await tokens.remove_group(self.audit.change("group.remove", name, before), name)
             self._registry.remove_group(name)
 
     async def list_requests(
@@ -209,8 +234,11 @@ class AdminOperations:
                 owners[digest] = f"{form.name} in the same import"
         return errors
 
-    async def _save_key(self, token: Token) -> Token:
-        await tokens.update_token(self.database, token)
+    async def _save_key(self, action: str, before: Token, token: Token) -> Token:
+        writer = self.audit.change(
+            action, key_label(before), record_fields(before), record_fields(token)
+        )
+        await tokens.update_token(writer, token)
         if (current := self._registry.token(token.id)) is not None:
             # A request may have recorded its origin while the database was being written.
             token = replace(
@@ -224,8 +252,10 @@ class AdminOperations:
         self._registry.put_token(token)
         return token
 
-    async def _save_group(self, group: Group) -> Group:
-        await tokens.put_group(self.database, group)
+    async def _save_group(self, action: str, before: Group | None, group: Group) -> Group:
+        earlier = None if before is None else record_fields(before)
+        writer = self.audit.change(action, group.name, earlier, record_fields(group))
+        await tokens.put_group(writer, group)
         self._registry.put_group(group)
         return group
 

@@ -7,10 +7,12 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
+from gateway.admin.actor import FILE_WATCHER, SIGNAL, acting_as
+from gateway.admin.audit import Audit
 from gateway.config.document import ConfigError, ConfigProblem
 from gateway.config.schema import Config
 from gateway.runtime import Runtime, unix_microseconds
@@ -88,9 +90,11 @@ class Reloader:
         runtime: Runtime,
         source: ConfigSource,
         on_config: Callable[[Config], None] | None = None,
+        audit: Audit | None = None,
     ) -> None:
         """`on_config` is called with each valid configuration before it is applied."""
         self._runtime = runtime
+        self._audit = audit
         self._source = source
         self._on_config = on_config
         self._lock = asyncio.Lock()
@@ -101,7 +105,21 @@ class Reloader:
         self._requested.set()
 
     async def reload(self) -> ReloadResult:
-        """Raises ConfigError, which changes nothing. Both results are logged."""
+        """Raises ConfigError, which changes nothing. Both results are logged, and audited."""
+        try:
+            result = await self._reload()
+        except ConfigError as error:
+            await self._record({"ok": False, "error": _public_message(error)})
+            raise
+        changes = {name: names for name, names in asdict(result.changes).items() if names}
+        await self._record({"ok": True, "hash": result.hash, **changes})
+        return result
+
+    async def _record(self, after: dict[str, Any]) -> None:
+        if self._audit is not None:
+            await self._audit.record("config.reload", after=after)
+
+    async def _reload(self) -> ReloadResult:
         async with self._lock:
             try:
                 config = await asyncio.to_thread(self._source.read)
@@ -163,7 +181,8 @@ class Reloader:
             self._requested.clear()
             if self._source.changed() or requested:
                 try:
-                    await self.reload()
+                    with acting_as(SIGNAL if requested else FILE_WATCHER):
+                        await self.reload()
                 except ConfigError:
                     continue  # logged
                 except Exception:  # keep watching

@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from gateway.admin import API_PATH
+from gateway.admin.actor import acting_as, socket_actor
 from gateway.config.file_errors import file_error_reason
 from gateway.config.schema import MAX_SOCKET_PATH, SOCKET_NAME
 
@@ -46,7 +48,7 @@ async def serve_admin(app: web.Application, state_dir: Path) -> AsyncIterator[Pa
     socket, and accepted ones get a response.
     """
     path = socket_path(state_dir)
-    root = web.Application()
+    root = web.Application(middlewares=[_identify])
     root.add_subapp(API_PATH, app)
     runner = web.AppRunner(root, handle_signals=False, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
@@ -60,6 +62,12 @@ async def serve_admin(app: web.Application, state_dir: Path) -> AsyncIterator[Pa
             await _drain(runner)
     finally:
         await runner.cleanup()
+
+
+@web.middleware
+async def _identify(request: web.Request, handler: Handler) -> web.StreamResponse:
+    with acting_as(await socket_actor(request)):
+        return await handler(request)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from gateway.admin.audit import Audit
 from gateway.admin.errors import UnknownResponse
 from gateway.store import reply_rows
 from gateway.store.database import Database
@@ -17,8 +18,9 @@ MAX_CHAIN_LISTED = 100
 class StoredResponses:
     """It reads the database: a response that was created a moment ago may be missing."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, audit: Audit) -> None:
         self._database = database
+        self.audit = audit
 
     async def page(
         self, *, token_id: str | None = None, before: str | None = None, limit: int = 50
@@ -62,4 +64,5 @@ class StoredResponses:
         found = await self.get(id)
         if found.deleted:
             raise UnknownResponse(id)
-        await self._database.write(partial(reply_rows.remove, token_id=found.token_id, id=id))
+        writer = self.audit.change("response.delete", id)
+        await writer.write(partial(reply_rows.remove, token_id=found.token_id, id=id))

@@ -27,7 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "logs": "Read the request log: list, show, export, tail.",
     "responses": "List, show and delete stored responses.",
     "alerts": "List alerts that fire; test the webhooks.",
-    "admin": "Set the console password; list and end sessions.",
+    "admin": "Manage admins, sessions and admin tokens; read the audit log.",
     "db": "Verify the totals in the database.",
     "completion": "Print the completion script of a shell.",
 }

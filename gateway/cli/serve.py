@@ -181,7 +181,7 @@ async def _demo(
         ):
             _, key = await daemon.operations.create_key("demo", "default")
             password = token_urlsafe(12)
-            await daemon.console.sessions.set_password(password)
+            await daemon.console.access.admins.set_password(password)
             click.echo(
                 _DEMO_HELP.format(
                     address=daemon.address,

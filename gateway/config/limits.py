@@ -111,6 +111,13 @@ class RequestLog(ConfigModel):
     """How long entries may wait while none can be written; the same applies beyond it."""
 
 
+class AuditLog(ConfigModel):
+    """How long the audit log is kept."""
+
+    keep: Seconds | None = 400 * 86_400
+    """How long its rows are kept, such as 90d; null: forever."""
+
+
 class StoredReplies(ConfigModel):
     """What is kept of replies, so that later requests can continue them by their ids. A group can
     switch it off for itself."""

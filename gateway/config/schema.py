@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError, to_json
 from gateway.config.alerts import Alerts
 from gateway.config.channel import Channel, FailureRule, Traits
 from gateway.config.limits import (
+    AuditLog,
     Money,
     Multiplier,
     Rates,
@@ -235,6 +236,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """How long the request log is kept, and how much of it may wait while it cannot be written."""
     traces: TraceOptions | None = None
     """OpenTelemetry spans of requests; null: none, unless $OTEL_EXPORTER_OTLP_ENDPOINT is set."""
+    audit: AuditLog = AuditLog()
+    """How long the audit log is kept."""
     responses: StoredReplies = StoredReplies()
     """What is kept of replies, so that later requests can continue them by their ids."""
     metrics: MetricsSettings = MetricsSettings()

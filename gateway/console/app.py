@@ -11,13 +11,16 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from gateway.admin.api import build_admin_app
+from gateway.admin.api_access import add_access_routes
 from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
+from gateway.admin.audit import audit_actions
 from gateway.admin.errors import AdminError
 from gateway.console.context import ConsoleContext
-from gateway.console.guard import SIGN_IN, add_guard
+from gateway.console.guard import SIGN_IN, Guard, add_guard
 from gateway.console.pages import PAGES
+from gateway.console.rejections import INVALID_TOKEN, Rejection
 from gateway.console.rendering import PACKAGE_DIR, TEMPLATES, Templates, redirect, render
 from gateway.store.errors import StoreError
 
@@ -27,34 +30,29 @@ _MESSAGES: Final = {
     404: "This page does not exist.",
     405: "This page does not support the request's method.",
 }
-_CODES: Final = {
-    401: "not_signed_in",
-    403: "cross_site",
-    408: "request_timeout",
-    413: "request_too_large",
-    415: "unsupported_media_type",
-}
 
 
 def build_console_app(context: ConsoleContext) -> web.Application:
     """The pages, for the path `CONSOLE_PATH`."""
-    app = web.Application(middlewares=[_error_middleware])
+    app = web.Application(middlewares=[_error_middleware, audit_actions(context.access.audit)])
     app[TEMPLATES] = Templates(context)
     for add_routes in PAGES:
         add_routes(app)
     app.router.add_static("/static", PACKAGE_DIR / "static")
-    add_guard(app, context, "application/x-www-form-urlencoded", _reject)
+    add_guard(app, Guard(context, "application/x-www-form-urlencoded", _reject))
     app.middlewares.insert(0, _load_templates)  # before the guard, which renders pages too
     return app
 
 
 def build_console_api(context: ConsoleContext) -> web.Application:
-    """The admin API, without the operations that need access to the gateway's machine."""
+    """The admin API for browsers and tokens, without the operations that need access to the
+    gateway's machine."""
     app = build_admin_app(context.operations, context.reloader)
     add_live_routes(app, context.runtime, context.accounts)
     add_feed_routes(app, context.feed)
     add_alert_routes(app, context.alerts)
-    add_guard(app, context, "application/json", _reject_as_json)
+    add_access_routes(app, context.access)
+    add_guard(app, Guard(context, "application/json", _reject_as_json, accepts_tokens=True))
     return app
 
 
@@ -86,17 +84,21 @@ def _error_page(request: web.Request, status: int, message: str) -> web.Response
     return render(request, "error.html", status=status, code=status, message=message)
 
 
-def _reject(request: web.Request, status: int, message: str) -> web.StreamResponse:
+def _reject(request: web.Request, rejection: Rejection) -> web.StreamResponse:
     """Redirects page views without a session to the sign-in page; scripts and forms get errors."""
-    if status != 401:
-        return _error_page(request, status, message)
+    if rejection.status != 401:
+        return _error_page(request, rejection.status, rejection.message)
     if request.headers.get("Sec-Fetch-Dest") == "empty":
         return web.Response(status=401)
     if request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
         return redirect(f"{SIGN_IN}?next={quote(request.path_qs, safe='')}")
-    return _error_page(request, 403, message)
+    return _error_page(request, 403, rejection.message)
 
 
-def _reject_as_json(request: web.Request, status: int, message: str) -> web.StreamResponse:
-    body = orjson.dumps({"error": {"message": message, "code": _CODES[status]}})
-    return web.Response(body=body, status=status, content_type="application/json")
+def _reject_as_json(request: web.Request, rejection: Rejection) -> web.StreamResponse:
+    error = {"message": rejection.message, "code": rejection.code}
+    body = orjson.dumps({"error": error})
+    headers = {hdrs.WWW_AUTHENTICATE: "Bearer"} if rejection is INVALID_TOKEN else {}
+    return web.Response(
+        body=body, status=rejection.status, content_type="application/json", headers=headers
+    )

@@ -8,12 +8,12 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.admin.access import Access
 from gateway.admin.accounts import Accounts
 from gateway.admin.alerts import AlertSource
 from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import Reloader
-from gateway.admin.sessions import Sessions
 from gateway.runtime import Runtime
 
 
@@ -25,7 +25,7 @@ class ConsoleContext:
     runtime: Runtime
     accounts: Accounts
     reloader: Reloader | None
-    sessions: Sessions
+    access: Access
     feed: Feed
     alerts: AlertSource
     now: Callable[[], int]

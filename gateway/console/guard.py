@@ -1,24 +1,46 @@
-"""Authentication: console and admin API need a session, and cross-site requests are rejected.
+"""Authentication: the console needs a session, the admin API a session or a token, and cross-site
+requests of browsers are rejected.
 
-Every path is denied unless it is in `PUBLIC_PATHS`.
+Every path is denied unless it is in `PUBLIC_PATHS`, or its handler states a permission
+(`gateway.admin.permissions`) and the role or the scope has it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 from yarl import URL
 
+from gateway.admin.actor import Actor, acting_as, admin_actor
 from gateway.admin.api_feed import STILL_ALLOWED
+from gateway.admin.audit import SAFE
+from gateway.admin.permissions import PERMISSIONS, requirement_of
 from gateway.admin.sessions import Session
 from gateway.admission.client_address import client_address
 from gateway.config.schema import Server
 from gateway.console import CONSOLE_PATH
 from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.login_throttle import LoginThrottle, TooManyAtOnce
+from gateway.console.rejections import (
+    CROSS_SITE,
+    INSECURE_TRANSPORT,
+    INVALID_TOKEN,
+    NOT_SIGNED_IN,
+    TIMED_OUT,
+    TOKEN_IN_QUERY,
+    TOO_LARGE,
+    TOO_MANY_ATTEMPTS,
+    Rejection,
+    forbidden,
+    unsupported_media_type,
+)
+from gateway.store.keys import ADMIN_PREFIX
 
 SIGN_IN: Final = f"{CONSOLE_PATH}/sign-in"
 STATIC: Final = f"{CONSOLE_PATH}/static"
@@ -45,7 +67,6 @@ SITE_HEADER: Final = "Sec-Fetch-Site"
 
 SESSION: Final = web.RequestKey("session", Session)
 
-_SAFE = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 _SAME_SITE = ("same-origin", "none")
 _MAX_BODY = 4 * 1024 * 1024  # bytes
 _MAX_ANONYMOUS_BODY = 16 * 1024
@@ -53,18 +74,154 @@ _BODY_TIMEOUT = 15.0  # seconds
 
 
 class Reject(Protocol):
-    """Renders a rejection. `status` is 401 (no session), 403, 408, 413 or 415."""
+    """Renders a rejection."""
 
-    def __call__(self, request: web.Request, status: int, message: str) -> web.StreamResponse: ...
+    def __call__(self, request: web.Request, rejection: Rejection) -> web.StreamResponse: ...
 
 
-def add_guard(
-    app: web.Application, context: ConsoleContext, content_type: str, reject: Reject
-) -> None:
-    """Guards every path of an application, also those that do not exist. Bodies must have the
-    content type. Accepted requests with a session have it as `SESSION`."""
-    app[CONTEXT] = context
-    app.middlewares.insert(0, _auth_middleware(context, content_type, reject))
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who sent a request. Without `session` it has a token; `is_valid` says whether either still
+    is."""
+
+    actor: Actor
+    is_valid: Callable[[], bool]
+    session: Session | None = None
+
+
+class Guard:
+    """Authenticates requests, checks their permission, and reads their bodies, which must have the
+    content type."""
+
+    def __init__(
+        self,
+        context: ConsoleContext,
+        content_type: str,
+        reject: Reject,
+        *,
+        accepts_tokens: bool = False,
+    ) -> None:
+        self.context = context
+        self._content_type = content_type
+        self._reject = reject
+        self._accepts_tokens = accepts_tokens
+        self._token_throttle = LoginThrottle(context.now)
+        self._in_flight: set[asyncio.Future[web.StreamResponse]] = set()
+
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        client = await self._authenticate(request)
+        if isinstance(client, Rejection):
+            return self._reject(request, client)
+        if client is None:
+            return await self._respond(request, handler, None)
+        with acting_as(client.actor):
+            if client.session is not None:
+                request[SESSION] = client.session
+                # Requests of scripts do not count.
+                if request.headers.get("Sec-Fetch-Dest") != "empty":
+                    await self.context.access.sessions.touch(client.session)
+            request[STILL_ALLOWED] = client.is_valid
+            if (rejection := await self._check_permission(request, client.actor)) is not None:
+                return self._reject(request, rejection)
+            return await self._respond(request, handler, client)
+
+    async def _authenticate(self, request: web.Request) -> Client | Rejection | None:
+        """None for a public path without a session."""
+        if self._accepts_tokens:
+            if any(text.startswith(ADMIN_PREFIX) for text in request.query.values()):
+                return TOKEN_IN_QUERY
+            if (secret := bearer_token(request)) is not None:
+                return await self._find_token(request, secret)
+        server = self.context.runtime.config.server
+        if request.method not in SAFE and is_cross_site(request, server):
+            return CROSS_SITE
+        session = current_session(request, self.context)
+        admin = None if session is None else self.context.access.sessions.admin_of(session)
+        if session is None or admin is None:
+            return None if _is_public(request) else NOT_SIGNED_IN
+        address = client_address(request, server.trusted_proxies)
+        return Client(
+            Actor(admin_actor(admin.name), address, PERMISSIONS[admin.role]),
+            lambda: current_session(request, self.context) is session,
+            session,
+        )
+
+    async def _find_token(self, request: web.Request, secret: str) -> Client | Rejection:
+        """A browser sends no token by itself, so neither the cookie nor the rules against other
+        sites matter."""
+        server, access = self.context.runtime.config.server, self.context.access
+        if not is_secure_transport(request, server):
+            return INSECURE_TRANSPORT
+        address = client_address(request, server.trusted_proxies)
+        token = access.tokens.find(secret)
+        if token is None:
+            return await self._refuse_token(address)
+        await access.tokens.touch(token, address)
+        actor = Actor(f"token: {token.name} ({token.id})", address, PERMISSIONS[token.scope])
+        return Client(actor, lambda: access.tokens.find(secret) is not None)
+
+    async def _refuse_token(self, address: str) -> Rejection:
+        audit = self.context.access.audit
+        try:
+            async with self._token_throttle.attempt(address):
+                pass
+        except TooManyAtOnce:
+            await audit.record_attempt("token.throttled", actor="unknown", address=address)
+            return TOO_MANY_ATTEMPTS
+        await audit.record_attempt("token.rejected", actor="unknown", address=address)
+        return INVALID_TOKEN
+
+    async def _check_permission(self, request: web.Request, actor: Actor) -> Rejection | None:
+        """Paths that do not exist need none, as their handlers only say so."""
+        if _is_public(request) or request.match_info.http_exception is not None:
+            return None
+        stated = requirement_of(request.match_info.handler)
+        if stated is not None and actor.may(stated.permission):
+            return None
+        resource = request.match_info.route.resource
+        target = f"{request.method} {resource.canonical if resource else ''}"
+        await self.context.access.audit.record_attempt(
+            "access.denied", target, actor=actor.name, address=actor.address or ""
+        )
+        return forbidden(actor.name, None if stated is None else stated.permission)
+
+    async def _respond(
+        self, request: web.Request, handler: Handler, client: Client | None
+    ) -> web.StreamResponse:
+        if request.method in SAFE:
+            return await handler(request)
+        is_form = client is None or client.session is not None  # of a browser
+        if is_form and request.body_exists and request.content_type != self._content_type:
+            return self._reject(request, unsupported_media_type(self._content_type))
+        request = request.clone(
+            client_max_size=_MAX_ANONYMOUS_BODY if client is None else _MAX_BODY
+        )
+        try:
+            async with asyncio.timeout(_BODY_TIMEOUT):
+                await request.read()
+        except TimeoutError:
+            return self._reject(request, TIMED_OUT)
+        except web.HTTPRequestEntityTooLarge:
+            return self._reject(request, TOO_LARGE)
+        if client is not None and not client.is_valid():  # ended while the body was sent
+            return self._reject(request, NOT_SIGNED_IN)
+        # A change is completed even if the client disconnects: otherwise memory and database could
+        # differ.
+        task = asyncio.ensure_future(handler(request))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+        return await asyncio.shield(task)
+
+
+def add_guard(app: web.Application, guard: Guard) -> None:
+    """Guards every path of an application, also those that do not exist."""
+
+    @web.middleware
+    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await guard.handle(request, handler)
+
+    app[CONTEXT] = guard.context
+    app.middlewares.insert(0, authenticate)
     app.on_response_prepare.append(_add_security_headers)
 
 
@@ -77,47 +234,18 @@ def current_session(request: web.Request, context: ConsoleContext) -> Session | 
     """The session of the cookie; None if the cookie could have been intercepted."""
     if not is_secure_transport(request, context.runtime.config.server):
         return None
-    return context.sessions.find(request.cookies.get(cookie_name(context)))
+    return context.access.sessions.find(request.cookies.get(cookie_name(context)))
 
 
-def _auth_middleware(context: ConsoleContext, content_type: str, reject: Reject) -> Middleware:
-    in_flight: set[asyncio.Future[web.StreamResponse]] = set()
-
-    @web.middleware
-    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-        is_safe = request.method in _SAFE
-        if not is_safe and is_cross_site(request, context.runtime.config.server):
-            return reject(request, 403, "The request came from another site and was rejected.")
-        session = current_session(request, context)
-        if session is None and not _is_public(request):
-            return reject(request, 401, "Sign in first.")
-        if session is not None:
-            request[SESSION] = session
-            request[STILL_ALLOWED] = lambda: current_session(request, context) is session
-            if request.headers.get("Sec-Fetch-Dest") != "empty":  # requests of scripts do not count
-                await context.sessions.touch(session)
-        if is_safe:
-            return await handler(request)
-        if request.body_exists and request.content_type != content_type:
-            return reject(request, 415, f"The body must be {content_type}.")
-        request = request.clone(
-            client_max_size=_MAX_ANONYMOUS_BODY if session is None else _MAX_BODY
-        )
-        try:
-            async with asyncio.timeout(_BODY_TIMEOUT):
-                await request.read()
-        except TimeoutError:
-            return reject(request, 408, "The body took too long.")
-        except web.HTTPRequestEntityTooLarge:
-            return reject(request, 413, "The body is too large.")
-        # A change is completed even if the client disconnects: otherwise memory and database could
-        # differ.
-        task = asyncio.ensure_future(handler(request))
-        in_flight.add(task)
-        task.add_done_callback(in_flight.discard)
-        return await asyncio.shield(task)
-
-    return authenticate
+def bearer_token(request: web.Request) -> str | None:
+    """The bearer token; "" if there are several credentials. None without one: proxies may use
+    other schemes for themselves."""
+    sent = request.headers.getall(hdrs.AUTHORIZATION, [])
+    parts = [text.strip().partition(" ") for text in sent]
+    tokens = [secret.strip() for scheme, _, secret in parts if scheme.lower() == "bearer"]
+    if not tokens:
+        return None
+    return tokens[0] if len(sent) == 1 else ""
 
 
 def _is_public(request: web.Request) -> bool:

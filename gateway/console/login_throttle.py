@@ -2,7 +2,9 @@
 
 An attempt waits longer the more attempts its address has made, `DELAYS` at most, and passwords are
 checked one at a time: that of the address with the fewest attempts comes first. So operators can
-sign in while others guess, also where all share the address of a proxy that is not trusted.
+sign in while others guess, also where all share the address of a proxy that is not trusted. A
+success clears the attempts of that address for the same name only: an admin who guesses the
+password of another one is slowed down too.
 """
 
 from __future__ import annotations
@@ -36,20 +38,20 @@ class LoginThrottle:
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._attempts = OrderedDict[str, deque[int]]()
+        self._attempts = OrderedDict[str, deque[tuple[int, str]]]()
         self._waiting = Counter[str]()
         self._turns: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._is_checking = False
 
     @asynccontextmanager
-    async def attempt(self, address: str) -> AsyncIterator[None]:
-        """Check the password within the block. The attempt counts from here on, so parallel ones
-        count too. Raises TooManyAtOnce."""
+    async def attempt(self, address: str, name: str = "") -> AsyncIterator[None]:
+        """Check the password of `name` within the block. The attempt counts from here on, so
+        parallel ones count too. Raises TooManyAtOnce."""
         network = _network(address)
         if self._waiting[network] >= MAX_WAITING:
             raise TooManyAtOnce
-        earlier = self._count(network)
+        earlier = self._count(network, name)
         self._waiting[network] += 1
         try:
             await asyncio.sleep(DELAYS[min(earlier, len(DELAYS) - 1)])
@@ -63,18 +65,21 @@ class LoginThrottle:
             if not self._waiting[network]:
                 del self._waiting[network]
 
-    def reset(self, address: str) -> None:
-        """Forgets the attempts of an address after a success."""
-        self._attempts.pop(_network(address), None)
+    def reset(self, address: str, name: str = "") -> None:
+        """Forgets the attempts of an address for this name after a success."""
+        network = _network(address)
+        others = [each for each in self._attempts.pop(network, ()) if each[1] != name]
+        if others:
+            self._attempts[network] = deque(others, maxlen=len(DELAYS))
 
-    def _count(self, network: str) -> int:
+    def _count(self, network: str, name: str) -> int:
         """How many attempts the network made before this one."""
         now = self._now()
         attempts = self._attempts.setdefault(network, deque(maxlen=len(DELAYS)))
         self._attempts.move_to_end(network)
-        while attempts and not now - WINDOW < attempts[0] <= now:
+        while attempts and not now - WINDOW < attempts[0][0] <= now:
             attempts.popleft()
-        attempts.append(now)
+        attempts.append((now, name))
         if len(self._attempts) > _MAX_NETWORKS:
             self._attempts.popitem(last=False)
         return len(attempts) - 1

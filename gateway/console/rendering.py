@@ -14,6 +14,7 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from gateway.admin import units
+from gateway.admin.actor import current_actor
 from gateway.config.limits import Money
 from gateway.console.charts import HEIGHT, WIDTH, Chart
 from gateway.console.context import CONTEXT, ConsoleContext
@@ -85,8 +86,10 @@ def build_environment(context: ConsoleContext) -> Environment:
 
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
     """A page or a part of one. In addition to `values`, templates have `path`, `session` (None
-    without one), `flashes()`, the messages for this page, and `config_error`."""
+    without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the messages for this
+    page, and `config_error`."""
     session = request.get(SESSION)
+    access = request.app[CONTEXT].access
 
     def pop_flashes() -> Iterator[str]:
         while session is not None and session.flashes:
@@ -96,6 +99,8 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
         name,
         path=request.path,
         session=session,
+        admin=None if session is None else access.sessions.admin_of(session),
+        may=current_actor().may,
         flashes=pop_flashes,
         config_error=request.app[CONTEXT].runtime.config_error,
         **values,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, FromClause, create_engine, event
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
@@ -52,6 +52,12 @@ _log = logging.getLogger(__name__)
 sqlite3.register_adapter(type(None), {}.get)  # type: ignore[arg-type]
 sqlite3.register_adapter(bool, int)
 sqlite3.register_adapter(ExchangeState, str.__str__)
+
+
+class Writer(Protocol):
+    """A database, or what adds something to each of its transactions."""
+
+    async def write(self, work: Callable[[Connection], T]) -> T: ...
 
 
 class Database(ABC):

@@ -1,4 +1,4 @@
-"""The records of the database: groups, tokens, request rows, attempts, hourly sums, sessions.
+"""The records of the database: groups, tokens, request rows, attempts, hourly sums, admins.
 
 `gateway.store.schema` derives the tables from these classes. Times are Unix microseconds (`…_at`)
 or durations in microseconds (`…_us`).
@@ -370,15 +370,79 @@ class ConversationItem(NamedTuple):
     item: bytes
 
 
+class Role(FastStrEnum):
+    """What an admin may do (`gateway.admin.permissions`)."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+class Scope(FastStrEnum):
+    """What a token of the admin API may do (`gateway.admin.permissions`)."""
+
+    READ = "read"
+    KEYS = "keys"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """A person who signs in. `epoch` is random and changes with the password and the role: sessions
+    of another epoch have ended."""
+
+    name: str
+    role: Role
+    password_digest: str
+    epoch: str
+    created_at: int
+    password_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A console session; `digest` is the SHA-256 of its id, times are Unix microseconds."""
+    """A console session; `digest` is the SHA-256 of its id, `epoch` the admin's at the sign-in."""
 
     digest: bytes
     created_at: int
     seen_at: int
     address: str
     agent: str
+    admin: str
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdminToken:
+    """A token of the admin API: the SHA-256 of the secret and what may be shown of it.
+    `created_by` is an actor of the audit log."""
+
+    id: str
+    name: str
+    digest: bytes
+    display: str
+    scope: Scope
+    created_at: int
+    created_by: str
+    expires_at: int | None = None
+    last_used_at: int | None = None
+    last_address: str | None = None
+
+
+class AuditRow(NamedTuple):
+    """One action. `id` is `aud_` and 24 time-ordered characters; `before` and `after` are JSON
+    objects of what differs, without secrets. `times` is more than 1 where the row stands for other
+    failed attempts of the same kind too; its other fields are those of the last."""
+
+    id: str
+    at: int
+    actor: str
+    address: str | None
+    action: str
+    target: str | None
+    before: str | None
+    after: str | None
+    times: int = 1
 
 
 def sanitize_text(text: str) -> str:

@@ -45,7 +45,10 @@ from sqlalchemy import (
 
 from gateway.core.limits import LIMIT_NAMES, Limits
 from gateway.store.records import (
+    Admin,
+    AdminToken,
     AttemptRow,
+    AuditRow,
     Conversation,
     ConversationItem,
     Group,
@@ -174,6 +177,18 @@ Index(
 )
 
 sessions = Table("sessions", metadata, *_columns(SessionRow, key=["digest"]))
+
+admins = Table("admins", metadata, *_columns(Admin, key=["name"]))
+
+admin_tokens = Table(
+    "admin_tokens",
+    metadata,
+    *_columns(AdminToken, key=["id"]),
+    UniqueConstraint("name"),
+    UniqueConstraint("digest"),
+)
+
+audit_log = Table("audit_log", metadata, *_columns(AuditRow, key=["id"]), sqlite_with_rowid=False)
 
 settings = Table(
     "settings",

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from gateway.core.limits import LIMIT_NAMES, Limits
-from gateway.store.database import Database
+from gateway.store.database import Database, Writer
 from gateway.store.errors import GroupInUse, TokenExists, UnknownGroup
 from gateway.store.records import Group, Token, TokenState, UserAgentMode
 from gateway.store.schema import groups, tokens
@@ -83,12 +83,12 @@ async def tokens_by_digest(database: Database, digests: Collection[bytes]) -> li
         return [_from_row(Token, row) for row in rows]
 
 
-async def add_token(database: Database, token: Token) -> None:
+async def add_token(database: Writer, token: Token) -> None:
     """Raises UnknownGroup, or TokenExists for an id or a digest that is taken."""
     await add_tokens(database, (token,))
 
 
-async def add_tokens(database: Database, added: Sequence[Token]) -> None:
+async def add_tokens(database: Writer, added: Sequence[Token]) -> None:
     """All of them or none. Raises UnknownGroup, or TokenExists for an id or a digest that is
     taken, by one of them included."""
     conflicting = select(tokens.c.id, tokens.c.digest, tokens.c.old_digest).where(
@@ -115,7 +115,7 @@ async def add_tokens(database: Database, added: Sequence[Token]) -> None:
     await database.write(add)
 
 
-async def update_token(database: Database, token: Token) -> bool:
+async def update_token(database: Writer, token: Token) -> bool:
     """Set what an operator may set of the token of that id; totals, first use and changes of
     clients stay. False where there is none. Raises UnknownGroup, or TokenExists for a digest that
     another token has, or had before its key was rotated.
@@ -183,7 +183,7 @@ async def all_groups(database: Database) -> list[Group]:
         return [_from_row(Group, row) for row in rows]
 
 
-async def put_group(database: Database, group: Group) -> None:
+async def put_group(database: Writer, group: Group) -> None:
     """Add the group, or change everything but `created_at` of the one of that name."""
     columns = _to_columns(group)
     changes = {name: columns[name] for name in columns if name not in ("name", "created_at")}
@@ -196,7 +196,7 @@ async def put_group(database: Database, group: Group) -> None:
     await database.write(put)
 
 
-async def remove_group(database: Database, name: str) -> bool:
+async def remove_group(database: Writer, name: str) -> bool:
     """False where there is no such group. Raises GroupInUse while a token names it."""
 
     def remove(connection: Connection) -> bool:

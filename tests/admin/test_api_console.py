@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from gateway.admin.api_console import open_admin_app
-from gateway.admin.sessions import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
+from gateway.admin.passwords import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from gateway.admin.socket import serve_admin
 from gateway.runtime import unix_microseconds
 from gateway.store.lock import lock_state_dir
@@ -71,7 +71,7 @@ async def test_a_running_gateway_applies_it_immediately(
         _, content = await call(client, "GET", "sessions")
         (session,) = content["sessions"]
         assert (session["address"], session["agent"]) == ("127.0.0.1", "a browser")
-        assert set(session) == {"created_at", "seen_at", "address", "agent"}
+        assert set(session) == {"admin", "created_at", "seen_at", "address", "agent"}
         assert await call(client, "DELETE", "sessions") == (200, {"ended": 1})
         assert (await browser.get("/console/nowhere")).status == 303
         await browser.sign_in()

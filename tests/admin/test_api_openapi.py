@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -15,6 +15,13 @@ from gateway.admin import API_PATH
 from gateway.admin.accounts import AccountView
 from gateway.admin.alerts import AlertView, WebhookTest
 from gateway.admin.api import build_admin_app
+from gateway.admin.api_access import (
+    AuditForm,
+    CreateAdminForm,
+    CreateTokenForm,
+    UpdateAdminForm,
+    add_access_routes,
+)
 from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_console import PasswordForm, add_session_routes
 from gateway.admin.api_feed import add_feed_routes
@@ -42,15 +49,17 @@ from gateway.admin.key_forms import (
     UpdateGroupForm,
     UpdateKeyForm,
 )
+from gateway.admin.permissions import requirement_of
 from gateway.admin.route_preview import CandidatePreview, ExcludedChannel, RoutePreview
-from gateway.admin.sessions import Sessions
 from gateway.core.limits import Limits
 from gateway.server.account_probe import ProbeResult, probe_account
-from gateway.store.database import Database
 from gateway.store.integrity import Discrepancy, Report
 from gateway.store.overview import Breakdown, FailureGroup, Overview, TimeBucket
 from gateway.store.records import (
+    Admin,
+    AdminToken,
     AttemptRow,
+    AuditRow,
     Group,
     RequestRow,
     SearchRow,
@@ -73,6 +82,7 @@ QUERIES: dict[tuple[str, str], type[Form]] = {
     ("get", "/requests/events"): FeedForm,
     ("get", "/route"): RouteForm,
     ("get", "/responses"): ResponsePageForm,
+    ("get", "/audit"): AuditForm,
     ("get", "/responses/{id}"): ResponseForm,
     ("post", "/accounts/{channel}/{account}/try"): ProbeForm,
     ("post", "/alerts/test"): WebhookForm,
@@ -86,6 +96,9 @@ BODIES: dict[tuple[str, str], type[Form]] = {
     ("post", "/groups"): CreateGroupForm,
     ("patch", "/groups/{name}"): UpdateGroupForm,
     ("put", "/password"): PasswordForm,
+    ("post", "/admins"): CreateAdminForm,
+    ("patch", "/admins/{name}"): UpdateAdminForm,
+    ("post", "/tokens"): CreateTokenForm,
 }
 
 ANSWERS = {
@@ -107,10 +120,14 @@ ANSWERS = {
     "CandidatePreview": CandidatePreview,
     "ExcludedChannel": ExcludedChannel,
     "ProbeResult": ProbeResult,
+    "Admin": Admin,
+    "AdminToken": AdminToken,
 }
 BESIDES = {
     "Key": {"digest", "old_digest"},
     "Report": {"clean"},
+    "Admin": {"password_digest", "epoch", "ended"},
+    "AdminToken": {"digest", "token"},
     "ProbeResult": {"channel", "account", "model", "upstream_model", "format"},
 }
 """What an answer has besides its record, or lacks of it."""
@@ -141,25 +158,28 @@ def referred(part: Any) -> Iterator[str]:
             yield from referred(value)
 
 
-async def test_paths_and_methods_match_the_router(
-    simulated_gateway: RunningGateway, tmp_path: Path
-) -> None:
+async def test_paths_and_methods_match_the_router(simulated_gateway: RunningGateway) -> None:
+    """And the permissions are those that the handlers state."""
     runtime = simulated_gateway.daemon.runtime
     app = build_admin_app(simulated_gateway.operations)
     add_live_routes(app, runtime, partial(probe_account, runtime))
     add_feed_routes(app, Feed(simulated_gateway.operations))
     add_alert_routes(app, simulated_gateway.daemon.console.alerts)
+    access = simulated_gateway.daemon.console.access
+    add_access_routes(app, access)
     shared = offered(app)
-    database = await Database.open(tmp_path / "another.db")
-    sessions = await Sessions.load(database, runtime.now)
-    add_session_routes(app, sessions)
+    add_session_routes(app, access)
     on_socket = offered(app)
-    await sessions.close()
-    await database.close()
     written = {(method, path): operation for method, path, operation in operations()}
     assert set(written) == on_socket
     only = {each for each, operation in written.items() if operation.get("x-socket-only")}
     assert only == on_socket - shared
+    for route in app.router.routes():
+        stated = requirement_of(route.handler)
+        if route.method != "HEAD":
+            operation = written[route.method.lower(), route.resource.canonical]
+            described = operation["x-permission"], operation.get("x-audit")
+            assert described == stated, operation["operationId"]
 
 
 def offered(app: Any) -> set[tuple[str, str]]:
@@ -212,9 +232,10 @@ def test_responses_match_the_records(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "row"), [("Request", RequestRow), ("Attempt", AttemptRow), ("Search", SearchRow)]
+    ("name", "row"),
+    [("Request", RequestRow), ("Attempt", AttemptRow), ("Search", SearchRow), ("Action", AuditRow)],
 )
-def test_rows_match_the_records(name: str, row: type[RequestRow | AttemptRow | SearchRow]) -> None:
+def test_rows_match_the_records(name: str, row: type[NamedTuple]) -> None:
     assert set(SCHEMAS[name]["properties"]) == set(row._fields)
 
 

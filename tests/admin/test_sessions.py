@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from gateway.admin.access import Access
+from gateway.admin.admins import Admins
+from gateway.admin.audit import Audit
 from gateway.admin.sessions import IDLE_TIMEOUT, MAX_AGE, Session, Sessions
 from gateway.store.database import Database
+from gateway.store.records import Role
 from gateway.store.sessions import all_sessions
 from tests.console.browser import PASSWORD
 from tests.support.ledger_template import open_ledger
@@ -42,31 +46,47 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def sessions(database: Database, clock: Clock) -> AsyncIterator[Sessions]:
-    sessions = await Sessions.load(database, clock)
-    await sessions.set_password(PASSWORD)
-    yield sessions
-    await sessions.close()
+async def access(database: Database, clock: Clock) -> AsyncIterator[Access]:
+    access = await Access.load(Audit(database, clock), clock)
+    await access.admins.set_password(PASSWORD)
+    yield access
+    await access.close()
+
+
+@pytest.fixture
+def sessions(access: Access) -> Sessions:
+    return access.sessions
+
+
+async def sign_in(
+    sessions: Sessions, password: str = PASSWORD, instead_of: Session | None = None
+) -> str | None:
+    return await sessions.sign_in("admin", password, "127.0.0.1", "a browser", instead_of)
 
 
 async def begun(sessions: Sessions, instead_of: Session | None = None) -> tuple[str, Session]:
-    id_ = await sessions.sign_in(PASSWORD, "127.0.0.1", "a browser", instead_of)
+    id_ = await sign_in(sessions, instead_of=instead_of)
     assert id_ is not None
     session = sessions.find(id_)
     assert session is not None
     return id_, session
 
 
-async def test_sign_in_needs_the_right_password(database: Database, clock: Clock) -> None:
-    sessions = await Sessions.load(database, clock)
-    assert not sessions.has_password
+async def test_sign_in_needs_the_right_name_and_password(database: Database, clock: Clock) -> None:
+    access = await Access.load(Audit(database, clock), clock)
     for typed in ("", PASSWORD):
-        assert await sessions.sign_in(typed, "127.0.0.1", "") is None
-    assert await sessions.set_password(PASSWORD) == 0
-    assert sessions.has_password
-    assert await sessions.sign_in(PASSWORD[:-1], "127.0.0.1", "") is None
-    assert await sessions.sign_in(PASSWORD, "127.0.0.1", "") is not None
-    await sessions.close()
+        assert await sign_in(access.sessions, typed) is None
+    await access.admins.set_password(PASSWORD)
+    await access.admins.add("alice", Role.VIEWER, "the password of alice")
+    assert await sign_in(access.sessions, PASSWORD[:-1]) is None
+    for name in ("alice", "nobody", ""):
+        assert await access.sessions.sign_in(name, PASSWORD, "127.0.0.1", "") is None
+    assert await sign_in(access.sessions) is not None
+    id_ = await access.sessions.sign_in(" Alice", "the password of alice", "127.0.0.1", "")
+    session = access.sessions.find(id_)
+    assert session is not None
+    assert session.admin == "alice"
+    await access.close()
 
 
 async def test_only_digests_of_ids_are_stored(sessions: Sessions, database: Database) -> None:
@@ -110,12 +130,12 @@ async def test_sessions_survive_a_restart(
     clock.now += 20 * MINUTE
     await sessions.touch(session)
     clock.now += 20 * MINUTE
-    again = await Sessions.load(database, clock)
-    (found,) = again.active()
-    assert (found.address, found.agent) == ("127.0.0.1", "a browser")
-    assert again.find(id_) is found
+    again = await Access.load(Audit(database, clock), clock)
+    (found,) = again.sessions.active()
+    assert (found.admin, found.address, found.agent) == ("admin", "127.0.0.1", "a browser")
+    assert again.sessions.find(id_) is found
     clock.now += 10 * MINUTE
-    assert again.find(id_) is None
+    assert again.sessions.find(id_) is None
     await again.close()
 
 
@@ -157,31 +177,45 @@ async def test_all_sessions_can_be_ended(sessions: Sessions, database: Database)
     await begun(sessions)
 
 
-async def test_a_new_password_ends_all_sessions(
-    sessions: Sessions, database: Database, clock: Clock
+CHANGES: dict[str, Callable[[Admins], Awaitable[object]]] = {
+    "the password": lambda admins: admins.set_password("another password"),
+    "the password by name": lambda admins: admins.update("admin", password="another password"),
+    "the role": lambda admins: admins.update("admin", role=Role.VIEWER),
+    "removal": lambda admins: admins.remove("admin"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_ends_the_sessions_of_the_admin(
+    access: Access, database: Database, clock: Clock, change: str
 ) -> None:
-    ids = [(await begun(sessions))[0] for _ in range(2)]
-    assert await sessions.set_password("another password") == 2
-    assert [sessions.find(id_) for id_ in ids] == [None] * 2
-    assert await all_sessions(database) == []
-    assert await sessions.sign_in(PASSWORD, "127.0.0.1", "") is None
-    again = await Sessions.load(database, clock)
-    assert await again.sign_in("another password", "127.0.0.1", "") is not None
+    """Those of others stay, and a new admin of that name does not get them back."""
+    await access.admins.add("alice", Role.ADMIN, PASSWORD)
+    of_alice = await access.sessions.sign_in("alice", PASSWORD, "127.0.0.1", "")
+    ids = [(await begun(access.sessions))[0] for _ in range(2)]
+    assert access.sessions.count_of("admin") == 2
+    await CHANGES[change](access.admins)
+    assert [access.sessions.find(id_) for id_ in ids] == [None] * 2
+    assert access.sessions.count_of("admin") == 0
+    assert access.sessions.find(of_alice) is not None
+    if change == "removal":
+        await access.admins.set_password(PASSWORD)
+    for each in (access, again := await Access.load(Audit(database, clock), clock)):
+        assert [each.sessions.find(id_) for id_ in ids] == [None] * 2
+        assert len(each.sessions.active()) == 1
     await again.close()
 
 
-async def test_a_sign_in_during_a_password_change_fails(
-    sessions: Sessions,
-) -> None:
+async def test_a_sign_in_during_a_password_change_fails(access: Access) -> None:
     """Whichever comes first: no session of the old password outlives it."""
+    sessions = access.sessions
     ids = await asyncio.gather(
-        sessions.sign_in(PASSWORD, "127.0.0.1", ""),
-        sessions.set_password("another password"),
-        sessions.sign_in(PASSWORD, "127.0.0.1", ""),
+        sign_in(sessions), access.admins.set_password("another password"), sign_in(sessions)
     )
     assert [sessions.find(each) for each in (ids[0], ids[2]) if isinstance(each, str)] in (
         [],
         [None],
+        [None, None],
     )
     assert sessions.active() == []
 
@@ -190,7 +224,7 @@ async def test_password_checks_do_not_block_the_loop(sessions: Sessions) -> None
     """They are checked one after the other, and meanwhile everybody else is served."""
     longest, turns = 0.0, 0
     loop = asyncio.get_running_loop()
-    tries = asyncio.gather(*(sessions.sign_in("wrong", "127.0.0.1", "") for _ in range(4)))
+    tries = asyncio.gather(*(sign_in(sessions, "wrong") for _ in range(4)))
     begun = last = loop.time()
     while not tries.done():
         await asyncio.sleep(0.001)

@@ -91,9 +91,9 @@ async def test_wrong_passwords_only_delay(
 ) -> None:
     monkeypatch.setattr("gateway.console.login_throttle.DELAYS", (0.0, 0.0, 0.1))
     async with run_gateway(tmp_path, []) as gateway, open_user(browser, gateway) as user:
-        await gateway.daemon.console.sessions.set_password(PASSWORD)
+        await gateway.daemon.console.access.admins.set_password(PASSWORD)
         for _ in range(5):
             await user.sign_in("a wrong password")
-            await user.page.get_by_text("Wrong password.").wait_for()
+            await user.page.get_by_text("Wrong name or password.").wait_for()
         await user.sign_in(PASSWORD)
         await user.page.wait_for_url("**/console")

@@ -93,7 +93,7 @@ async def signed_in(
 
 async def sign_in_once(browser: Browser, gateway: RunningGateway) -> StorageState:
     """Sets the password and signs in; returns the cookies."""
-    await gateway.daemon.console.sessions.set_password(PASSWORD)
+    await gateway.daemon.console.access.admins.set_password(PASSWORD)
     async with open_user(browser, gateway) as user:
         await user.sign_in()
         await user.page.wait_for_url("**/console")

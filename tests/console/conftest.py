@@ -13,13 +13,13 @@ from tests.support.gateway import RunningGateway
 @pytest.fixture(autouse=True)
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """A password is hashed in 2 ms instead of 60."""
-    monkeypatch.setattr("gateway.admin.sessions._SCRYPT_N", 2**10)
+    monkeypatch.setattr("gateway.admin.passwords._SCRYPT_N", 2**10)
 
 
 @pytest.fixture
 async def anonymous(gateway: RunningGateway) -> AsyncIterator[Browser]:
     """A browser without a session; the password is set."""
-    await gateway.daemon.console.sessions.set_password(PASSWORD)
+    await gateway.daemon.console.access.admins.set_password(PASSWORD)
     async with open_browser(gateway) as browser:
         yield browser
 

@@ -41,14 +41,14 @@ async def test_sign_out_ends_the_feed(browser: Browser) -> None:
 
 async def test_a_new_password_ends_the_feed(gateway: RunningGateway, browser: Browser) -> None:
     async with follow_feed(browser.http, ENDLESS) as follower:
-        await gateway.daemon.console.sessions.set_password("another horse battery")
+        await gateway.daemon.console.access.admins.set_password("another horse battery")
         assert await follower.next() is None
 
 
 async def test_following_does_not_extend_the_session(
     gateway: RunningGateway, browser: Browser
 ) -> None:
-    (session,) = gateway.daemon.console.sessions.active()
+    (session,) = gateway.daemon.console.access.sessions.active()
     browser.http.headers.update({"Sec-Fetch-Dest": "empty"})  # as an EventSource sends it
     session.seen_at = seen_at_start = gateway.daemon.runtime.now() - IDLE_TIMEOUT + 1_500_000
     async with follow_feed(browser.http, ENDLESS) as follower:

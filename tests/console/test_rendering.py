@@ -94,7 +94,7 @@ def test_asset_paths_have_a_hash(render_text: RenderText) -> None:
 
 
 async def test_flashes_are_shown_once(gateway: RunningGateway, browser: Browser) -> None:
-    (session,) = gateway.daemon.console.sessions.active()
+    (session,) = gateway.daemon.console.access.sessions.active()
     session.flashes.append(HOSTILE)
     page = await (await browser.get("/console/nowhere")).text()
     assert '<p class="flash good" role="status">&lt;img onerror=x&gt; \\x1b' in page

@@ -59,7 +59,7 @@ class Visitor:
 
 @asynccontextmanager
 async def signed_in_visitor(gateway: RunningGateway) -> AsyncIterator[Visitor]:
-    await gateway.daemon.console.sessions.set_password(PASSWORD)
+    await gateway.daemon.console.access.admins.set_password(PASSWORD)
     jar = CookieJar(unsafe=True)  # it would not keep the cookies of an address
     async with ClientSession(gateway.address, cookie_jar=jar) as http:
         visitor = Visitor(http)

@@ -1,4 +1,4 @@
-"""Sessions and the password in the ledger."""
+"""Sessions in the ledger."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from gateway.store.records import SessionRow
 from gateway.store.sessions import (
     add_session,
     all_sessions,
-    get_password_digest,
     remove_all_sessions,
     remove_session,
-    set_password_digest,
     touch_session,
 )
 
 
 def visit(number: int) -> SessionRow:
-    return SessionRow(bytes([number]) * 32, number, number + 1, "127.0.0.1", "browser")
+    return SessionRow(
+        bytes([number]) * 32, number, number + 1, "127.0.0.1", "browser", "admin", "epoch"
+    )
 
 
 async def test_sessions_exist_until_removed(database: Database) -> None:
@@ -25,7 +25,7 @@ async def test_sessions_exist_until_removed(database: Database) -> None:
     assert await all_sessions(database) == [visit(1), visit(2), visit(3)]
     await remove_session(database, visit(2).digest)
     assert await all_sessions(database) == [visit(1), visit(3)]
-    await add_session(database, visit(4), expired=[visit(1).digest, visit(3).digest])
+    await add_session(database, visit(4), ended=[visit(1).digest, visit(3).digest])
     assert await all_sessions(database) == [visit(4)]
     await remove_all_sessions(database)
     assert await all_sessions(database) == []
@@ -37,12 +37,3 @@ async def test_last_use(database: Database) -> None:
     await touch_session(database, visit(2).digest, 78)
     (found,) = await all_sessions(database)
     assert found.seen_at == 77
-
-
-async def test_a_new_password_removes_the_sessions(database: Database) -> None:
-    assert await get_password_digest(database) is None
-    for digest in ("one", "two"):
-        await add_session(database, visit(1))
-        await set_password_digest(database, digest)
-        assert await get_password_digest(database) == digest
-        assert await all_sessions(database) == []

@@ -9,6 +9,7 @@ import orjson
 from aiohttp import web
 
 from gateway.admin.accounts import Accounts
+from gateway.admin.permissions import Permission, requires
 from gateway.console.channel_view import channel_health
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import flash, pop_stash, redirect, render, stash_once
@@ -39,6 +40,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_post(f"{account}/try", probe_account)
 
 
+@requires(Permission.READ)
 async def list_channels(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     probe = pop_stash(request, _PROBE)
@@ -51,18 +53,22 @@ async def list_channels(request: web.Request) -> web.Response:
     )
 
 
+@requires(Permission.OPERATE, "account.reset")
 async def reset(request: web.Request) -> web.StreamResponse:
     return _change(request, Accounts.reset, "{} reset: its errors no longer count.")
 
 
+@requires(Permission.OPERATE, "account.disable")
 async def disable(request: web.Request) -> web.StreamResponse:
     return _change(request, Accounts.disable, "{} disabled; requests in flight continue.")
 
 
+@requires(Permission.OPERATE, "account.enable")
 async def enable(request: web.Request) -> web.StreamResponse:
     return _change(request, Accounts.enable, "{} enabled.")
 
 
+@requires(Permission.OPERATE, "account.try")
 async def probe_account(request: web.Request) -> web.StreamResponse:
     """The next page shows the result, once."""
     model = str((await request.post()).get("model", "")) or None

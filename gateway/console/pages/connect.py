@@ -6,6 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.admin.permissions import Permission, requires
 from gateway.config.schema import Lifecycle
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render
@@ -19,6 +20,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/connect", show_connect)
 
 
+@requires(Permission.READ)
 async def show_connect(request: web.Request) -> web.Response:
     runtime = request.app[CONTEXT].runtime
     server = runtime.config.server

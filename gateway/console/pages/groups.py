@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.admin.errors import AdminError
 from gateway.admin.key_forms import CreateGroupForm, UpdateGroupForm
+from gateway.admin.permissions import Permission, requires
 from gateway.admin.text_fields import YES
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import Texts, group_to_texts, parse_form
@@ -55,6 +56,7 @@ def add_routes(app: web.Application) -> None:
     router.add_post("/groups/{name}/remove", remove)
 
 
+@requires(Permission.READ)
 async def list_groups(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     tokens = await context.operations.list_keys()
@@ -62,6 +64,7 @@ async def list_groups(request: web.Request) -> web.Response:
     return render(request, "groups.html", rows=rows)
 
 
+@requires(Permission.READ)
 async def show_group(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     group = _requested_group(request)
@@ -75,11 +78,13 @@ async def show_group(request: web.Request) -> web.Response:
     )
 
 
+@requires(Permission.KEYS)
 async def new_form(request: web.Request) -> web.Response:
     defaults = {"user_agent_mode": UserAgentMode.ENFORCE, "store_replies": YES}
     return _form(request, {"multiplier": "1"} | defaults)
 
 
+@requires(Permission.KEYS, "group.create")
 async def create(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     texts = await submitted_texts(request)
@@ -92,11 +97,13 @@ async def create(request: web.Request) -> web.Response:
     return redirect(_path(group))
 
 
+@requires(Permission.KEYS)
 async def edit_form(request: web.Request) -> web.Response:
     group = _requested_group(request)
     return _form(request, group_to_texts(group), group=group)
 
 
+@requires(Permission.KEYS, "group.update")
 async def save(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     group = _requested_group(request)
@@ -104,10 +111,7 @@ async def save(request: web.Request) -> web.Response:
     displayed = group_to_texts(group)
     try:
         form = parse_form(UpdateGroupForm, {**texts, "name": group.name}, displayed, context.now())
-        if form.model_fields_set:
-            group = await context.operations.update_group(
-                group.name, form.patterns, **form.settings()
-            )
+        group = await context.operations.update_group(group.name, form.patterns, **form.settings())
     except AdminError as error:
         return _form(request, texts, errors_by_input(error), group)
     message = f"Group {group.name} saved: the changes apply from the next request."
@@ -115,6 +119,7 @@ async def save(request: web.Request) -> web.Response:
     return redirect(_path(group))
 
 
+@requires(Permission.KEYS)
 async def removal_form(request: web.Request) -> web.Response:
     group = _requested_group(request)
     tokens = await request.app[CONTEXT].operations.list_keys()
@@ -122,6 +127,7 @@ async def removal_form(request: web.Request) -> web.Response:
     return render(request, "group_remove.html", group=group, tokens=members)
 
 
+@requires(Permission.KEYS, "group.remove")
 async def remove(request: web.Request) -> web.Response:
     group = _requested_group(request)
     await request.app[CONTEXT].operations.delete_group(group.name)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from gateway.admin import API_PATH
 from gateway.admin.export import ExportFormat
+from gateway.admin.permissions import Permission, requires
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import LogSearch, parse_search
 from gateway.console.rendering import render
@@ -28,6 +29,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/logs/tail", tail)
 
 
+@requires(Permission.READ)
 async def list_requests(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     tokens = await context.operations.list_keys()
@@ -61,6 +63,7 @@ async def list_requests(request: web.Request) -> web.Response:
     )
 
 
+@requires(Permission.READ)
 async def tail(request: web.Request) -> web.Response:
     """The rows that are new since the id `after`, and those of the ids `watched` that have ended,
     which replace the displayed ones."""

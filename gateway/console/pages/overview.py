@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from gateway.admin.permissions import Permission, requires
 from gateway.console.channel_view import channel_health
 from gateway.console.charts import CHARTS, HEIGHT, WIDTH
 from gateway.console.context import CONTEXT
@@ -44,6 +45,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/charts/{name}.svg", draw_chart)
 
 
+@requires(Permission.READ)
 async def show_overview(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     overview = await _overview(request)
@@ -70,6 +72,7 @@ async def show_overview(request: web.Request) -> web.Response:
     )
 
 
+@requires(Permission.READ)
 async def draw_chart(request: web.Request) -> web.Response:
     chart = CHARTS.get(request.match_info["name"])
     if chart is None:

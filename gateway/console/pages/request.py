@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.admin.permissions import Permission, requires
 from gateway.admin.request_summary import headline, sections
 from gateway.admin.stored_responses import StoredResponses
 from gateway.admin.units import format_duration, format_units
@@ -21,6 +22,7 @@ def add_routes(app: web.Application) -> None:
     app.router.add_get("/logs/{id:req_[^/]+}", show_request)
 
 
+@requires(Permission.READ)
 async def show_request(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     row = await context.operations.get_request(request.match_info["id"])
@@ -32,7 +34,7 @@ async def show_request(request: web.Request) -> web.Response:
     fields = row._asdict()
     # The upstream errors have a section of their own.
     without_errors = [attempt._replace(error=None)._asdict() for attempt in attempts]
-    stored = StoredResponses(context.operations.database)
+    stored = StoredResponses(context.operations.database, context.operations.audit)
     reply = await stored.of_request(row.id)
     return render(
         request,

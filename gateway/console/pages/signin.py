@@ -6,6 +6,9 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from gateway.admin.actor import admin_actor
+from gateway.admin.admins import DEFAULT_NAME
+from gateway.admin.permissions import Permission, requires
 from gateway.admission.client_address import client_address
 from gateway.console import CONSOLE_PATH
 from gateway.console.context import CONTEXT
@@ -37,26 +40,34 @@ async def show(request: web.Request) -> web.StreamResponse:
 
 
 async def sign_in(request: web.Request) -> web.StreamResponse:
-    """Takes equally long with a wrong password and without a configured one."""
+    """Takes equally long, and says the same, with a wrong name and a wrong password. Without a name
+    the default admin signs in."""
     context = request.app[CONTEXT]
     server = context.runtime.config.server
     form = await request.post()
+    name = str(form.get("username", "")) or DEFAULT_NAME
     password, next_path = str(form.get("password", "")), _console_path(str(form.get("next", "")))
     if not is_secure_transport(request, server):
         return _page(request, next_path, status=403)
-    address = client_address(request, server.trusted_proxies)
+    address, access = client_address(request, server.trusted_proxies), context.access
     throttle, agent = request.app[THROTTLE], request.headers.get(hdrs.USER_AGENT, "")
-    previous = request.get(SESSION)
+    admin = access.admins.find(name)
+    # What was typed as an unknown name can be a password.
+    actor = "unknown" if admin is None else admin_actor(admin.name)
     try:
-        async with throttle.attempt(address):
-            session_id = await context.sessions.sign_in(password, address, agent, previous)
+        async with throttle.attempt(address, actor):
+            session_id = await access.sessions.sign_in(
+                name, password, address, agent, request.get(SESSION)
+            )
     except TooManyAtOnce:
-        page = _page(request, next_path, "Too many attempts at once. Try again.", 429)
+        await access.audit.record_attempt("sign_in.throttled", actor=actor, address=address)
+        page = _page(request, next_path, "Too many attempts at once. Try again.", 429, name)
         page.headers[hdrs.RETRY_AFTER] = "1"
         return page
     if session_id is None:
-        return _page(request, next_path, "Wrong password.", 403)
-    throttle.reset(address)
+        await access.audit.record_attempt("sign_in.failed", actor=actor, address=address)
+        return _page(request, next_path, "Wrong name or password.", 403, name)
+    throttle.reset(address, actor)
     response = redirect(next_path)
     response.set_cookie(
         cookie_name(context),
@@ -69,9 +80,10 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
     return response
 
 
+@requires(Permission.READ, "sign_out")
 async def sign_out(request: web.Request) -> web.StreamResponse:
     context = request.app[CONTEXT]
-    await context.sessions.sign_out(request[SESSION])
+    await context.access.sessions.sign_out(request[SESSION])
     response = redirect(SIGN_IN)
     response.del_cookie(
         cookie_name(context),
@@ -84,7 +96,11 @@ async def sign_out(request: web.Request) -> web.StreamResponse:
 
 
 def _page(
-    request: web.Request, next_path: str, error: str | None = None, status: int = 200
+    request: web.Request,
+    next_path: str,
+    error: str | None = None,
+    status: int = 200,
+    name: str = DEFAULT_NAME,
 ) -> web.Response:
     context = request.app[CONTEXT]
     return render(
@@ -94,7 +110,8 @@ def _page(
         error=error,
         next_path=next_path,
         is_secure=is_secure_transport(request, context.runtime.config.server),
-        has_password=context.sessions.has_password,
+        has_password=bool(context.access.admins.all()),
+        username=name,
     )
 
 

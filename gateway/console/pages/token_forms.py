@@ -8,6 +8,7 @@ from aiohttp import web
 
 from gateway.admin.errors import AdminError, ExpiryPassed, FormError, UnknownGroup
 from gateway.admin.key_forms import CreateKeyForm, UpdateKeyForm
+from gateway.admin.permissions import Permission, requires
 from gateway.console.context import CONTEXT
 from gateway.console.form_input import Texts, error_messages, key_to_texts, parse_form
 from gateway.console.pages.tokens import LIST_PATH, requested_token
@@ -27,10 +28,12 @@ def add_routes(app: web.Application) -> None:
     router.add_post("/tokens/{id:tok_[^/]+}/edit", save)
 
 
+@requires(Permission.KEYS)
 async def new_form(request: web.Request) -> web.Response:
     return _form(request, {"group": request.query.get("group", "default")})
 
 
+@requires(Permission.KEYS, "key.create")
 async def create(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     texts = await submitted_texts(request)
@@ -44,19 +47,20 @@ async def create(request: web.Request) -> web.Response:
     return redirect(f"{LIST_PATH}/{token.id}")
 
 
+@requires(Permission.KEYS)
 async def edit_form(request: web.Request) -> web.Response:
     token = await requested_token(request)
     return _form(request, key_to_texts(token), token=token)
 
 
+@requires(Permission.KEYS, "key.update")
 async def save(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     token = await requested_token(request)
     texts = await submitted_texts(request)
     try:
         changes = parse_form(UpdateKeyForm, texts, key_to_texts(token), context.now()).changes()
-        if changes:
-            token = await context.operations.update_key(token.id, **changes)
+        token = await context.operations.update_key(token.id, **changes)
     except AdminError as error:
         return _form(request, texts, errors_by_input(error), token)
     flash(request, f"Key {token.name} saved." if changes else "Nothing was changed.")

@@ -11,6 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.admin.errors import FormError
+from gateway.admin.permissions import Permission, requires
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import error_messages, parse_overlap
 from gateway.console.rendering import flash, pop_stash, redirect, render, render_chart, stash_once
@@ -57,6 +58,7 @@ def add_routes(app: web.Application) -> None:
     router.add_post("/tokens/{id:tok_[^/]+}/revoke", revoke)
 
 
+@requires(Permission.READ)
 async def list_tokens(request: web.Request) -> web.Response:
     """Sorted by name. The query: `q` is a part of name, group, id or displayed key; `page` counts
     from 1; `revoked` includes revoked keys."""
@@ -86,6 +88,7 @@ async def list_tokens(request: web.Request) -> web.Response:
     )
 
 
+@requires(Permission.READ)
 async def show_token(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     token = await requested_token(request)
@@ -103,6 +106,7 @@ async def show_token(request: web.Request) -> web.Response:
     )
 
 
+@requires(Permission.READ)
 async def draw_usage(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     token = await requested_token(request)
@@ -110,19 +114,23 @@ async def draw_usage(request: web.Request) -> web.Response:
     return render_chart(request, daily_chart(days))
 
 
+@requires(Permission.KEYS, "key.update")
 async def disable(request: web.Request) -> web.Response:
     return await _set_state(request, TokenState.DISABLED)
 
 
+@requires(Permission.KEYS, "key.update")
 async def enable(request: web.Request) -> web.Response:
     return await _set_state(request, TokenState.ACTIVE)
 
 
+@requires(Permission.KEYS)
 async def rotation_form(request: web.Request) -> web.Response:
     token = await requested_token(request)
     return render(request, "token_rotate.html", token=token, texts={"overlap": "24h"}, errors={})
 
 
+@requires(Permission.KEYS, "key.rotate")
 async def rotate(request: web.Request) -> web.Response:
     token = await requested_token(request)
     overlap = str((await request.post()).get("overlap", ""))
@@ -137,10 +145,12 @@ async def rotate(request: web.Request) -> web.Response:
     return redirect(f"{LIST_PATH}/{token.id}")
 
 
+@requires(Permission.KEYS)
 async def revocation_form(request: web.Request) -> web.Response:
     return render(request, "token_revoke.html", token=await requested_token(request))
 
 
+@requires(Permission.KEYS, "key.revoke")
 async def revoke(request: web.Request) -> web.Response:
     token = await requested_token(request)
     await request.app[CONTEXT].operations.revoke_key(token.id)

@@ -54,7 +54,7 @@ async def test_a_wrong_password(anonymous: Browser) -> None:
         answer = await anonymous.sign_in(password)
         assert answer.status == 403
         assert "set-cookie" not in answer.headers
-        assert "Wrong password." in await answer.text()
+        assert "Wrong name or password." in await answer.text()
         assert (await anonymous.get("/console/nowhere")).status == 303
 
 
@@ -63,7 +63,7 @@ async def test_with_tls_the_cookie_is_secure(tmp_path: Path) -> None:
         run_gateway(tmp_path, [], server={"public_url": PUBLIC}) as gateway,
         open_browser(gateway, host="gateway.example.org") as browser,
     ):
-        await gateway.daemon.console.sessions.set_password(PASSWORD)
+        await gateway.daemon.console.access.admins.set_password(PASSWORD)
         answer = await browser.sign_in()
         name, value, attributes = cookie(answer)
         assert name == "__Host-session"
@@ -85,7 +85,7 @@ async def test_no_sign_in_without_tls(gateway: RunningGateway, anonymous: Browse
         )
         assert answer.status == 403
         assert "set-cookie" not in answer.headers
-    assert gateway.daemon.console.sessions.active() == []
+    assert gateway.daemon.console.access.sessions.active() == []
 
 
 async def test_every_sign_in_replaces_the_session(
@@ -96,7 +96,7 @@ async def test_every_sign_in_replaces_the_session(
         _, value, _ = cookie(await anonymous.sign_in())
         ids.append(value)
     assert len(set(ids)) == 3
-    assert len(gateway.daemon.console.sessions.active()) == 1
+    assert len(gateway.daemon.console.access.sessions.active()) == 1
     async with open_browser(gateway) as other:  # without cookies
         statuses = [
             (await other.get("/console/nowhere", cookie=f"session={id_}")).status for id_ in ids
@@ -118,7 +118,7 @@ async def test_a_planted_id_does_not_become_a_session(anonymous: Browser) -> Non
 async def test_a_new_password_ends_every_session(gateway: RunningGateway, browser: Browser) -> None:
     async with open_browser(gateway) as other:
         await other.sign_in()
-        assert await gateway.daemon.console.sessions.set_password("another password") == 2
+        await gateway.daemon.console.access.admins.set_password("another password")
         for client in (browser, other):
             assert (await client.get("/console/nowhere")).status == 303
         assert (await other.sign_in()).status == 403
@@ -204,7 +204,7 @@ async def test_the_duration_is_the_same_without_a_password(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A password is hashed in either case, which takes at least 30 ms."""
-    monkeypatch.setattr("gateway.admin.sessions._SCRYPT_N", 2**15)
+    monkeypatch.setattr("gateway.admin.passwords._SCRYPT_N", 2**15)
 
     async def took(browser: Browser) -> float:
         loop = asyncio.get_running_loop()
@@ -214,7 +214,7 @@ async def test_the_duration_is_the_same_without_a_password(
 
     async with open_browser(gateway) as browser:
         without_password = await took(browser)
-        await gateway.daemon.console.sessions.set_password(PASSWORD)
+        await gateway.daemon.console.access.admins.set_password(PASSWORD)
         with_password = await took(browser)
     assert min(without_password, with_password) > 0.02
 

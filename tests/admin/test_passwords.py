@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.admin.sessions import hash_password, verify_password
+from gateway.admin.passwords import hash_password, verify_password
 
 
 def test_only_the_password_is_recognised() -> None:

@@ -1,0 +1,89 @@
+"""Who acts: set by the guard of the TCP port and by the admin socket, read by the audit log.
+
+It is a context variable, so that no operation has to pass it on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pwd
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Final
+
+from aiohttp import web
+
+from gateway.admin.errors import PermissionRequired
+from gateway.admin.permissions import EVERYTHING, Permission
+from gateway.core.text import escape_unprintable
+from gateway.core.value import value
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+_MAX_NAME: Final = 200
+
+
+@value
+class Actor:
+    """`name` is that of the audit log: a kind, a colon and a name. `address` is the client's."""
+
+    name: str
+    address: str | None = None
+    permissions: frozenset[Permission] = EVERYTHING
+
+    def may(self, permission: Permission | str) -> bool:
+        return permission in self.permissions
+
+    def require(self, permission: Permission) -> None:
+        """Raises PermissionRequired."""
+        if permission not in self.permissions:
+            raise PermissionRequired(permission, self.name)
+
+
+GATEWAY: Final = Actor("gateway")
+FILE_WATCHER: Final = Actor("file watcher")
+SIGNAL: Final = Actor("signal")
+
+_current: Final[ContextVar[Actor]] = ContextVar("actor", default=GATEWAY)
+
+
+def current_actor() -> Actor:
+    """The gateway itself outside of a request."""
+    return _current.get()
+
+
+@contextmanager
+def acting_as(actor: Actor) -> Iterator[None]:
+    """Also for tasks that are created within the block."""
+    before = _current.set(actor)
+    try:
+        yield
+    finally:
+        _current.reset(before)
+
+
+def admin_actor(name: str) -> str:
+    return f"admin: {name}"
+
+
+async def socket_actor(request: web.Request) -> Actor:
+    """The user of the process that is connected to the admin socket."""
+    connection = request.get_extra_info("socket")
+    if connection is None:
+        return Actor("socket: disconnected")
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, uid, _ = _CREDENTIALS.unpack(packed)
+    return Actor(f"socket: {await asyncio.to_thread(_user, uid)}")
+
+
+@lru_cache(100)
+def _user(uid: int) -> str:
+    """The id and the name, which may be looked up over a network."""
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+    return f"{uid}/{escape_unprintable(name)[:_MAX_NAME]}"

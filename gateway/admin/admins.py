@@ -1,0 +1,134 @@
+"""The admins: people with a name, a password and a role. In memory, and in the database for the
+next start; of a password only its hash is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from secrets import token_hex
+from typing import Any, Final
+
+from gateway.admin.audit import Audit
+from gateway.admin.errors import AdminExists, LastAdmin, UnknownAdmin
+from gateway.admin.passwords import PasswordThread
+from gateway.store import admins as store
+from gateway.store.records import Admin, Role
+
+DEFAULT_NAME: Final = "admin"
+"""Who signs in without a name, and whose password is set without one."""
+
+
+class Admins:
+    """`now` gives Unix microseconds. Names are compared as `normalize_name` returns them."""
+
+    def __init__(self, audit: Audit, now: Callable[[], int], admins: Iterable[Admin] = ()) -> None:
+        self._audit = audit
+        self._now = now
+        self._admins = {admin.name: admin for admin in admins}
+        self._lock = asyncio.Lock()  # database and memory change together
+        self._passwords = PasswordThread()
+
+    async def close(self) -> None:
+        """Waits for a running password check."""
+        await self._passwords.close()
+
+    def all(self) -> list[Admin]:
+        """By name."""
+        return sorted(self._admins.values(), key=lambda admin: admin.name)
+
+    def find(self, name: str) -> Admin | None:
+        return self._admins.get(normalize_name(name))
+
+    def get(self, name: str) -> Admin:
+        """Raises UnknownAdmin."""
+        admin = self.find(name)
+        if admin is None:
+            raise UnknownAdmin(name)
+        return admin
+
+    async def verify(self, name: str, password: str) -> Admin | None:
+        """The admin of that name and password. Takes as long for an unknown name; None too if the
+        admin was changed meanwhile."""
+        admin = self.find(name)
+        digest = None if admin is None else admin.password_digest
+        is_right = await self._passwords.verify(password, digest)
+        return admin if is_right and self.find(name) is admin else None
+
+    async def add(self, name: str, role: Role, password: str) -> Admin:
+        """Raises AdminExists."""
+        digest = await self._passwords.hash(password)
+        async with self._lock:
+            if self.find(name) is not None:
+                raise AdminExists(normalize_name(name))
+            return await self._add(name, role, digest)
+
+    async def update(
+        self, name: str, *, role: Role | None = None, password: str | None = None
+    ) -> Admin:
+        """Ends the sessions of the admin, if anything changes. Raises UnknownAdmin and
+        LastAdmin."""
+        digest = None if password is None else await self._passwords.hash(password)
+        async with self._lock:
+            admin = self.get(name)
+            if role not in (None, admin.role, Role.ADMIN):
+                self._check_not_last(admin)
+            return await self._change(admin, role or admin.role, digest)
+
+    async def set_password(self, password: str) -> Admin:
+        """Of the default admin, who is created where there is none. Ends its sessions."""
+        digest = await self._passwords.hash(password)
+        async with self._lock:
+            admin = self.find(DEFAULT_NAME)
+            if admin is None:
+                return await self._add(DEFAULT_NAME, Role.ADMIN, digest)
+            return await self._change(admin, admin.role, digest)
+
+    async def remove(self, name: str) -> None:
+        """Ends the sessions of the admin. Raises UnknownAdmin and LastAdmin."""
+        async with self._lock:
+            admin = self.get(name)
+            self._check_not_last(admin)
+            writer = self._audit.change("admin.remove", admin.name, before=_fields(admin))
+            await store.remove_admin(writer, admin.name)
+            del self._admins[admin.name]
+
+    async def _add(self, name: str, role: Role, digest: str) -> Admin:
+        now = self._now()
+        admin = Admin(normalize_name(name), role, digest, token_hex(8), now, now)
+        writer = self._audit.change("admin.add", admin.name, after=_fields(admin))
+        await store.put_admin(writer, admin)
+        return self._put(admin)
+
+    async def _change(self, admin: Admin, role: Role, digest: str | None) -> Admin:
+        changed = replace(admin, role=role)
+        if digest is not None:
+            changed = replace(changed, password_digest=digest, password_at=self._now())
+        if changed == admin:
+            self._audit.mark()
+            return admin
+        changed = replace(changed, epoch=token_hex(8))
+        password = {} if digest is None else {"password": "changed"}
+        after = _fields(changed) | password
+        writer = self._audit.change("admin.set", admin.name, _fields(admin), after)
+        await store.put_admin(writer, changed)
+        return self._put(changed)
+
+    def _put(self, admin: Admin) -> Admin:
+        self._admins[admin.name] = admin
+        return admin
+
+    def _check_not_last(self, admin: Admin) -> None:
+        others = (each for each in self._admins.values() if each.name != admin.name)
+        if admin.role is Role.ADMIN and not any(each.role is Role.ADMIN for each in others):
+            raise LastAdmin(admin.name)
+
+
+def normalize_name(name: str) -> str:
+    """Names that look the same but for their case are one."""
+    return unicodedata.normalize("NFKC", name).casefold().strip()
+
+
+def _fields(admin: Admin) -> dict[str, Any]:
+    return {"role": admin.role}

@@ -1,0 +1,86 @@
+"""The audit log in the database: rows are added and expire, and never change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection, delete, insert, select
+
+from gateway.store.database import Database
+from gateway.store.records import AuditRow
+from gateway.store.schema import audit_log
+
+MAX_PAGE: Final = 1000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedWriter:
+    """Writes a change and its row of the audit log in one transaction."""
+
+    database: Database
+    row: AuditRow
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        def run(connection: Connection) -> T:
+            result = work(connection)
+            connection.execute(insert(audit_log).values(self.row._asdict()))
+            return result
+
+        return await self.database.write(run)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Fields that are None match everything. `actor` is a part of the actor, `action` an action or
+    its beginning up to a dot (`key`); times are Unix microseconds, `until` is excluded."""
+
+    actor: str | None = None
+    action: str | None = None
+    target: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+async def add(database: Database, rows: Sequence[AuditRow]) -> None:
+    def work(connection: Connection) -> None:
+        connection.execute(insert(audit_log), [row._asdict() for row in rows])
+
+    await database.write(work)
+
+
+async def page(
+    database: Database, matching: AuditFilter, *, limit: int = 50, before: str | None = None
+) -> list[AuditRow]:
+    """Newest first, from the one before the id `before`."""
+    column = audit_log.c
+    query = select(audit_log).order_by(column.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(column.id < before)
+    if matching.actor is not None:
+        query = query.where(column.actor.contains(matching.actor, autoescape=True))
+    if matching.action is not None:
+        prefix = column.action.startswith(f"{matching.action}.", autoescape=True)
+        query = query.where(prefix | (column.action == matching.action))
+    if matching.target is not None:
+        query = query.where(column.target == matching.target)
+    if matching.since is not None:
+        query = query.where(column.id >= first_id(matching.since))
+    if matching.until is not None:
+        query = query.where(column.id < first_id(matching.until))
+    async with database.reader.connect() as connection:
+        return [AuditRow(*row) for row in await connection.execute(query)]
+
+
+async def delete_before(database: Database, cutoff_us: int) -> int:
+    """Returns the number of deleted rows."""
+    expired = delete(audit_log).where(audit_log.c.id < first_id(cutoff_us))
+    return await database.write(lambda connection: connection.execute(expired).rowcount)
+
+
+def first_id(at: int) -> str:
+    """No row from that time on has a smaller id."""
+    return f"aud_{max(at, 0):014x}"

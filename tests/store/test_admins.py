@@ -1,0 +1,72 @@
+"""Admins and tokens in the ledger, and the password of earlier releases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.admin.passwords import hash_password, verify_password
+from gateway.store import admins as store
+from gateway.store.database import Database, SqliteDatabase
+from gateway.store.migrations import MIGRATIONS, migrate
+from gateway.store.records import Admin, AdminToken, Role, Scope
+from tests.store.sample_rows import raw_connection
+
+NOW = 1_790_000_000_000_000
+PASSWORD = "correct horse battery"
+
+
+def admin(name: str) -> Admin:
+    return Admin(name, Role.VIEWER, "digest", "epoch", NOW, NOW)
+
+
+def token(number: int) -> AdminToken:
+    return AdminToken(
+        *(f"adt_{number}", f"name {number}", bytes([number]) * 32, "gwa_…"),
+        *(Scope.KEYS, NOW + number, "gateway"),
+    )
+
+
+async def test_admins(database: Database) -> None:
+    for name in ("b", "a"):
+        await store.put_admin(database, admin(name))
+    assert await store.all_admins(database) == [admin("a"), admin("b")]
+    changed = replace(admin("a"), role=Role.ADMIN, password_digest="other")
+    await store.put_admin(database, changed)
+    await store.remove_admin(database, "b")
+    assert await store.all_admins(database) == [changed]
+
+
+async def test_tokens(database: Database) -> None:
+    for number in (2, 1):
+        await store.add_token(database, token(number))
+    assert await store.all_tokens(database) == [token(1), token(2)]
+    used = replace(token(1), last_used_at=7, last_address="::1")
+    await store.touch_token(database, used)
+    await store.remove_token(database, "adt_2")
+    assert await store.all_tokens(database) == [used]
+
+
+async def test_the_one_password_becomes_that_of_the_admin(path: Path) -> None:
+    before = next(n for n, sql in enumerate(MIGRATIONS) if "CREATE TABLE admins" in sql)
+    writer = SqliteDatabase(path)
+    await migrate(writer, NOW, MIGRATIONS[:before])
+    with raw_connection(path) as connection:
+        connection.execute(
+            "INSERT INTO settings VALUES ('admin_password', ?)", (hash_password(PASSWORD),)
+        )
+        connection.execute("INSERT INTO sessions VALUES (x'00', 1, 2, 'address', 'agent')")
+    await writer.close()
+    database = await Database.open(path)
+    (migrated,) = await store.all_admins(database)
+    assert (migrated.name, migrated.role) == ("admin", Role.ADMIN)
+    assert verify_password(PASSWORD, migrated.password_digest)
+    with raw_connection(path) as connection:
+        assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (0,)
+        stored = connection.execute("SELECT name FROM settings").fetchall()
+    assert ("admin_password",) not in stored
+    await database.close()
+
+
+async def test_without_a_password_there_is_no_admin(database: Database) -> None:
+    assert await store.all_admins(database) == []
