@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from typing import Any, Final, NoReturn
 
 from gateway.admin.alerts import AlertView, WebhookTest
@@ -31,6 +32,9 @@ from gateway.store.records import Token
 
 MAX_EVENTS: Final = 100
 """Keys that are reported for new clients at a time."""
+BUDGETS_SHARE: Final = 0.02
+MAX_KNOWN_CLIENTS: Final = 5000
+"""Announced clients of keys that are remembered."""
 
 _IDLE: Final = 1.0
 """Seconds between two looks at the configuration, while there is no section `alerts`."""
@@ -56,8 +60,11 @@ class AlertMonitor:
         self._incidents = Incidents()
         self._queues: dict[str, WebhookQueue] = {}
         self._errors = ErrorCounter()
+        self._budgets: list[Condition] = []
+        self._budgets_due = 0.0
         self._disk = DiskProbe(runtime.config.state_dir)
         self._new_clients: dict[str, tuple[Token, str]] = {}
+        self._known_clients: dict[str, None] = {}  # digests of what was announced, oldest first
         self._started = asyncio.get_running_loop().time()
         self._undelivered: dict[str, list[Message]] = {}  # of an earlier run
         self._is_changed = False
@@ -118,6 +125,7 @@ class AlertMonitor:
         try:
             self._incidents.restore(stored.get("firing", ()))
             self._undelivered = {str(k): list(v) for k, v in stored.get("waiting", {}).items()}
+            self._known_clients = dict.fromkeys(stored.get("clients", ()))
         except (KeyError, TypeError, ValueError):
             log.warning("what alerts had announced could not be read: some may be repeated")
 
@@ -159,7 +167,7 @@ class AlertMonitor:
     async def _conditions(self, settings: Alerts, now: float) -> list[Condition]:
         runtime = self._runtime
         found = [*account_conditions(runtime, now), *gateway_conditions(runtime)]
-        found += await budget_conditions(runtime, settings.budget)
+        found += await self._budget_conditions(settings, now)
         if settings.disk_free is not None:
             found.append(disk_condition(settings.disk_free, await self._disk.measure()))
         if (rate := settings.error_rate) is not None:
@@ -167,6 +175,14 @@ class AlertMonitor:
             is_complete = now - self._started > rate.window
             found.append(error_rate_condition(rate, *counts, complete=is_complete))
         return found
+
+    async def _budget_conditions(self, settings: Alerts, now: float) -> list[Condition]:
+        """Those of many keys take long, and are checked less often: `BUDGETS_SHARE` of the time."""
+        if now >= self._budgets_due:
+            self._budgets = await budget_conditions(self._runtime, settings.budget)
+            took = asyncio.get_running_loop().time() - now
+            self._budgets_due = now + took / BUDGETS_SHARE
+        return self._budgets
 
     async def _apply(self, settings: Alerts | None) -> None:
         """The webhooks and the counter of the current configuration."""
@@ -202,17 +218,21 @@ class AlertMonitor:
         runtime.observers = (*others, observe) if wanted else others
 
     def _take_events(self, at: int) -> list[Incident]:
+        """New clients that were never announced: after a restart each is new once more."""
         taken, self._new_clients = self._new_clients, {}
-        return [
-            _event(
-                AlertKind.KEY_NEW_CLIENT,
-                f"key {token.name}",
-                f"Key {token.name} is used by a new client: {origin}.",
-                {"key": token.id, "client": origin},
-                at,
-            )
-            for token, origin in taken.values()
-        ]
+        events = []
+        for token, origin in taken.values():
+            digest = blake2b(f"{token.id} {origin}".encode(), digest_size=8).hexdigest()
+            if digest in self._known_clients:
+                continue
+            self._known_clients[digest] = None
+            if len(self._known_clients) > MAX_KNOWN_CLIENTS:
+                del self._known_clients[next(iter(self._known_clients))]
+            text = f"Key {token.name} is used by a new client: {origin}."
+            details = {"key": token.id, "client": origin}
+            kind = AlertKind.KEY_NEW_CLIENT
+            events.append(_event(kind, f"key {token.name}", text, details, at))
+        return events
 
     def _message(self, incident: Incident, status: Status, at: int) -> Message:
         level = logging.INFO if status is Status.RESOLVED else logging.WARNING
@@ -238,6 +258,7 @@ class AlertMonitor:
         state: dict[str, Any] = {
             "firing": [incident.stored() for incident in self._incidents],
             "waiting": {name: queue.waiting for name, queue in self._queues.items()},
+            "clients": list(self._known_clients),
         }
         self._is_changed = False
         try:

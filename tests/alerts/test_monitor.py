@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from gateway.routing.circuit_breaker import HealthState
 from gateway.store.lock import DATABASE_NAME
 from tests.admin.config_follower import follow_config
 from tests.alerts.receiver import OK, Receiver
-from tests.support.gateway import ACCOUNT, RunningGateway, channel, run_gateway
+from tests.support.gateway import ACCOUNT, UPSTREAM_KEY, RunningGateway, channel, run_gateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 NAME = f"messages-main/{ACCOUNT}"
@@ -140,6 +141,32 @@ async def test_an_upstream_that_is_down(
     assert "127.0.0.1" not in str(receiver.messages).replace(receiver.url, "")
 
 
+async def test_messages_have_no_secret_address_or_prompt(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    """The upstream repeats all that it got."""
+    canary, prompt = "canary-header-5512aa", "canary-prompt-9921bb"
+    seen = f"key {UPSTREAM_KEY} at {upstream.address}/v1 with {canary}\n\x1b[31m"
+    body = {"type": "error", "error": {"type": "permission_error", "message": seen}}
+    upstream.respond_with(json_response(json.dumps(body).encode(), 401))
+    main = channel(Format.MESSAGES, upstream.address, headers={"x-tenant": canary})
+    webhooks = [receiver.webhook(secret="canary-secret-1177cc", headers={"x-t": "canary-t-3388dd"})]
+    alerts = receiver.alerts(webhooks=webhooks)
+    async with run_gateway(tmp_path, [main], alerts=alerts) as gateway:
+        messages = [{"role": "user", "content": prompt}]
+        await gateway.post(Format.MESSAGES, messages=messages)
+        await receiver.until(lambda: len(receiver.messages) == 2)
+        key = gateway.key
+    (error,) = [
+        each["details"]["error"] for each in receiver.messages if "error" in each["details"]
+    ]
+    assert error.startswith("key [redacted] at [address]")
+    assert error.isprintable()
+    text = "".join(request.body.decode() for request in receiver.requests)
+    hidden = (canary, prompt, UPSTREAM_KEY, str(upstream.port), "canary", key)
+    assert [each for each in hidden if each in text] == []
+
+
 async def test_an_account_that_was_disabled_by_hand_is_no_alert(
     tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
 ) -> None:
@@ -213,7 +240,7 @@ async def test_the_budget_of_a_group(
 async def test_the_error_rate(
     tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
 ) -> None:
-    rate = {"above": 0.5, "window": 10, "min_requests": 4}
+    rate = {"above": 0.5, "window": 60, "min_requests": 4}
     async with watched(
         tmp_path,
         upstream,
@@ -240,7 +267,7 @@ async def test_the_error_rate(
             "requests": 6,
             "failed": 3,
             "share": 0.5,
-            "window_seconds": 10.0,
+            "window_seconds": 60.0,
         }
         upstream.respond_with(FINE)
         await gateway.post(Format.MESSAGES)  # 3 of 7: more than the second threshold
@@ -340,7 +367,15 @@ async def test_a_key_used_by_a_new_client_is_an_event(
             "client": "client other, first first",
         }
         assert gateway.daemon.console.alerts.firing() == []
-    assert gateway.key not in str(receiver.messages)
+        await gateway.post(Format.MESSAGES, headers={"user-agent": "third/1.0"})
+        await receiver.until(lambda: len(receiver.messages) == 2)
+        key = gateway.key
+    async with watched(tmp_path, upstream, receiver) as gateway:  # they are known
+        for agent in ("other", "first", "third"):
+            await gateway.post(Format.MESSAGES, headers={"user-agent": agent}, key=key)
+        await asyncio.sleep(SETTLE)
+    assert len(receiver.messages) == 2
+    assert key not in str(receiver.messages)
 
 
 async def test_webhooks_get_the_events_that_they_list(
