@@ -49,6 +49,13 @@ def parse_arguments() -> argparse.Namespace:
         metavar="NAME=DIR",
         help="another checkout of the gateway, measured in the same rounds",
     )
+    parser.add_argument(
+        "--without-metrics",
+        action="append_const",
+        dest="also",
+        const=Checkout("without-metrics", config={"metrics": {"enabled": False}}),
+        help="this checkout with metrics off, measured in the same rounds",
+    )
     parser.add_argument("--json", type=Path, default=Path("var/bench.json"), metavar="FILE")
     parser.add_argument("--list", action="store_true", help="list the names of the scenarios")
     return parser.parse_args()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -26,10 +26,11 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A source tree of the gateway, and the name of its column."""
+    """A source tree of the gateway, the name of its column, and sections of its configuration."""
 
     name: str = "gateway"
     folder: Path = ROOT
+    config: Mapping[str, object] = field(default_factory=dict)
 
 
 Prepare = Callable[[Checkout, Path], None]
@@ -46,7 +47,9 @@ class Size:
     prepare: Prepare | None = None
 
 
-def render_config(folder: Path, port: int, upstream_port: int, size: Size) -> str:
+def render_config(
+    folder: Path, port: int, upstream_port: int, size: Size, config: Mapping[str, object]
+) -> str:
     """One channel for each endpoint of the upstream, each with a model of its own."""
     endpoints = {name: ENDPOINTS[name] for name in size.endpoints}
     endpoints |= {f"extra{number}": "chat" for number in range(size.extra_channels)}
@@ -69,6 +72,7 @@ def render_config(folder: Path, port: int, upstream_port: int, size: Size) -> st
                 }
                 for name, wire in endpoints.items()
             ],
+            **config,
         },
         sort_keys=False,
     )
@@ -100,7 +104,7 @@ def prepare(folder: Path, upstream: Server, checkout: Checkout, size: Size) -> P
     folder.mkdir()
     port = free_port()
     config = folder / "gateway.yaml"
-    config.write_text(render_config(folder, port, upstream.port, size))
+    config.write_text(render_config(folder, port, upstream.port, size, checkout.config))
     output = run_command(checkout, config, "key", "mint", "--name", "bench")
     if size.prepare is not None:
         size.prepare(checkout, config)
