@@ -15,7 +15,8 @@ Usage: scripts/install.sh [--dry-run]
   PYTHON      environment: the Python to build with (3.11 or newer)
 
 Places: /opt/model-gateway (virtual environment), /etc/gateway (configuration, credentials),
-        /etc/systemd/system/gateway.{service,socket}, /var/lib/gateway (state, made by systemd)
+        /etc/systemd/system/gateway*.{service,socket,timer}, /usr/local/bin/gateway (a link),
+        /var/lib/gateway (state, made by systemd)
 USAGE
 }
 
@@ -118,10 +119,22 @@ add_configuration() {
     run install -m 0644 "$source_tree/systemd/gateway.env.example" "$etc/gateway.env.example"
 }
 
+# So that `gateway` and `sudo -u gateway gateway …` are commands; another program of that name stays.
+add_link() {
+    local link=$dest/usr/local/bin/gateway target=${home#"$dest"}/bin/gateway
+    if [[ -e $link || -L $link ]] && [[ $(readlink "$link") != "$target" ]]; then
+        say "Command ${link#"$dest"} is another program and stays"
+        return
+    fi
+    say "Command ${link#"$dest"}"
+    run install -d -m 0755 "${link%/*}"
+    run ln -sfn "$target" "$link"
+}
+
 add_units() {
     local unit
     run install -d -m 0755 "$units"
-    for unit in gateway.service gateway.socket; do
+    for unit in gateway.service gateway.socket gateway-backup.service gateway-backup.timer; do
         say "Unit $unit"
         run install -m 0644 "$source_tree/systemd/$unit" "$units/$unit"
     done
@@ -147,8 +160,9 @@ Next:
                   (after an update: systemctl restart gateway; connections wait in the socket meanwhile)
                   The socket listens on 127.0.0.1:8080, whatever channels.yaml says; without it,
                   systemctl enable --now gateway  uses the address of channels.yaml.
-  4. First key:   sudo -u gateway /opt/model-gateway/bin/gateway key mint --name first --state-dir /var/lib/gateway
-  5. Watch:       scripts/probe.sh --key-file FILE;  journalctl -u gateway
+  4. First key:   sudo -u gateway gateway key mint --name first --state-dir /var/lib/gateway
+  5. Backups:     systemctl enable --now gateway-backup.timer      (every night, in /var/lib/gateway/backups)
+  6. Watch:       scripts/probe.sh --key-file FILE;  journalctl -u gateway
 STEPS
 }
 
@@ -161,5 +175,6 @@ if [[ -z $dest ]]; then
 fi
 add_package
 add_configuration
+add_link
 add_units
 next_steps

@@ -99,7 +99,7 @@ def written_commands(page: Path) -> Iterator[str]:
     text = page.read_text()
     output = re.findall(r"`(gateway \w[^`]*)`", text)
     for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
-        typed = re.sub(r" {2,}#.*", "", block.replace("\\\n", " "))
+        typed = re.sub(r" {2,}#.*|sudo -u gateway", "", block.replace("\\\n", " "))
         output += re.findall(r"[ /](gateway \w.*)", typed)
     return iter(output)
 

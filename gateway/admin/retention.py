@@ -1,5 +1,6 @@
 """Deletes rows of the request log and of the audit log that are older than `logs.keep` and
-`audit.keep`, and what is stored of replies and conversations once it has expired."""
+`audit.keep`, and what is stored of replies and conversations once it has expired; then the file
+shrinks."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from gateway.runtime import Runtime
 from gateway.store import audit as store
 from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
-from gateway.store.retention import delete_before
+from gateway.store.retention import delete_before, has_much_free, shrink
 
 CHECK_INTERVAL: Final = 600.0
 """Seconds."""
@@ -33,12 +34,16 @@ async def run_retention(runtime: Runtime, database: Database, audit: Audit) -> A
 
 
 async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
+    hint = None
     while True:
         try:
             await delete_old_rows(runtime, database)
             await delete_expired_replies(runtime)
             await delete_unused_conversations(runtime, database)
             await delete_old_actions(runtime, audit)
+            await shrink_file(database)
+            if hint is None and (hint := await vacuum_hint(database)) is not None:
+                log.warning(hint)
         except Exception:  # such as a full disk: the next round tries again
             log.exception("old rows could not be deleted")
         await asyncio.sleep(CHECK_INTERVAL)
@@ -84,3 +89,23 @@ async def delete_old_actions(runtime: Runtime, audit: Audit) -> int:
     if deleted:
         log.info("deleted %d rows of the audit log that were older than audit.keep", deleted)
     return deleted
+
+
+async def shrink_file(database: Database) -> None:
+    if (shrunk := await shrink(database)) is not None:
+        before, after = (size / 2**20 for size in (shrunk.size_before, shrunk.size))
+        text = "the database file has shrunk from %.1f to %.1f MiB; its longest step took %.0f ms"
+        log.info(text, before, after, shrunk.longest * 1000)
+
+
+async def vacuum_hint(database: Database) -> str | None:
+    """What to do about the free space of a file that cannot shrink, as an older release has created
+    it."""
+    state = await database.free_pages()
+    if state is None or state.can_shrink or not has_much_free(state):
+        return None
+    free = state.free * state.page_size / 2**20
+    return (
+        f"{free:,.0f} MiB of the database file are free, and it cannot shrink while it is used: "
+        "stop the gateway and run `gateway db vacuum` once"
+    )

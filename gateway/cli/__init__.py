@@ -28,7 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "responses": "List, show and delete stored responses.",
     "alerts": "List alerts that fire; test the webhooks.",
     "admin": "Manage admins, sessions and admin tokens; read the audit log.",
-    "db": "Verify the totals in the database.",
+    "db": "Back up, restore, migrate and verify the database.",
     "completion": "Print the completion script of a shell.",
 }
 """Name → help. The command is the attribute NAME of the module `gateway.cli.NAME`."""

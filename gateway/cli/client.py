@@ -23,7 +23,7 @@ from gateway.admin import API_PATH
 from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
 from gateway.cli.errors import CommandRefused, GatewayUnreachable
 from gateway.cli.option_types import now_us
-from gateway.config.file_errors import describe_owner, file_error_reason
+from gateway.config.file_errors import command_of_owner, describe_owner, file_error_reason
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.lock import lock_state_dir
 
@@ -205,4 +205,7 @@ class Client:
 
 
 def _wrong_owner(path: Path) -> CommandRefused:
-    return CommandRefused(f"{describe_owner(path)}: run this command as the gateway's own user.")
+    return CommandRefused(
+        f"{describe_owner(path)}: run this command as the gateway's own user: "
+        f"{command_of_owner(path)}"
+    )

@@ -1,17 +1,29 @@
-"""`gateway db`: the integrity of the database."""
+"""`gateway db`: backups, the schema, the size and the integrity of the database."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gateway.admin.units import format_count
 from gateway.cli.client import connect
-from gateway.cli.options import CommandContext, subcommand
+from gateway.cli.errors import CommandRefused
+from gateway.cli.options import FILE, CommandContext, subcommand
 from gateway.cli.output import Column, format_time, print_note, print_table
+from gateway.store.errors import StateLocked, StoreError
 from gateway.store.records import HOUR_US
+
+if TYPE_CHECKING:  # loaded by the commands that need it
+    from gateway.store import backup as backups
 
 _COLUMNS: Final[dict[str, Column]] = {
     "Column": "column",
@@ -27,7 +39,91 @@ _CHECK_TIMEOUT: Final = 3600.0  # seconds: it reads every row
 
 @click.group()
 def db() -> None:
-    """Verify the totals in the database."""
+    """Back up, restore, migrate, shrink and verify the database."""
+
+
+@subcommand(
+    db,
+    click.argument("file", type=FILE, required=False),
+    click.option(
+        "--keep",
+        type=click.IntRange(min=1),
+        help="Then remove all but so many backups, the newest, that have names of this command.",
+    ),
+)
+def backup(context: CommandContext, file: Path | None, keep: int | None) -> None:
+    """Copy the database to a new FILE, also while the gateway runs, and verify the copy.
+
+    FILE can be a directory; the default is `backups` in the state directory. The copy there is
+    named after the time. It has digests of keys, no keys, and no secrets of the configuration.
+    """
+    from gateway.store import backup as backups
+
+    folder = context.state_dir / backups.BACKUP_DIR if file is None else file
+    is_named = file is not None and not file.is_dir()
+    if is_named and keep is not None:
+        raise click.UsageError("--keep needs a directory, where backups are named after the time.")
+    target = folder if is_named else folder / backups.backup_name(datetime.now(UTC))
+    with _refused(), _progress(context, "Copying") as progress:
+        copied = backups.back_up(context.state_dir, target, progress, keep=keep)
+    context.print(_fields(copied), lambda _: _print_copied(copied))
+
+
+@subcommand(db, click.argument("file", type=FILE))
+def restore(context: CommandContext, file: Path) -> None:
+    """Replace the database by the backup FILE, while no gateway runs.
+
+    The present database is kept in a folder beside it. What happened since the backup is lost:
+    keys, limits, usage, the request log.
+    """
+    from gateway.store import backup as backups
+    from gateway.store.migrations import MIGRATIONS
+
+    with _refused(), _progress(context, "Copying") as progress:
+        restored = backups.restore(context.state_dir, file, progress, datetime.now(UTC))
+    if not context.as_json:
+        click.echo(f"{restored.file} is now {file} (schema {restored.schema}).")
+        if restored.replaced is not None:
+            click.echo(f"The database before it is in {restored.replaced}.")
+        if restored.schema < len(MIGRATIONS):
+            click.echo(f"The next start changes its schema to {len(MIGRATIONS)}.")
+        return
+    context.print(_fields(restored), lambda _: None)
+
+
+@subcommand(
+    db,
+    click.option("--dry-run", is_flag=True, help="Try it on a copy; also while the gateway runs."),
+)
+def migrate(context: CommandContext, dry_run: bool) -> None:
+    """Bring the database to this release's schema, as the next start would.
+
+    The database is copied before, to a file beside it.
+    """
+    from gateway.store.trial import migrate_now, try_migrations
+
+    with _refused():
+        if dry_run:
+            with _progress(context, "Copying") as progress:
+                trial = try_migrations(context.state_dir, progress)
+        else:
+            trial = migrate_now(context.state_dir)
+    context.print(asdict(trial), lambda _: _print_migrated(asdict(trial), dry_run=dry_run))
+
+
+@subcommand(db)
+def vacuum(context: CommandContext) -> None:
+    """Rewrite the database file without its free space, while no gateway runs.
+
+    Needed once for a file of an older release: from then on the file shrinks by itself.
+    """
+    from gateway.store import backup as backups
+
+    with _refused(), _progress(context, "Rewriting"):
+        compacted = backups.compact(context.state_dir)
+    before, after = _size(compacted.size_before), _size(compacted.size)
+    text = f"The file had {before} and has {after}; it shrinks by itself from now on."
+    context.print(asdict(compacted), lambda _: click.echo(text))
 
 
 @subcommand(db)
@@ -64,3 +160,67 @@ def _print_report(report: dict[str, Any]) -> None:
     click.echo(f"The hourly sums ({hours}) are the sums of their rows ({rows}){kept}.")
     if report["open"]:
         click.echo(f"Running requests: {format_count(report['open'])}.")
+
+
+def _print_copied(copied: backups.Copied) -> None:
+    click.echo(f"{copied.file} ({_size(copied.size)}, schema {copied.schema}, verified)")
+    for old in copied.removed:
+        click.echo(f"Removed: {old}")
+
+
+def _print_migrated(trial: dict[str, Any], *, dry_run: bool) -> None:
+    if not trial["steps"]:
+        click.echo(f"The database has this release's schema, {trial['schema']}.")
+        return
+    print_table(trial["steps"], _STEP_COLUMNS)
+    size, free = _size(trial["size"]), _size(trial["free"])
+    if dry_run:
+        print_note(
+            f"Tried on a copy ({size}); the database is unchanged. The start also copies it, for "
+            f"which {_size(2 * trial['size'])} have to be free: {free} are."
+        )
+    else:
+        print_note(f"The schema is now {trial['schema']}. The copy from before: {trial['copy']}.")
+
+
+_STEP_COLUMNS: Final[dict[str, Column]] = {
+    "Schema": "number",
+    "Migration": "name",
+    "Seconds": lambda step: f"{step['seconds']:.2f}",
+}
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB"
+
+
+def _fields(result: Any) -> dict[str, Any]:
+    """JSON has paths as texts."""
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in asdict(result).items()
+    } | ({"removed": [str(each) for each in result.removed]} if hasattr(result, "removed") else {})
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except StateLocked as error:
+        raise CommandRefused(
+            f"{error}: stop the gateway first (systemctl stop gateway.socket gateway)."
+        ) from None
+    except StoreError as error:
+        text = str(error)
+        raise CommandRefused(f"{text[0].upper()}{text[1:]}.") from None
+
+
+@contextmanager
+def _progress(context: CommandContext, text: str) -> Iterator[backups.Progress]:
+    """On a terminal's standard error, and gone at the end."""
+    console = Console(stderr=True)
+    columns = (TextColumn(text), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    is_hidden = context.as_json or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

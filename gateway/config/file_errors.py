@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
+import sys
 from pathlib import Path
 
 
@@ -12,7 +14,7 @@ def file_error_reason(error: OSError, path: Path) -> str:
     reason = error.strerror or str(error)
     if not isinstance(error, PermissionError):
         return reason
-    return f"{reason}: {describe_owner(path)}, and this process runs as {_user_name(os.geteuid())}"
+    return f"{reason}: {describe_owner(path)}, and this process runs as {user_name(os.geteuid())}"
 
 
 def describe_owner(path: Path) -> str:
@@ -22,14 +24,23 @@ def describe_owner(path: Path) -> str:
             status = place.stat()
         except OSError:
             continue
-        return (
-            f"{place} belongs to {_user_name(status.st_uid)} (mode {status.st_mode & 0o7777:04o})"
-        )
+        return f"{place} belongs to {user_name(status.st_uid)} (mode {status.st_mode & 0o7777:04o})"
     return f"the owner of {path} is unknown"
 
 
-def _user_name(number: int) -> str:
+def user_name(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return f"user {number}"
+
+
+def command_of_owner(path: Path) -> str:
+    """The command line that runs this process's command as the owner of the file."""
+    own = sys.argv[0]
+    command = [sys.executable, "-m", "gateway"] if own.endswith("__main__.py") else [own]
+    try:
+        user = pwd.getpwuid(path.stat().st_uid).pw_name
+    except KeyError:
+        user = f"#{path.stat().st_uid}"
+    return shlex.join(["sudo", "-u", user, *command, *sys.argv[1:]])

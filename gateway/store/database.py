@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import shlex
+import shutil
 import sqlite3
 import time
 from abc import ABC, abstractmethod
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, FromClause, create_engine, event
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
@@ -36,8 +37,11 @@ _WRITER_TIMEOUT = 1.0  # seconds for another program's lock; the recorder tries 
 _READER_TIMEOUT = 5.0
 _READERS = 4
 _PART = ".part"  # of a copy that is not complete
+_COPIES = 3  # that are kept, of those before migrations
+_SHRINK_PAGES = 100  # of one step, which takes some 10 ms
 
 _PRAGMAS = (
+    "PRAGMA auto_vacuum = INCREMENTAL",  # of a new file: before it has tables
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
@@ -58,6 +62,15 @@ class Writer(Protocol):
     """A database, or what adds something to each of its transactions."""
 
     async def write(self, work: Callable[[Connection], T]) -> T: ...
+
+
+class FreePages(NamedTuple):
+    """How many pages of a file hold nothing. `can_shrink`: whether they can be cut off."""
+
+    free: int
+    pages: int
+    page_size: int
+    can_shrink: bool
 
 
 class Database(ABC):
@@ -113,6 +126,14 @@ class Database(ABC):
         """Copy a file next to it, named after its schema; an older copy is replaced."""
 
     @abstractmethod
+    async def free_pages(self) -> FreePages | None:
+        """None where the database looks after its space itself."""
+
+    @abstractmethod
+    async def shrink(self) -> None:
+        """Cut some free pages from the end of the file."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Close all connections; a file is left complete, without a write-ahead log."""
 
@@ -165,6 +186,12 @@ class ServerDatabase(Database):
 
     async def copy(self, version: int) -> None:
         """Nothing to copy: a server's operator makes its backups."""
+
+    async def free_pages(self) -> None:
+        """A server looks after its space itself."""
+
+    async def shrink(self) -> None:
+        """Nothing to cut off."""
 
     async def close(self) -> None:
         await self.reader.dispose()
@@ -242,6 +269,18 @@ class SqliteDatabase(Database):
     async def copy(self, version: int) -> None:
         await self._run_in_thread(lambda: self._copy(f"{self.path.name}.schema-{version}.copy"))
 
+    async def free_pages(self) -> FreePages:
+        async with self.reader.connect() as connection:
+            names = ("freelist_count", "page_count", "page_size", "auto_vacuum")
+            values = [await connection.exec_driver_sql(f"PRAGMA {name}") for name in names]
+            free, pages, size, mode = (int(value.scalar_one()) for value in values)
+        return FreePages(free, pages, size, bool(mode))
+
+    async def shrink(self) -> None:
+        # As a script, and outside of a transaction: the driver steps other statements only once.
+        script = f"PRAGMA incremental_vacuum({_SHRINK_PAGES})"
+        await self._run_in_thread(lambda: self._connect().connection.cursor().executescript(script))
+
     async def close(self) -> None:
         await self.reader.dispose()
         if not self._closed:
@@ -310,11 +349,21 @@ class SqliteDatabase(Database):
 
     def _copy(self, name: str) -> None:
         # Under another name first, so that a copy with the right name is always complete.
-        draft = self.path.with_name(f"{name}{_PART}")
+        draft, copy = self.path.with_name(f"{name}{_PART}"), self.path.with_name(name)
         draft.unlink(missing_ok=True)
+        size, free = self.path.stat().st_size, shutil.disk_usage(self.path.parent).free
+        if free < 2 * size:  # the copy, and what the migration writes
+            raise StoreError(
+                f"the database is copied before its schema changes, and {self.path.parent} has too"
+                f" little space: {2 * size / 2**20:,.0f} MiB are needed, {free / 2**20:,.0f} free"
+            )
         create_file(draft)
         self._run("VACUUM INTO ?", str(draft))
-        draft.replace(self.path.with_name(name))
+        draft.replace(copy)
+        _log.info("the database was copied to %s before its schema changes", copy)
+        copies = self.path.parent.glob(f"{self.path.name}.schema-*.copy")
+        for old in sorted(copies, key=lambda each: each.stat().st_mtime)[:-_COPIES]:
+            old.unlink(missing_ok=True)
 
     def _close(self) -> None:
         try:

@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gateway.config.file_errors import file_error_reason
+from gateway.config.file_errors import (
+    command_of_owner,
+    describe_owner,
+    file_error_reason,
+    user_name,
+)
 from gateway.store.errors import StateLocked, StoreError
 
 LOCK_NAME: Final = "lock"
@@ -30,9 +35,10 @@ DEMO_NAME: Final = "demo"
 def lock_state_dir(state_dir: Path) -> Iterator[None]:
     """Hold the directory, which is created where it is missing and restricted to its owner (0700).
 
-    Raises StateLocked where another process holds it, StoreError where it cannot be created or has
-    only files that are not a gateway's.
+    Raises StateLocked where another process holds it, StoreError where it cannot be created,
+    belongs to another user, or has only files that are not a gateway's.
     """
+    check_owner(state_dir)
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = {path.name for path in state_dir.iterdir()} - {DEMO_NAME}
@@ -54,6 +60,20 @@ def lock_state_dir(state_dir: Path) -> Iterator[None]:
         os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def check_owner(state_dir: Path) -> None:
+    """Raises StoreError where an existing directory belongs to another user than this process:
+    what it creates there, the gateway could not write. Call it before anything is created."""
+    try:
+        owner = state_dir.stat().st_uid
+    except OSError:
+        return  # it is created, or its use says why it cannot be used
+    if owner != os.geteuid():
+        raise StoreError(
+            f"{describe_owner(state_dir)}, and this process runs as {user_name(os.geteuid())}: "
+            f"its files would not belong to the gateway. Run {command_of_owner(state_dir)}"
+        )
 
 
 def _lock(handle: int, state_dir: Path) -> None:

@@ -1,16 +1,20 @@
-"""Deletes old rows of requests, in whole hours, while the gateway runs; the hourly sums stay."""
+"""Deletes old rows of requests, in whole hours, while the gateway runs; the hourly sums stay. And
+shrinks the file."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from gateway.store.database import Database
+from gateway.store.database import Database, FreePages
 from gateway.store.logs import first_id
 from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.schema import requests, settings
+
+MIN_FREE: Final = 2**20
+"""Bytes that stay free in any file."""
 
 _SETTING: Final = "rows_kept_since"
 
@@ -50,6 +54,42 @@ async def delete_before(
             return deleted
         deleted += count
         await asyncio.sleep(max(pause, now() - began))
+
+
+class Shrunk(NamedTuple):
+    """Sizes of the file in bytes, and the seconds of the longest step."""
+
+    size_before: int
+    size: int
+    longest: float
+
+
+async def shrink(database: Database, *, pause: float = 0.02) -> Shrunk | None:
+    """Cut free pages from the file until a tenth of it is free, which later rows use; None if there
+    are not more, or they cannot be cut off.
+
+    Each step takes the writer for some 10 ms, and a fourth of the time at most.
+    """
+    before = state = await database.free_pages()
+    if state is None or before is None or not state.can_shrink or not has_much_free(state):
+        return None
+    now = asyncio.get_running_loop().time
+    longest = 0.0
+    while state.free * 10 > state.pages:
+        began, free = now(), state.free
+        await database.shrink()
+        took = now() - began
+        longest = max(longest, took)
+        await asyncio.sleep(max(pause, 3 * took))
+        state = await database.free_pages() or state
+        if state.free >= free:  # others use the pages meanwhile, or nothing can be cut
+            break
+    return Shrunk(before.pages * before.page_size, state.pages * state.page_size, longest)
+
+
+def has_much_free(state: FreePages) -> bool:
+    """More than a tenth, and more than a megabyte."""
+    return state.free * 10 > state.pages and state.free * state.page_size > MIN_FREE
 
 
 def _raise_hour(connection: Connection, hour: int) -> None:

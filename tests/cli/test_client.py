@@ -189,7 +189,7 @@ def test_a_directory_of_another_user(shell: CommandRunner, monkeypatch: pytest.M
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     result = shell("key", "list")
     assert result.exit_code == 1
-    assert "run this command as the gateway's own user." in result.stderr
+    assert "run this command as the gateway's own user: sudo -u " in result.stderr
 
 
 def test_precedence_of_state_directories(shell: CommandRunner, tmp_path: Path) -> None:

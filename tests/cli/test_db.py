@@ -1,12 +1,21 @@
-"""`gateway db check`: consistent totals, and every difference."""
+"""`gateway db`: consistent totals and every difference; backups, their restoration, migrations."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+from pathlib import Path
+from typing import Final
+
 import pytest
 
+from gateway.store.database import SqliteDatabase
 from gateway.store.lock import DATABASE_NAME
+from gateway.store.migrations import MIGRATIONS, NAMES, migrate
 from tests.cli.cli_runner import CommandRunner, admin_gateway
 from tests.store.sample_rows import intent, raw_connection, settlement
+
+SCHEMA: Final = len(MIGRATIONS)
 
 
 @pytest.fixture
@@ -66,3 +75,108 @@ def test_a_missing_state_directory(shell: CommandRunner) -> None:
     result = shell("db", "check")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "There is no state directory" in result.stderr
+
+
+def test_a_backup_and_its_restoration(shell: CommandRunner, token_id: str) -> None:
+    with admin_gateway(shell.state_dir):
+        made = shell.json("db", "backup")
+        refused = shell("db", "restore", made["file"])
+    backup = Path(made["file"])
+    assert backup.parent == shell.state_dir / "backups"
+    assert (made["size"], made["removed"]) == (backup.stat().st_size, [])
+    assert refused.exit_code == 1
+    assert "is in use by process" in refused.stderr
+    assert "stop the gateway first" in refused.stderr
+    shell.create_key("bob")
+    result = shell("db", "restore", str(backup))
+    assert result.exit_code == 0, result.output
+    first, second = result.stdout.splitlines()
+    assert first == f"{shell.state_dir / DATABASE_NAME} is now {backup} (schema {SCHEMA})."
+    assert "gateway.db.replaced-" in second
+    assert [key["name"] for key in shell.json("key", "list")] == ["alice"]
+
+
+def test_backups_in_a_directory(shell: CommandRunner, token_id: str, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for day in (20, 21):
+        (elsewhere / f"gateway-202611{day}T070000Z.db").touch()
+    result = shell("db", "backup", str(elsewhere), "--keep", "2")
+    assert result.exit_code == 0, result.output
+    assert "verified" in result.stdout
+    assert f"Removed: {elsewhere}/gateway-20261120T070000Z.db" in result.stdout
+    assert len(list(elsewhere.iterdir())) == 2
+
+
+def test_a_named_backup_is_never_overwritten(shell: CommandRunner, token_id: str) -> None:
+    named = shell.state_dir / "named.db"
+    assert shell("db", "backup", str(named)).exit_code == 0
+    before = named.read_bytes()
+    result = shell("db", "backup", str(named))
+    assert (result.exit_code, named.read_bytes()) == (1, before)
+    assert f"Error: {named} exists: name another file" in result.stderr
+    assert shell("db", "backup", str(named), "--keep", "3").exit_code == 2
+
+
+def test_without_a_database(shell: CommandRunner) -> None:
+    for arguments in (("backup",), ("vacuum",), ("migrate",), ("migrate", "--dry-run")):
+        result = shell("db", *arguments)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: There is no database")
+    assert not shell.state_dir.exists()
+
+
+def test_migrations_are_tried_on_a_copy(shell: CommandRunner) -> None:
+    path = shell.state_dir / DATABASE_NAME
+    writer = SqliteDatabase(path)
+    asyncio.run(migrate_and_close(writer, SCHEMA - 2))
+    before = path.read_bytes()
+    tried = shell.json("db", "migrate", "--dry-run")
+    assert [step["number"] for step in tried["steps"]] == [SCHEMA - 1, SCHEMA]
+    assert [step["name"] for step in tried["steps"]] == list(NAMES[-2:])
+    assert (tried["copy"], path.read_bytes()) == (None, before)
+    assert {each.name for each in shell.state_dir.iterdir()} <= {
+        DATABASE_NAME,
+        *(f"{DATABASE_NAME}{end}" for end in ("-wal", "-shm")),
+    }
+    assert "Tried on a copy" in shell("db", "migrate", "--dry-run").stderr
+    done = shell.json("db", "migrate")
+    assert done["copy"] == f"{path}.schema-{SCHEMA - 2}.copy"
+    assert Path(done["copy"]).is_file()
+    assert shell.json("db", "migrate")["steps"] == []
+    assert shell("db", "check").exit_code == 0
+
+
+async def migrate_and_close(database: SqliteDatabase, version: int) -> None:
+    await migrate(database, 0, MIGRATIONS[:version])
+    await database.close()
+
+
+def test_a_vacuum(shell: CommandRunner, token_id: str) -> None:
+    result = shell("db", "vacuum")
+    assert result.exit_code == 0, result.output
+    assert "it shrinks by itself from now on" in result.stdout
+    with admin_gateway(shell.state_dir):
+        assert "stop the gateway first" in shell("db", "vacuum").stderr
+    assert [key["name"] for key in shell.json("key", "list")] == ["alice"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_as_another_user_nothing_is_created(shell: CommandRunner, token_id: str) -> None:
+    for path in (shell.state_dir, *shell.state_dir.iterdir()):
+        os.chown(path, 65534, 65534)
+    before = sorted(shell.state_dir.iterdir())
+    for arguments in (
+        ("db", "backup"),
+        ("db", "vacuum"),
+        ("db", "migrate"),
+        ("db", "restore", str(shell.state_dir / DATABASE_NAME)),
+        ("db", "check"),
+        ("key", "list"),
+    ):
+        result = shell(*arguments)
+        assert result.exit_code == 1
+        assert "belongs to nobody" in result.stderr
+        assert "sudo -u nobody " in result.stderr
+    assert sorted(shell.state_dir.iterdir()) == before
+    assert {path.stat().st_uid for path in before} == {65534}

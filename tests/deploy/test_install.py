@@ -79,9 +79,11 @@ def test_second_run_finds_everything_in_place(tree: Path, tmp_path: Path) -> Non
     assert config.stat().st_mode & 0o777 == 0o640
     assert (etc / "gateway" / "credentials").stat().st_mode & 0o777 == 0o700
     assert not (tree / "build").exists()
-    assert (etc / "systemd" / "system" / "gateway.service").read_bytes() == (
-        tree / "systemd" / "gateway.service"
-    ).read_bytes()
+    for name in ("gateway.service", "gateway.socket", "gateway-backup.timer"):
+        installed = etc / "systemd" / "system" / name
+        assert installed.read_bytes() == (tree / "systemd" / name).read_bytes()
+    link = tmp_path / "usr" / "local" / "bin" / "gateway"
+    assert os.readlink(link) == "/opt/model-gateway/bin/gateway"
 
     home = tmp_path / "opt" / "model-gateway"
     shebang = (home / "bin" / "gateway").read_bytes().splitlines()[0]
@@ -95,7 +97,10 @@ def test_second_run_finds_everything_in_place(tree: Path, tmp_path: Path) -> Non
     assert found.stdout.startswith(str(home)), found.stderr
 
     config.write_text("channels: []  # the operator's own\n")
+    link.unlink()
+    link.write_text("another program")
     before = picture(tmp_path)
     second = install(tree, tmp_path)
+    assert "/usr/local/bin/gateway is another program and stays" in second.stdout
     assert second.returncode == 0, second.stdout + second.stderr
     assert picture(tmp_path) == before

@@ -95,6 +95,18 @@ def test_unit_and_installer_name_the_same_places() -> None:
     assert '"$etc/credentials"' in installer
 
 
+def test_the_backup_is_of_the_service_s_own_state() -> None:
+    unit, backup = (
+        settings((UNIT.parent / name).read_text())
+        for name in ("gateway.service", "gateway-backup.service")
+    )
+    for name in ("User", "StateDirectory", "UMask"):
+        assert backup[name] == unit[name]
+    python, *_, state_dir = backup["ExecStart"][0].split()
+    assert python == unit["ExecStart"][0].split()[0]
+    assert state_dir == f"/var/lib/{unit['StateDirectory'][0]}"
+
+
 def test_no_secret_in_what_is_installed() -> None:
     for name in ("channels.yaml", "gateway.env.example"):
         for line in (ROOT / "systemd" / name).read_text().splitlines():
@@ -144,9 +156,11 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 
 @needs_systemd
-def test_exposure_is_at_most_two() -> None:
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_exposure_is_at_most_two(name: str) -> None:
+    unit = UNIT.parent / name
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", UNIT],
+        ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", unit],
         capture_output=True,
         text=True,
         timeout=30,

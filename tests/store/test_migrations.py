@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -270,6 +271,31 @@ async def test_a_backup_precedes_a_migration(database: Database, path: Path) -> 
         assert connection.execute("SELECT count(*) FROM tokens").fetchone() == (1,)
     with raw_connection(path) as connection:
         assert has_remark(connection)
+
+
+async def test_only_the_newest_copies_are_kept(path: Path) -> None:
+    database = await Database.open(path)
+    for version in range(5):
+        await database.copy(version)
+    await database.close()
+    names = {each.name for each in path.parent.glob("*.copy*")}
+    assert names == {f"ledger.db.schema-{version}.copy" for version in (2, 3, 4)}
+
+
+async def test_without_space_nothing_is_changed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = SqliteDatabase(path)
+    await migrate(writer, NOW, MIGRATIONS[:3])
+    await writer.close()
+    usage = SimpleNamespace(free=4096)
+    monkeypatch.setattr("gateway.store.database.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(StoreError, match="too little space"):
+        await Database.open(path)
+    with raw_connection(path) as connection:
+        query = "SELECT value FROM settings WHERE name = 'schema_version'"
+        assert connection.execute(query).fetchone() == ("3",)
+    assert not list(path.parent.glob("*.copy*"))
 
 
 async def test_a_failed_step_is_rolled_back(database: Database, path: Path) -> None:

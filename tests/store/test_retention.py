@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway.admin.retention import vacuum_hint
 from gateway.store import logs, tokens
 from gateway.store.database import Database
 from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, RequestRow
-from gateway.store.retention import delete_before
+from gateway.store.retention import delete_before, shrink
 from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import START, attempt, intent, raw_connection, settled
 
@@ -122,3 +123,60 @@ async def test_a_large_deletion_does_not_block_writers(
     report = await check(database)
     assert report.ok
     assert report.rows == number
+
+
+def add_and_delete(path: Path, megabytes: int) -> None:
+    """Many rows, most of which are deleted."""
+    with raw_connection(path) as connection:
+        connection.execute("CREATE TABLE ballast (content BLOB)")
+        connection.execute(
+            "INSERT INTO ballast WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n"
+            f" WHERE i < {megabytes * 1024}) SELECT randomblob(1000) FROM n"
+        )
+        connection.execute("DELETE FROM ballast WHERE rowid % 10")
+
+
+async def test_the_file_shrinks_while_others_write(
+    database: Database, recorder: Recorder, path: Path
+) -> None:
+    add_and_delete(path, 30)
+    waits: list[float] = []
+    shrinking = asyncio.ensure_future(shrink(database, pause=0.001))
+    number = 0
+    while not shrinking.done():
+        number += 1
+        began = time.perf_counter()
+        await recorder.record_intent(intent(number))
+        waits.append(time.perf_counter() - began)
+        recorder.record_settlement(settled(intent(number)))
+    shrunk = await shrinking
+    assert shrunk is not None
+    assert shrunk.size_before > 30 * 2**20 > 10 * 2**20 > shrunk.size
+    assert sorted(waits)[len(waits) // 2] < 0.1, "a writer waits for one step at most"
+    await recorder.close()
+    assert (await check(database)).ok
+    await database.close()
+    assert path.stat().st_size < 10 * 2**20
+
+
+async def test_a_tenth_of_the_file_stays_free(database: Database, path: Path) -> None:
+    add_and_delete(path, 20)
+    await shrink(database, pause=0)
+    state = await database.free_pages()
+    assert state is not None
+    assert 0 < state.free * 10 <= state.pages
+    assert await shrink(database) is None
+
+
+async def test_a_file_that_cannot_shrink_is_left_alone(path: Path) -> None:
+    """One of an older release."""
+    database = await Database.open(path)
+    await database.close()
+    with raw_connection(path) as connection:
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("VACUUM")
+    add_and_delete(path, 5)
+    database = await Database.open(path)
+    assert await shrink(database) is None
+    assert "run `gateway db vacuum` once" in str(await vacuum_hint(database))
+    await database.close()

@@ -7,6 +7,7 @@ dialects write differently (`_DIALECTS`), or `now`, the present time in Unix µs
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
 from gateway.store.schema import settings
 
-MIGRATIONS: Final = tuple(
-    file.read_text() for file in sorted(Path(__file__).parent.glob("[0-9]*.sql"))
-)
+_FILES: Final = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
+MIGRATIONS: Final = tuple(file.read_text() for file in _FILES)
+NAMES: Final = tuple(file.stem for file in _FILES)
+"""Such as `001_request_log`."""
 
 _DIALECTS: Final[Mapping[str, Mapping[str, str]]] = {
     "sqlite": {"binary": "BLOB", "false": "0", "true": "1", "without_rowid": "WITHOUT ROWID"},
@@ -28,6 +30,8 @@ _DIALECTS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 _VERSION = "schema_version"
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -46,23 +50,36 @@ async def migrate(
 
     Raises NewerSchema, MigrationFailed, or StoreError for a database that is not ours.
     """
-    version = await database.write(_version)
-    newest = len(migrations)
+    version = await database.write(partial(read_version, newest=len(migrations)))
+    if 0 < version < len(migrations):
+        await database.copy(version)
+        _log.info("the database's schema changes from %d to %d", version, len(migrations))
+    for number in range(version + 1, len(migrations) + 1):
+        await apply_migration(database, number, now, migrations)
+
+
+async def apply_migration(
+    database: MigrationTarget, number: int, now: int, migrations: Sequence[str] = MIGRATIONS
+) -> None:
+    """From the schema before `number`. Raises MigrationFailed."""
+    try:
+        await database.write(partial(_apply, sql=migrations[number - 1], number=number, now=now))
+    except SQLAlchemyError as error:
+        raise MigrationFailed(
+            f"the migration from schema {number - 1} to {number} failed and was rolled back,"
+            f" the database is unchanged: {error}"
+        ) from error
+
+
+def read_version(connection: Connection, newest: int = len(MIGRATIONS)) -> int:
+    """0 for an empty database. Raises NewerSchema, or StoreError for one that is not ours."""
+    version = _version(connection)
     if version > newest:
         raise NewerSchema(
             f"the database has schema {version}, this release supports schemas up to {newest}:"
             " start the newer release, or restore the copy that it made before it migrated"
         )
-    if 0 < version < newest:
-        await database.copy(version)
-    for number, sql in enumerate(migrations[version:], version + 1):
-        try:
-            await database.write(partial(_apply, sql=sql, number=number, now=now))
-        except SQLAlchemyError as error:
-            raise MigrationFailed(
-                f"the migration from schema {number - 1} to {number} failed and was rolled back,"
-                f" the database is unchanged: {error}"
-            ) from error
+    return version
 
 
 def _version(connection: Connection) -> int:
