@@ -192,7 +192,8 @@ class AlertMonitor:
             if webhooks.get(name) != queue.webhook:
                 del self._queues[name]
                 await queue.close()
-                self._undelivered[name] = queue.waiting
+                if queue.waiting:
+                    self._undelivered[name] = queue.waiting
         for name, webhook in webhooks.items():
             if name not in self._queues:
                 queue = WebhookQueue(
@@ -205,8 +206,8 @@ class AlertMonitor:
                 self._queues[name] = queue
                 queue.put(self._undelivered.pop(name, ()))
         if self._undelivered:
-            for name in self._undelivered:
-                log.warning("webhook %s is not configured: its messages are given up", name)
+            for name, messages in self._undelivered.items():
+                log.warning("webhook %s is gone: %d messages are given up", name, len(messages))
             self._undelivered, self._is_changed = {}, True
         if settings is None and self._incidents.clear():
             self._is_changed = True
@@ -215,8 +216,9 @@ class AlertMonitor:
     def _observe(self, wanted: bool) -> None:
         """Counts failed requests, or no longer."""
         runtime, observe = self._runtime, self._errors.observe
-        others = tuple(each for each in runtime.observers if each != observe)
-        runtime.observers = (*others, observe) if wanted else others
+        if wanted is not (observe in runtime.observers):
+            others = tuple(each for each in runtime.observers if each != observe)
+            runtime.observers = (*others, observe) if wanted else others
 
     def _take_events(self, at: int) -> list[Incident]:
         """New clients that were never announced: after a restart each is new once more."""
@@ -258,7 +260,7 @@ class AlertMonitor:
             return
         state: dict[str, Any] = {
             "firing": [incident.stored() for incident in self._incidents],
-            "waiting": {name: queue.waiting for name, queue in self._queues.items()},
+            "waiting": {name: q.waiting for name, q in self._queues.items() if q.waiting},
             "clients": list(self._known_clients),
         }
         self._is_changed = False

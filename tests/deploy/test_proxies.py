@@ -22,6 +22,7 @@ from tests.console.browser import PASSWORD
 from tests.deploy.proxies import Proxy, documented, run_proxy
 from tests.support.gateway import PATHS, RunningGateway, channel, request_body, run_gateway
 from tests.support.paths import STREAMS
+from tests.support.programs import find_program
 from tests.support.tcp_server import listening
 from tests.support.upstream import (
     Ending,
@@ -138,6 +139,33 @@ async def test_each_event_arrives_before_the_next_is_sent(kind: str, tmp_path: P
                 upstream.go_on.release()
         assert await answer.content.read() == b""
     assert len(upstream.frames) - upstream.opening >= 3
+
+
+async def test_the_same_with_http_2(kind: str, tmp_path: Path) -> None:
+    curl, upstream = find_program("curl"), SteppedUpstream()
+    async with (
+        listening(upstream.talk) as port,
+        front(kind, tmp_path, f"http://127.0.0.1:{port}") as it,
+        asyncio.timeout(LIMIT),
+    ):
+        headers = {**it.http.headers, "content-type": "application/json"}
+        lines = [part for name, text in headers.items() for part in ("-H", f"{name}: {text}")]
+        process = await asyncio.create_subprocess_exec(
+            *(curl, "--http2", "-sSN", "--max-time", str(LIMIT), *lines),
+            *("--cacert", str(tmp_path / kind / "server.pem"), "-w", "HTTP/%{http_version}"),
+            *("--data-binary", orjson.dumps(it.body(stream=True)).decode()),
+            it.proxy.url + MESSAGES,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        for number in range(1, len(upstream.frames) + 1):
+            frame = await process.stdout.readuntil(b"\n\n")
+            assert frame.split(b"\n")[0] == upstream.frames[number - 1].split(b"\n")[0]
+            assert upstream.sent == max(number, upstream.opening)
+            if number >= upstream.opening:
+                upstream.go_on.release()
+        assert await process.stdout.read() == b"HTTP/2"
+        assert await process.wait() == 0
 
 
 async def test_pings_pass(

@@ -27,6 +27,7 @@ def find_program(name: str) -> str:
 _PACKAGES: Final = {
     "nginx": "nginx-light",
     "caddy": "caddy",
+    "curl": "curl",
     "prometheus": "prometheus",
     "promtool": "prometheus",
     "systemd-analyze": "systemd",
