@@ -9,7 +9,7 @@ from gateway.errors import InvalidRequest
 from gateway.wire.json_fields import Payload, as_object, optional_object
 from gateway.wire.responses.client_tools import called_tool, is_call_output
 from gateway.wire.responses.ids import generated_id
-from gateway.wire.responses.input_items import parse_item
+from gateway.wire.responses.input_items import REFERENCE, item_kind, parse_item
 
 _PREFIXES: Final = {
     "message": "msg",
@@ -38,8 +38,8 @@ def with_ids(
     for index, item in enumerate(items):
         parse_item(item, f"{path}.{index}")
         item = as_object(item, path)
-        kind = item.get("type") or "message"
-        if kind == "item_reference":
+        kind = item_kind(item)
+        if kind == REFERENCE:
             text = f"{path}.{index}: a conversation has whole items, not references"
             raise InvalidRequest(text, param=f"{path}.{index}")
         id = item.get("id")

@@ -60,7 +60,7 @@ def parse_item(item: Any, path: str) -> Turn:
     item = as_object(item, path)
     kind = optional_str(item, "type", path)
     if kind is None:
-        kind = REFERENCE if "id" in item and "role" not in item else "message"
+        kind = item_kind(item)
     if kind == "message":
         return _parse_message(item, path)
     if parse := _ITEM_PARSERS.get(kind):
@@ -71,6 +71,14 @@ def parse_item(item: Any, path: str) -> Turn:
         return _parse_client_output(item, path)
     role = Role.USER if kind.endswith(("_output", "_response")) else Role.ASSISTANT
     return Turn(role, (UnknownPart(kind, ProviderData(Format.RESPONSES, item)),))
+
+
+def item_kind(item: Payload) -> str:
+    """The type of an item that `parse_item` accepts: it can be missing."""
+    kind: str | None = item.get("type")
+    if kind is not None:
+        return kind
+    return REFERENCE if "id" in item and "role" not in item else "message"
 
 
 def is_reference(turn: Turn) -> bool:
