@@ -24,12 +24,12 @@ from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import ConfigSource, Reloader
 from gateway.admin.retention import run_retention
 from gateway.admin.socket import serve_admin
+from gateway.admission.budgets import load_budgets
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.alerts.monitor import run_alerts
 from gateway.app import build_app
 from gateway.config.schema import Config
 from gateway.console.context import ConsoleContext
-from gateway.quota.limits import HolderKind, Quota
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.account_probe import probe_account
 from gateway.server.background import end_interrupted
@@ -43,7 +43,6 @@ from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
 from gateway.store.tokens import record_origin
-from gateway.store.usage import load_spend
 from gateway.telemetry.metrics import measuring_loop_lag
 from gateway.telemetry.process_log import ProcessLog
 from gateway.telemetry.tracing import tracing
@@ -113,7 +112,11 @@ async def run_daemon(
         await load_budgets(runtime.quota, database)
         stack.push_async_callback(runtime.close)
         operations = AdminOperations(
-            database, registry, unix_microseconds, boot_id=recorder.boot_id
+            database,
+            registry,
+            unix_microseconds,
+            boot_id=recorder.boot_id,
+            quota=runtime.quota,
         )
         feed = Feed(operations)
         recorder.on_commit = feed.publish
@@ -171,14 +174,6 @@ def _log_configuration(runtime: Runtime, process_log: ProcessLog) -> Callable[[C
         runtime.observers = (*others, observer) if config.server.log.requests else others
 
     return apply
-
-
-async def load_budgets(quota: Quota, database: Database) -> None:
-    """Loads what is spent. Call it before any request."""
-    spending = await load_spend(database)
-    for kind, holders in ((HolderKind.KEY, spending.tokens), (HolderKind.GROUP, spending.groups)):
-        for id, sums in holders.items():
-            quota.budget(kind, id).load(sums.total, sums.by_day)
 
 
 async def _acquire_lock(stack: AsyncExitStack, state_dir: Path) -> None:

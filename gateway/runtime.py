@@ -6,19 +6,20 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
+from gateway.admission.budgets import budget_holders
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.queue import AdmissionQueue
 from gateway.config.redaction import Redactor
 from gateway.config.schema import Config
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.quota.estimates import InputEstimates, OutputEstimates
-from gateway.quota.limits import Holder, HolderKind, Quota
+from gateway.quota.limits import BudgetStatus, Holder, HolderKind, Quota
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.catalog import Catalog
 from gateway.routing.circuit_breaker import HealthState
@@ -66,7 +67,7 @@ class Snapshot:
     def __init__(self, config: Config) -> None:
         """Call it in the running loop, which owns the upstream connections."""
         self.config = config
-        self.catalog = Catalog(config.models, config.money.web_searches)
+        self.catalog = Catalog(config.models, config.money)
         self.router = Router(self.catalog, config.channels, config.families)
         self.search = SearchClient(config.search) if config.search is not None else None
         self.failure_policy = FailurePolicy(config.rules)
@@ -188,6 +189,11 @@ class Runtime:
         self.worker.close()
         self._close_snapshot(self.current)
         await asyncio.wait(self._closing)
+
+    def budget_statuses(self) -> Iterator[BudgetStatus]:
+        """Every budget of active keys and of groups, now; for metrics and alerts. It takes 1 µs for
+        a key and 1 µs for a budget."""
+        return self.quota.budget_statuses(budget_holders(self.registry), self.now())
 
     def permit(self, token: Token) -> Permit:
         """The permissions of its key."""

@@ -29,6 +29,7 @@ from gateway.admin.operations import AdminOperations
 from gateway.admin.permissions import Permission, requires
 from gateway.admin.stored_responses import StoredResponses
 from gateway.config.document import ConfigError
+from gateway.quota.limits import BudgetStatus
 from gateway.store import logs
 from gateway.store.errors import StoreError
 from gateway.store.records import HOUR_US, RequestRow, Token
@@ -72,6 +73,7 @@ class _Handlers:
             web.patch("/groups/{name}", self.update_group),
             web.delete("/groups/{name}", self.delete_group),
             web.get("/usage", self.show_usage),
+            web.get("/budgets", self.list_budgets),
             web.get("/check", self.check_integrity),
             web.post("/reload", self.reload),
             web.get("/overview", self.show_overview),
@@ -180,6 +182,11 @@ class _Handlers:
         return json_response({"usage": rows})
 
     @requires(Permission.READ)
+    async def list_budgets(self, _: web.Request) -> web.Response:
+        statuses = await self._operations.list_budgets()
+        return json_response({"budgets": [_budget_json(status) for status in statuses]})
+
+    @requires(Permission.READ)
     async def check_integrity(self, _: web.Request) -> web.Response:
         report = await self._operations.check_integrity()
         return json_response({"clean": report.ok, **asdict(report)})
@@ -245,6 +252,23 @@ class _Handlers:
     async def list_attempts(self, request: web.Request) -> web.Response:
         attempts = await self._operations.list_attempts(request.match_info["id"])
         return json_response({"attempts": [attempt._asdict() for attempt in attempts]})
+
+
+def _budget_json(status: BudgetStatus) -> dict[str, Any]:
+    """Amounts are in millionths of the currency."""
+    kind = status.budget.kind
+    return {
+        "kind": status.holder.kind,
+        "id": status.holder.id,
+        "name": status.holder.name,
+        "budget": kind.name,
+        "currency": kind.currency,
+        "window": kind.window,
+        "limit": status.budget.limit,
+        "spent": status.spent,
+        "reserved": status.reserved,
+        "resets_at": status.resets_at,
+    }
 
 
 def _token_json(token: Token, key: str | None = None) -> dict[str, Any]:

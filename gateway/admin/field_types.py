@@ -141,7 +141,7 @@ Multiplier = Annotated[str, AfterValidator(_normalize_multiplier)]
 
 Count = Annotated[int, Field(ge=0, le=10**12, strict=True)]
 Budget = Annotated[int, Field(ge=0, le=10**18, strict=True)]
-"""In micro-units."""
+"""In millionths of its currency."""
 
 Timestamp = Annotated[int, Field(ge=0, le=_MAX_TIMESTAMP, strict=True)]
 """In Unix microseconds."""

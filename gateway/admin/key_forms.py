@@ -37,8 +37,15 @@ class LimitsForm(Form):
     tokens_per_minute: Count | None = None
     concurrent: Count | None = None
     budget: Budget | None = None
+    budget_5h: Budget | None = None
     budget_day: Budget | None = None
+    budget_week: Budget | None = None
     budget_month: Budget | None = None
+    budget_usd: Budget | None = None
+    budget_usd_5h: Budget | None = None
+    budget_usd_day: Budget | None = None
+    budget_usd_week: Budget | None = None
+    budget_usd_month: Budget | None = None
 
 
 class _KeySettingsForm(Form):

@@ -32,6 +32,8 @@ from gateway.admin.key_settings import (
     key_label,
     record_fields,
 )
+from gateway.admission.budgets import budget_holders, load_budgets
+from gateway.quota.limits import BudgetStatus, Quota
 from gateway.store import integrity, keys, logs, overview, tokens
 from gateway.store.database import Database
 from gateway.store.logs import NO_FILTER, LogFilter
@@ -40,8 +42,8 @@ from gateway.store.registry import Registry
 
 
 class AdminOperations:
-    """`now` gives Unix microseconds, `boot_id` is that of the recorder, if there is one. The caller
-    owns the database, and no other process may write it."""
+    """`now` gives Unix microseconds, `boot_id` is that of the recorder, and `quota` that of the
+    gateway, if one is running. The caller owns the database, and no other process may write it."""
 
     def __init__(
         self,
@@ -50,9 +52,11 @@ class AdminOperations:
         now: Callable[[], int],
         *,
         boot_id: str | None = None,
+        quota: Quota | None = None,
     ) -> None:
         self.database = database
         self.audit = Audit(database, now)
+        self._quota = quota
         self.boot_id = boot_id
         self._registry = registry
         self._now = now
@@ -60,6 +64,14 @@ class AdminOperations:
             lambda span: overview.overview(database, *span)
         )
         self._lock = asyncio.Lock()  # one change at a time: check, database and memory
+
+    async def list_budgets(self) -> list[BudgetStatus]:
+        """Of active keys and groups; without a gateway, as the next one will find them."""
+        quota = self._quota
+        if quota is None:
+            quota = Quota()
+            await load_budgets(quota, self.database)
+        return [*quota.budget_statuses(budget_holders(self._registry), self._now())]
 
     async def create_key(
         self, name: str, group: str, **settings: Unpack[KeySettings]

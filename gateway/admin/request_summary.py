@@ -138,7 +138,7 @@ def _response(row: RowFields) -> str:
 def _expected_cost(row: RowFields, money: Money) -> Iterator[str]:
     if row["expected_input_tokens"]:
         tokens = format_count(row["expected_input_tokens"])
-        cost = format_cost(row["expected_micro"], money)
+        cost = format_cost(row["expected_micro"], row["expected_usd_micro"], money)
         yield f"Estimated prompt: {tokens} tokens, {cost}; billed if the usage stays unknown."
 
 
@@ -150,7 +150,7 @@ def _cost(row: RowFields, money: Money) -> str:
     for_searches = f" and {format_count(searches)} web search{plural}" if searches else ""
     for_an_hour = f", {format_count(hour)} of them for an hour" if hour else ""
     return (
-        f"Cost: {format_cost(row['cost_micro'], money)} for"
+        f"Cost: {format_cost(row['cost_micro'], row['usd_micro'], money)} for"
         f" {format_count(row['input_tokens'])} input tokens"
         f" ({format_count(row['cache_read_tokens'])} read from the cache,"
         f" {format_count(row['cache_write_tokens'])} written to it{for_an_hour})"
@@ -165,4 +165,6 @@ def _billing_details(row: RowFields) -> Iterator[str]:
         return
     yield _USAGE_TEXT.get(source, f"Tokens counted by: {source}.")
     if row["tariff"]:
-        yield f"Multipliers: {row['tariff']}."
+        multipliers, *prices = row["tariff"].split("; ")
+        yield f"Multipliers: {multipliers}."
+        yield from (f"{price}." for price in prices)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from gateway.admin.units import NONE_WORDS, parse_count, parse_time, parse_units
-from gateway.core.limits import LIMIT_NAMES, MICRO_PER_UNIT
+from gateway.admin.units import NONE_WORDS, parse_count, parse_time, parse_units, parse_usd
+from gateway.core.limits import BUDGETS, LIMIT_NAMES, MICRO_PER_UNIT, Currency
 from gateway.quota.budgets import format_utc
 
 YES: Final = "yes"
@@ -88,6 +88,7 @@ _COUNT: Final = TextField(
 _UNITS: Final = TextField(
     lambda text, _: parse_units(text), lambda micro: _format_amount(Decimal(micro) / MICRO_PER_UNIT)
 )
+_USD: Final = TextField(lambda text, _: parse_usd(text), _UNITS.format)
 
 TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     "name": _TEXT,
@@ -103,6 +104,7 @@ TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     "user_agents": TextField(_parse_lines, "\n".join),
     "user_agent_mode": _TEXT,
     "store_replies": _FLAG,
-    **{name: _UNITS if name.startswith("budget") else _COUNT for name in LIMIT_NAMES},
+    **dict.fromkeys(LIMIT_NAMES, _COUNT),
+    **{name: _USD if kind.currency is Currency.USD else _UNITS for name, kind in BUDGETS.items()},
 }
 """By the names of the records' fields."""

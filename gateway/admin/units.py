@@ -12,11 +12,20 @@ from decimal import Decimal
 from typing import Final
 
 from gateway.config.limits import Money
-from gateway.core.limits import MICRO_PER_UNIT
+from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Currency
 from gateway.core.text import NARROW_SPACE
 
 NONE_WORDS: Final = ("none", "never")
 """Words for no value."""
+
+WINDOW_TITLES: Final = {
+    BudgetWindow.TOTAL: "Total",
+    BudgetWindow.FIVE_HOURS: "5-hour",
+    BudgetWindow.DAY: "Daily",
+    BudgetWindow.WEEK: "Weekly",
+    BudgetWindow.MONTH: "Monthly",
+}
+"""Adjectives of budgets."""
 
 _AMOUNT: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)([kKMG]?)", re.ASCII)
 _MAX_AMOUNT: Final = 10**12
@@ -34,6 +43,12 @@ def parse_units(text: str) -> int:
     """Units, in micro-units."""
     expected = "units such as 5M, 250k or 0.5, with at most 6 decimals"
     return _parse_amount(text, MICRO_PER_UNIT, expected)
+
+
+def parse_usd(text: str) -> int:
+    """US dollars, in millionths; a dollar sign is accepted."""
+    expected = "US dollars such as 50, 2.50 or 1k, with at most 6 decimals"
+    return _parse_amount(text.removeprefix("$"), MICRO_PER_UNIT, expected)
 
 
 def parse_duration(text: str) -> int:
@@ -97,19 +112,43 @@ def format_units(micro: int) -> str:
     return f"{format_count(units)}.{decimals}" if decimals else format_count(units)
 
 
+def format_usd(micro: int) -> str:
+    """`$12.34`, small amounts with four decimals."""
+    return "< $0.0001" if 0 < micro < 100 else f"${_format_money(Decimal(micro) / MICRO_PER_UNIT)}"
+
+
+def format_exact_usd(micro: int) -> str:
+    """`$12.34`, `$0.000123`: all that is not zero, and two decimals at least."""
+    dollars, fraction = divmod(micro, MICRO_PER_UNIT)
+    decimals = f"{fraction:06d}".rstrip("0")
+    return f"${format_count(dollars)}.{decimals:0<2}"
+
+
+def format_amount(micro: int, currency: Currency) -> str:
+    """Exact: `12 345.5 units`, `$12.34`."""
+    if currency == Currency.USD:
+        return format_exact_usd(micro)
+    return f"{format_units(micro)} {'unit' if micro == MICRO_PER_UNIT else 'units'}"
+
+
 def format_price(micro: int, money: Money) -> str | None:
-    """`12.34 USD`, small prices with four decimals; None without a unit price."""
-    if money.unit_price is None:
+    """`12.34 EUR`, small prices with four decimals: units in a currency other than dollars, which
+    is for display only. None without such a unit price."""
+    if money.unit_price is None or money.currency == "USD":
         return None
     amount = Decimal(repr(money.unit_price)) * micro / MICRO_PER_UNIT
     if 0 < amount < Decimal("0.0001"):
         return f"< 0.0001 {money.currency}"
+    return f"{_format_money(amount)} {money.currency}"
+
+
+def _format_money(amount: Decimal) -> str:
     digits = f"{amount:,.{2 if amount >= 1 or not amount else 4}f}"
-    return f"{digits.replace(',', NARROW_SPACE)} {money.currency}"
+    return digits.replace(",", NARROW_SPACE)
 
 
-def format_cost(micro: int, money: Money) -> str:
-    """`5 units (0.01 USD)`."""
-    units = f"{format_units(micro)} {'unit' if micro == MICRO_PER_UNIT else 'units'}"
-    price = format_price(micro, money)
+def format_cost(micro: int, usd_micro: int, money: Money) -> str:
+    """`5 units ($0.01)`, `5 units (0.01 EUR)`; no price where there is none."""
+    price = format_exact_usd(usd_micro) if usd_micro else format_price(micro, money)
+    units = format_amount(micro, Currency.UNITS)
     return units if price is None else f"{units} ({price})"

@@ -142,9 +142,7 @@ class Permit:
         """The price for the key's group; None for an unknown model."""
         price = self._prices.get(model_id)
         if price is None and (model := catalog.resolve(model_id)) is not None:
-            price = self._prices[model_id] = Price.for_model(
-                model, self.multiplier, catalog.search_price
-            )
+            price = self._prices[model_id] = Price.for_model(model, self.multiplier, catalog.money)
         return price
 
 

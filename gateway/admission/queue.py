@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Final
 
 from gateway.config.limits import SharedLimits
+from gateway.core.limits import FREE, Cost
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.limit_errors import queue_full, queued_behind
 from gateway.quota.limits import Holder, Lease, Quota, ResourceRequest
@@ -45,7 +46,7 @@ class AdmissionQueue:
         `instead_of` is the request's own provisional lease, which ends in any case."""
         if instead_of is None:
             return self._acquire(request, self._waiters)
-        instead_of.settle(0, 0)
+        instead_of.settle(0, FREE)
         try:
             return self._acquire(request, self._waiters)
         except GatewayError:
@@ -83,12 +84,12 @@ class AdmissionQueue:
             if waiter in self._waiters:
                 self._remove(waiter)
                 self._wake({waiter.blocked_on})
-            self.settle(waiter.lease, 0, 0)  # if it was cancelled just after its turn
+            self.settle(waiter.lease, 0, FREE)  # if it was cancelled just after its turn
 
-    def settle(self, lease: Lease | None, tokens: int, micro: int) -> None:
+    def settle(self, lease: Lease | None, tokens: int, cost: Cost) -> None:
         if lease is None:
             return
-        lease.settle(tokens, micro)
+        lease.settle(tokens, cost)
         if self._waiters:
             self._wake(set(_ids(lease.request.holders)))
 

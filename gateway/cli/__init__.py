@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, str]] = {
     "doctor": "Check the installation, its upstreams and what clients need.",
     "route": "Explain the routing of a request.",
     "usage": "Report usage by key, group, model, day or hour.",
+    "budgets": "List the budgets of keys and groups, and what is spent of them.",
     "logs": "Read the request log: list, show, export, tail.",
     "responses": "List, show and delete stored responses.",
     "alerts": "List alerts that fire; test the webhooks.",

@@ -1,72 +1,157 @@
-"""Limits, budgets and costs of keys and groups, for display."""
+"""`gateway budgets`: the budgets in use; and limits, budgets and costs for other commands."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from gateway.admin.units import format_cost, format_count, format_price, format_units
-from gateway.cli.client import Client
+import click
+
+from gateway.admin.units import (
+    WINDOW_TITLES,
+    format_amount,
+    format_cost,
+    format_count,
+    format_price,
+    format_units,
+    format_usd,
+)
+from gateway.cli.client import Client, connect
 from gateway.cli.option_types import now_us
-from gateway.cli.output import Cell, Column, Record, right_align
+from gateway.cli.options import CommandContext, with_context
+from gateway.cli.output import (
+    Cell,
+    Column,
+    Record,
+    format_time,
+    print_table,
+    right_align,
+    share_bar,
+    shorten,
+)
 from gateway.config.limits import Money
+from gateway.core.limits import BUDGETS, BudgetKind, BudgetWindow, Currency
 
 _COUNTS: Final = {
     "requests_per_minute": "RPM",
     "tokens_per_minute": "TPM",
     "concurrent": "Max concurrency",
 }
-_BUDGETS: Final = {
-    "budget": "Total budget",
-    "budget_day": "Daily budget",
-    "budget_month": "Monthly budget",
+
+
+@click.command()
+@with_context
+def budgets(context: CommandContext) -> None:
+    """List the budgets of active keys and of groups, the most used first.
+
+    Reserved amounts are those of running requests. A rolling budget, of five hours or a week, that
+    is used up has room again at the time of its reset; amounts leave it a few minutes late, or up
+    to an hour for a week.
+    """
+    with connect(context.state_dir) as client:
+        records = client.get("/budgets")["budgets"]
+    records.sort(key=_used_share, reverse=True)
+    context.print(records, lambda _: print_table(records, _BUDGET_COLUMNS))
+
+
+def _used(record: Record) -> int:
+    return int(record["spent"] + record["reserved"])
+
+
+def _used_share(record: Record) -> float:
+    return _used(record) / record["limit"] if record["limit"] else 1.0
+
+
+def _amount_cell(field: str, record: Record) -> Cell:
+    return right_align(format_amount(record[field], Currency(record["currency"])))
+
+
+_BUDGET_COLUMNS: Final[dict[str, Column]] = {
+    "Of": lambda record: shorten(f"{record['kind']} {record['name']}"),
+    "Budget": lambda record: WINDOW_TITLES[BudgetWindow(record["window"])],
+    "Limit": partial(_amount_cell, "limit"),
+    "Spent": partial(_amount_cell, "spent"),
+    "Reserved": partial(_amount_cell, "reserved"),
+    "Used": lambda record: share_bar(_used(record), record["limit"], empty="100 %"),
+    "Resets": lambda record: format_time(record["resets_at"]),
 }
 
 
-def get_spent(client: Client, **holder: str) -> dict[str, int]:
-    """What a key (`key=`) or a group (`group=`) has spent of each budget, in micro-units, without
-    running requests."""
-    today = datetime.fromtimestamp(now_us() // 1_000_000, UTC).date().isoformat()
-    usage = client.get("/usage", by="day", **holder)["usage"]
-    days: dict[str, int] = {row["day"]: row["cost_micro"] for row in usage}
-    return {
-        "budget": sum(days.values()),
-        "budget_day": days.get(today, 0),
-        "budget_month": sum(micro for day, micro in days.items() if day[:7] == today[:7]),
-    }
+def get_spent(client: Client, kind: str, id: str) -> dict[str, int]:
+    """What a key or a group has spent of each budget, in millionths, without running requests; of
+    rolling budgets only where there is one."""
+    now = datetime.fromtimestamp(now_us() // 1_000_000, UTC)
+    today = now.date().isoformat()
+    usage = client.get("/usage", by="day", **{kind: id})["usage"]
+    spent: dict[str, int] = {}
+    for prefix, field in (("budget", "cost_micro"), ("budget_usd", "usd_micro")):
+        days: dict[str, int] = {row["day"]: row[field] for row in usage}
+        month = sum(micro for day, micro in days.items() if day[:7] == today[:7])
+        spent |= {
+            prefix: sum(days.values()),
+            f"{prefix}_day": days.get(today, 0),
+            f"{prefix}_month": month,
+        }
+    in_use = client.get("/budgets")["budgets"]
+    own = (each for each in in_use if (each["kind"], each["id"]) == (kind, id))
+    return spent | {each["budget"]: each["spent"] for each in own}
 
 
 def limit_columns(money: Money) -> dict[str, Column]:
-    """Of records with `limits` and `spent_micro`."""
+    """Of records with `limits` and `spent_micro`. Budgets in dollars, and those of five hours and a
+    week, are shown where they are set."""
     return {
         **{title: partial(_count_cell, name) for name, title in _COUNTS.items()},
-        **{title: partial(_budget_cell, name, money) for name, title in _BUDGETS.items()},
+        **{
+            f"{WINDOW_TITLES[kind.window]} budget": partial(_budget_cell, kind, money)
+            for kind in BUDGETS.values()
+            if kind.currency is Currency.UNITS
+        },
     }
 
 
 def limit_summary(limits: Mapping[str, int | None]) -> str | None:
     """`RPM 600, Daily budget 5 000`; None without limits."""
-    formats = dict.fromkeys(_COUNTS, format_count) | dict.fromkeys(_BUDGETS, format_units)
-    parts = [
-        f"{title} {formats[name](limit)}"
-        for name, title in (_COUNTS | _BUDGETS).items()
+    counts = [
+        f"{title} {format_count(limit)}"
+        for name, title in _COUNTS.items()
         if (limit := limits[name]) is not None
     ]
-    return ", ".join(parts) or None
+    amounts = [
+        f"{WINDOW_TITLES[kind.window]} budget {_short_amount(limit, kind)}"
+        for name, kind in BUDGETS.items()
+        if (limit := limits[name]) is not None
+    ]
+    return ", ".join((*counts, *amounts)) or None
+
+
+def _short_amount(micro: int, kind: BudgetKind) -> str:
+    return (format_usd if kind.currency is Currency.USD else format_units)(micro)
 
 
 def units_of(record: Record) -> str:
     """The cost of a key, a request or a row of usage; ~ marks estimates."""
+    return f"{_estimate_mark(record)}{format_units(record['cost_micro'])}"
+
+
+def usd_of(record: Record) -> str:
+    return f"{_estimate_mark(record)}{format_usd(record['usd_micro'])}"
+
+
+def _estimate_mark(record: Record) -> str:
     is_estimate = record.get("estimated") or record.get("usage_source") == "estimated"
-    return f"{'~' if is_estimate else ''}{format_units(record['cost_micro'])}"
+    return "~" if is_estimate else ""
 
 
-def cost_columns(money: Money) -> dict[str, Column]:
-    """The price only if the configuration has one."""
+def cost_columns(money: Money, records: Sequence[Record]) -> dict[str, Column]:
+    """Dollars only if any record has some, the price of units in another currency only if the
+    configuration has one."""
     columns: dict[str, Column] = {"Units": lambda record: right_align(units_of(record))}
-    if money.unit_price is not None:
+    if any(record["usd_micro"] for record in records):
+        columns["USD"] = lambda record: right_align(usd_of(record))
+    if format_price(0, money) is not None:
         columns["Price"] = lambda record: right_align(
             format_price(record["cost_micro"], money) or ""
         )
@@ -78,8 +163,16 @@ def _count_cell(name: str, record: Record) -> Cell:
     return None if limit is None else format_count(limit)
 
 
-def _budget_cell(name: str, money: Money, record: Record) -> Cell:
-    limit = record["limits"][name]
-    if limit is None:
-        return None
-    return f"{format_cost(limit, money)}, {format_units(record['spent_micro'][name])} spent"
+def _budget_cell(kind: BudgetKind, money: Money, record: Record) -> Cell:
+    """The budgets of one window, in units and in dollars."""
+    texts = []
+    for name, other in BUDGETS.items():
+        limit = record["limits"][name]
+        if other.window is not kind.window or limit is None:
+            continue
+        spent = record["spent_micro"].get(name)
+        in_usd = other.currency is Currency.USD
+        text = format_amount(limit, other.currency) if in_usd else format_cost(limit, 0, money)
+        amount = _short_amount(spent, other) if spent is not None else "-"
+        texts.append(f"{text}, {amount} spent")
+    return "; ".join(texts) or None

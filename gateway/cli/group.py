@@ -106,7 +106,7 @@ def show(context: CommandContext, group_name: str) -> None:
     """
     with connect(context.state_dir) as client:
         group = client.get(f"/groups/{quote_path(group_name)}")
-        group["spent_micro"] = get_spent(client, group=group["name"])
+        group["spent_micro"] = get_spent(client, "group", group["name"])
     columns = _COLUMNS | _STORING | limit_columns(context.money())
     context.print(group, lambda _: print_record(group, columns))
 

@@ -89,7 +89,7 @@ def _detail_columns(money: Money) -> dict[str, Column]:
         "Requests": "requests",
         "Input tokens": "input_tokens",
         "Output tokens": "output_tokens",
-        "Cost": lambda key: format_cost(key["cost_micro"], money),
+        "Cost": lambda key: format_cost(key["cost_micro"], key["usd_micro"], money),
     }
 
 
@@ -121,7 +121,7 @@ def list_(context: CommandContext) -> None:
     """
     with connect(context.state_dir) as client:
         keys = client.get("/keys")["keys"]
-    columns = _LIST_COLUMNS | cost_columns(context.money()) | {"": _warning}
+    columns = _LIST_COLUMNS | cost_columns(context.money(), keys) | {"": _warning}
     context.print(keys, lambda _: print_table(keys, columns))
 
 
@@ -133,7 +133,7 @@ def show(context: CommandContext, reference: str) -> None:
     """
     with connect(context.state_dir) as client:
         key = find_key(client, reference)
-        key["spent_micro"] = get_spent(client, key=key["id"])
+        key["spent_micro"] = get_spent(client, "key", key["id"])
     context.print(key, lambda _: print_record(key, _detail_columns(context.money())))
 
 

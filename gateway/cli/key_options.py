@@ -88,8 +88,15 @@ _LIMITS: Final = (
     _option("tokens_per_minute", "N", "Input and output tokens per minute (TPM)."),
     _option("concurrent", "N", "Max concurrent requests."),
     _option("budget", "UNITS", "Total budget in units, such as 5M."),
+    _option("budget_5h", "UNITS", "Budget in units for any five hours."),
     _option("budget_day", "UNITS", "Daily budget in units (UTC)."),
+    _option("budget_week", "UNITS", "Budget in units for any seven days."),
     _option("budget_month", "UNITS", "Monthly budget in units (UTC)."),
+    _option("budget_usd", "USD", "Total budget in US dollars, such as 50 or 2.50."),
+    _option("budget_usd_5h", "USD", "Budget in US dollars for any five hours."),
+    _option("budget_usd_day", "USD", "Daily budget in US dollars (UTC)."),
+    _option("budget_usd_week", "USD", "Budget in US dollars for any seven days."),
+    _option("budget_usd_month", "USD", "Monthly budget in US dollars (UTC)."),
 )
 _USER_AGENTS: Final = _option(
     "user_agents",

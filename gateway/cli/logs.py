@@ -15,8 +15,8 @@ import click
 
 from gateway.admin.export import ExportFormat, export_header, export_rows
 from gateway.admin.request_summary import headline, sections
-from gateway.admin.units import format_duration, format_units
-from gateway.cli.budgets import units_of
+from gateway.admin.units import format_amount, format_duration, format_units
+from gateway.cli.budgets import units_of, usd_of
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import GatewayUnreachable
 from gateway.cli.find_key import find_key, key_names
@@ -36,6 +36,7 @@ from gateway.cli.output import (
     right_align,
     shorten,
 )
+from gateway.core.limits import Currency
 from gateway.store.records import ExchangeState
 
 LogQuery = Callable[[Client], dict[str, Any]]
@@ -286,7 +287,7 @@ def _print_lines(rows: Iterable[Record], names: dict[str, str], as_json: bool) -
             *(cell_of(row, columns[name]) for name in ("Started", "Id", "State", "Status")),
             *(cell_of(row, columns[name]) for name in ("Key", "Model", "Channel")),
             f"{row['input_tokens']}+{row['output_tokens']}",
-            f"{units_of(row)} units",
+            f"{units_of(row)} units" + (f" ({usd_of(row)})" if row["usd_micro"] else ""),
             format_duration(row["total_us"]),
             row["error_code"],
         )
@@ -296,6 +297,8 @@ def _annotate(name: str, value: Any) -> Any:
     """Durations and costs as stored, and formatted."""
     if name.endswith("_us") and value is not None:
         return f"{value} ({format_duration(value)})"
+    if name.endswith("usd_micro") and value is not None:
+        return f"{value} ({format_amount(value, Currency.USD)})"
     if name.endswith("_micro") and value is not None:
         return f"{value} ({format_units(value)} units)"
     return str(value) if isinstance(value, int) and not name.endswith("_at") else value

@@ -24,6 +24,8 @@ _WIDTH: Final = (
     10_000  # columns: only the terminal wraps lines, so that they can be copied and piped
 )
 _MAX_CELL: Final = 40  # characters
+_BAR_WIDTH: Final = 20  # characters
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 _STATE_COLOURS: Final = {
     "ok": "green",
@@ -121,6 +123,15 @@ def right_align(text: str) -> Text:
 
 def shorten(text: str | None) -> str | None:
     return text if text is None or len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
+
+
+def share_bar(part: int, total: int, empty: str = "") -> str:
+    """A bar in eighths of a character, and percent; `empty` for a total of 0."""
+    if not total:
+        return empty
+    full, eighths = divmod(min(part, total) * _BAR_WIDTH * 8 // total, 8)
+    bar = "█" * full + _EIGHTHS[eighths].strip()
+    return f"{bar.ljust(_BAR_WIDTH)} {part * 100 / total:3.0f} %"
 
 
 def style_state(state: str) -> Text:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 import click
+from rich.text import Text
 
 from gateway.admin.export import csv_text
 from gateway.cli.budgets import cost_columns
@@ -18,6 +19,7 @@ from gateway.cli.find_key import find_key, key_names
 from gateway.cli.option_types import PAST_TIME, now_us
 from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import (
+    Cell,
     Column,
     Record,
     cell_of,
@@ -25,10 +27,12 @@ from gateway.cli.output import (
     print_json,
     print_note,
     print_table,
+    share_bar,
     shorten,
 )
 from gateway.config.limits import Money
 from gateway.core.limits import MICRO_PER_UNIT
+from gateway.core.text import escape_unprintable
 from gateway.store.records import HOUR_US, USAGE_COUNTS
 
 DIMENSIONS: Final = ("key", "group", "model", "day", "hour")
@@ -40,18 +44,26 @@ _COUNT_COLUMNS: Final[dict[str, Column]] = {
     "Cached": "cache_read_tokens",
     "Output": "output_tokens",
 }
-_BAR_WIDTH: Final = 20  # characters
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+
+
+def _dimensions(given: Sequence[str]) -> tuple[str, ...]:
+    """Of lists with commas, each once."""
+    names = tuple(dict.fromkeys(name.strip() for text in given for name in text.split(",")))
+    for name in names:
+        if name not in DIMENSIONS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(DIMENSIONS)}.")
+    return names
 
 
 @click.command()
 @click.option(
     "--by",
-    type=click.Choice(DIMENSIONS),
+    metavar="|".join(DIMENSIONS),
     multiple=True,
     default=["key"],
     show_default=True,
-    help="Group by; repeatable.",
+    callback=lambda _, __, given: _dimensions(given),
+    help="Group by; several, such as key,day, are levels with subtotals.",
 )
 @click.option(
     "--since",
@@ -77,7 +89,7 @@ def usage(
     model: str | None,
     as_csv: bool,
 ) -> None:
-    """Report requests, tokens and units, by key unless --by is given.
+    """Report requests, tokens and costs, by key unless --by is given.
 
     --since and --until mean the start of their hour. Running requests are not included. ~ marks
     sums that include estimates.
@@ -122,45 +134,65 @@ def _start_of_hour(time: int) -> int:
 def _print_table(
     rows: Sequence[Record], by: Sequence[str], names: dict[str, str], money: Money
 ) -> None:
+    """With several dimensions a line for each level, indented, above those of the next one."""
     total = _total(rows)
-    dimensions = {name.capitalize(): _dimension_column(name, names) for name in by}
-    searches: dict[str, Column] = {"Searches": "web_searches"} if total["web_searches"] else {}
-    counts = _COUNT_COLUMNS | searches | cost_columns(money)
-    share: dict[str, Column] = {
-        "Share": lambda row: _share_bar(row["cost_micro"], total["cost_micro"])
-    }
-    count_cells = (cell_of(total, column) for column in counts.values())
-    footer = ("Total", *("" for _ in by[1:]), *count_cells, "")
-    print_table(rows, dimensions | counts | share, footer)
+    columns: dict[str, Column] = {", ".join(by).capitalize(): _title}
+    columns |= _COUNT_COLUMNS
+    if total["web_searches"]:
+        columns["Searches"] = "web_searches"
+    columns |= cost_columns(money, rows)
+    field = "usd_micro" if total["usd_micro"] else "cost_micro"
+    columns["Share"] = lambda row: share_bar(row[field], total[field])
+    total |= {"title": Text("Total")}
+    footer = [cell_of(total, column) for column in columns.values()]
+    lines = list(_levels(rows, by, names, field, 0))
+    print_table(lines, columns, (*footer[:-1], ""))
 
 
-def _dimension_column(name: str, names: dict[str, str]) -> Column:
+def _title(record: Record) -> Cell:
+    title: Text = record["title"]
+    return title
+
+
+def _levels(
+    rows: Sequence[Record], by: Sequence[str], names: dict[str, str], field: str, depth: int
+) -> Iterator[Record]:
+    """The sums by the first dimension, each followed by those of the others within it. Days and
+    hours in their order, others by their cost, the highest first."""
+    dimension, *others = by
+    groups: dict[Any, list[Record]] = {}
+    for row in rows:
+        groups.setdefault(row[dimension], []).append(row)
+    sums = {value: _total(group) for value, group in groups.items()}
+    if dimension in ("day", "hour"):
+        values = sorted(groups)
+    else:
+        values = sorted(groups, key=lambda value: sums[value][field], reverse=True)
+    for value in values:
+        title = "  " * depth + escape_unprintable(_dimension_text(dimension, value, names))
+        yield sums[value] | {"title": Text(title, "bold" if others else "")}
+        if others:
+            yield from _levels(groups[value], others, names, field, depth + 1)
+
+
+def _dimension_text(name: str, value: Any, names: dict[str, str]) -> str:
     if name == "key":
-        return lambda row: shorten(f"{names.get(row['key'])} ({row['key']})")
+        return shorten(f"{names.get(value)} ({value})") or ""
     if name == "hour":
-        return lambda row: format_time(row["hour"] * HOUR_US)
-    return lambda row: row[name] or None
-
-
-def _share_bar(part: int, total: int) -> str:
-    """A bar in eighths of a character, and percent."""
-    if not total:
-        return ""
-    full, eighths = divmod(part * _BAR_WIDTH * 8 // total, 8)
-    bar = "█" * full + _EIGHTHS[eighths].strip()
-    return f"{bar.ljust(_BAR_WIDTH)} {part * 100 / total:3.0f} %"
+        return format_time(value * HOUR_US) or ""
+    return value or "-"
 
 
 def _print_csv(rows: Sequence[Record], by: Sequence[str], names: dict[str, str]) -> None:
-    """Keys have an additional column `name`. Costs are in units, times in UTC."""
+    """Keys have an additional column `name`. Costs are in units and in dollars, times in UTC."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     columns = [column for name in by for column in (("key", "name") if name == "key" else (name,))]
-    counts = [name for name in USAGE_COUNTS if name != "cost_micro"]
-    writer.writerow((*columns, *counts, "units"))
+    counts = [name for name in USAGE_COUNTS if not name.endswith("_micro")]
+    writer.writerow((*columns, *counts, "units", "usd"))
     for row in rows:
         cells = [cell for name in by for cell in _csv_cells(name, row[name], names)]
-        units = f"{Decimal(row['cost_micro']) / MICRO_PER_UNIT:f}"
-        writer.writerow((*cells, *(row[name] for name in counts), units))
+        costs = (f"{Decimal(row[name]) / MICRO_PER_UNIT:f}" for name in ("cost_micro", "usd_micro"))
+        writer.writerow((*cells, *(row[name] for name in counts), *costs))
 
 
 def _csv_cells(dimension: str, value: Any, names: dict[str, str]) -> tuple[str, ...]:

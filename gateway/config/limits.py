@@ -55,6 +55,21 @@ class Rates(ConfigModel):
     """The same for one hour."""
 
 
+class TokenPrices(ConfigModel):
+    """US dollars for a million tokens of each kind."""
+
+    input: Multiplier
+    """Uncached input."""
+    output: Multiplier
+    """Output, reasoning included."""
+    cache_read: Multiplier | None = None
+    """Input that the upstream read from its cache; null: as input."""
+    cache_write: Multiplier | None = None
+    """Input that was written to the cache for five minutes; null: as input."""
+    cache_write_1h: Multiplier | None = None
+    """The same for one hour; null: as cache_write."""
+
+
 class SharedLimits(ConfigModel):
     """Limits on all clients together; absent: unlimited."""
 
@@ -85,16 +100,21 @@ class UserAgents(ConfigModel):
 
 
 class Money(ConfigModel):
-    """How usage is billed and shown. A unit is a fresh input token of a model with multiplier 1,
-    used by a group with multiplier 1."""
+    """How usage is billed and shown: in units, by multipliers, and in US dollars, by the prices of
+    models. A unit is a fresh input token of a model with multiplier 1, used by a group with
+    multiplier 1."""
 
     unit_price: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """The price of a unit, to show amounts of money next to units; absent: only units are shown."""
+    """The price of a unit. In USD it is the price of models that state none; in another currency it
+    is for display only. Absent: only units are shown of such models."""
     currency: Annotated[str, Field(min_length=1, max_length=8)] = "USD"
     """The currency of unit_price."""
     web_searches: Multiplier = 0.0
     """The price of 1,000 web searches in units, whether an upstream or the gateway searches. The
     group's multiplier applies, the model's does not."""
+    web_search_price: Multiplier | None = None
+    """The price of 1,000 web searches in USD, times the group's multiplier; null: that of their
+    units."""
     bill_estimates: bool = True
     """Whether usage that no upstream reported is estimated and billed; such rows are marked."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -23,6 +24,7 @@ from gateway.config.limits import (
     RequestLog,
     SharedLimits,
     StoredReplies,
+    TokenPrices,
     UserAgents,
 )
 from gateway.config.metrics import MetricsSettings
@@ -55,10 +57,13 @@ class Model(ConfigModel):
     family: Family
     """alpha (messages-native) or beta (chat-native)."""
     multiplier: Multiplier = 1.0
-    """Price multiplier for this model's usage; its group's multiplier applies too. Absent: 1.0,
-    with a warning."""
+    """Price multiplier for this model's usage in units; its group's multiplier applies too. Absent:
+    1.0, with a warning unless price is stated."""
     rates: Rates = Rates()
-    """The price of its kinds of tokens; a fresh input token costs 1."""
+    """The price of its kinds of tokens in units; a fresh input token costs 1."""
+    price: TokenPrices | None = None
+    """Its prices in USD for a million tokens; its group's multiplier applies too. null: units times
+    money.unit_price, if that is in USD."""
     context: int | None = Field(default=None, gt=0)
     """Size of the context window in tokens; null: unknown."""
     max_output: int | None = Field(default=None, gt=0)
@@ -251,15 +256,33 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         """What is allowed but probably not intended, one sentence each."""
         if not self.channels:
             return ("No channels: the gateway starts, but no request can be served.",)
+        return (*self._unstated_multipliers(), *self._unstated_prices())
+
+    @property
+    def _served_models(self) -> list[Model]:
         served = {name for channel in self.channels for name in channel.models}
+        return [model for model in self.models if model.id in served]
+
+    def _unstated_multipliers(self) -> Iterator[str]:
         unstated = [
             model.id
-            for model in self.models
-            if model.id in served and "multiplier" not in model.model_fields_set
+            for model in self._served_models
+            if model.price is None and "multiplier" not in model.model_fields_set
         ]
-        if not unstated:
-            return ()
-        return (
-            f"No multiplier is stated for {', '.join(unstated)}: usage is billed with 1.0. State "
-            "the right one under models.",
-        )
+        if unstated:
+            yield (
+                f"No multiplier and no price is stated for {', '.join(unstated)}: usage is billed "
+                "with 1.0. State the right one under models."
+            )
+
+    def _unstated_prices(self) -> Iterator[str]:
+        """Models without a price, where others have one."""
+        if self.money.unit_price is not None and self.money.currency == "USD":
+            return
+        unstated = [model.id for model in self._served_models if model.price is None]
+        if unstated and any(model.price is not None for model in self._served_models):
+            yield (
+                f"No price is stated for {', '.join(unstated)}: it costs nothing in USD, and "
+                "budgets in USD do not limit it. State the price under models, or a "
+                "money.unit_price."
+            )

@@ -76,7 +76,9 @@ def build_environment(context: ConsoleContext) -> Environment:
         "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
         "units": lambda micro: PLACEHOLDER if micro is None else units.format_units(micro),
         "price": lambda micro: units.format_price(micro, money()) or "",
-        "cost": lambda micro: PLACEHOLDER if micro is None else units.format_cost(micro, money()),
+        "usd": units.format_usd,
+        "amount": units.format_amount,
+        "cost": lambda cost: units.format_cost(cost.units, cost.usd, money()),
         "multiline": lambda text: escape(_escape_control(text)),
     }
     environment.filters.update(filters)

@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from gateway.admin.operations import AdminOperations
+from gateway.admin.units import WINDOW_TITLES
 from gateway.console.charts import Chart, Colour, Series, build_chart, short_number
-from gateway.core.limits import MICRO_PER_UNIT, Limits
-from gateway.quota.limits import HolderKind, Quota
+from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, BudgetWindow, Cost, Currency, Limits
+from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store.usage import Dimension, UsageRow, usage
 
 LIMIT_TITLES: Final[Mapping[str, str]] = {
@@ -21,9 +22,9 @@ LIMIT_TITLES: Final[Mapping[str, str]] = {
     "concurrent": "Max concurrency",
 }
 BUDGET_TITLES: Final[Mapping[str, str]] = {
-    "budget": "Total budget",
-    "budget_day": "Daily budget",
-    "budget_month": "Monthly budget",
+    name: f"{WINDOW_TITLES[kind.window]} budget"
+    + (" in USD" if kind.currency is Currency.USD else "")
+    for name, kind in BUDGETS.items()
 }
 
 DAYS: Final = 30
@@ -32,9 +33,10 @@ DAYS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """A configured budget."""
+    """A configured budget; running requests are not included."""
 
     title: str
+    currency: Currency
     limit: int
     spent: int
 
@@ -48,9 +50,9 @@ class BudgetRow:
 class Spend:
     """In total, today and this month; running requests are not included."""
 
-    total: int
-    day: int
-    month: int
+    total: Cost
+    day: Cost
+    month: Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +62,26 @@ class DailyUsage:
     date: str
     requests: int = 0
     cost_micro: int = 0
+    usd_micro: int = 0
 
 
 def spend_of(quota: Quota, kind: HolderKind, id: str, now: int) -> Spend:
     """By one holder of limits; `now` is in Unix microseconds."""
-    return Spend(*quota.budget(kind, id).spent(now))
+    trackers = [quota.budget(kind, id, currency) for currency in Currency]
+    windows = BudgetWindow.TOTAL, BudgetWindow.DAY, BudgetWindow.MONTH
+    return Spend(*(Cost(*(each.spent(window, now) for each in trackers)) for window in windows))
 
 
-def budget_rows(limits: Limits, spent: Spend) -> tuple[BudgetRow, ...]:
+def budget_rows(quota: Quota, holder: Holder, now: int) -> tuple[BudgetRow, ...]:
     """The configured budgets."""
-    amounts = {"budget": spent.total, "budget_day": spent.day, "budget_month": spent.month}
     return tuple(
-        BudgetRow(title, limit, amounts[name])
-        for name, title in BUDGET_TITLES.items()
-        if (limit := getattr(limits, name)) is not None
+        BudgetRow(
+            BUDGET_TITLES[status.budget.kind.name],
+            status.budget.kind.currency,
+            status.budget.limit,
+            status.spent,
+        )
+        for status in quota.budget_statuses((holder,), now)
     )
 
 
@@ -90,7 +98,10 @@ async def daily_usage(
     """The usage of a key on each of the last days, oldest first; `now` is in Unix microseconds."""
     start = _first_day(now)
     rows = await _usage(operations, Dimension.DAY, start, token_id)
-    by_date = {row.day: DailyUsage(row.day or "", row.requests, row.cost_micro) for row in rows}
+    by_date = {
+        row.day: DailyUsage(row.day or "", row.requests, row.cost_micro, row.usd_micro)
+        for row in rows
+    }
     dates = [(start + timedelta(days=number)).date().isoformat() for number in range(DAYS)]
     return tuple(by_date.get(date, DailyUsage(date)) for date in dates)
 
@@ -101,10 +112,13 @@ async def usage_by_model(operations: AdminOperations, now: int, token_id: str) -
 
 
 def daily_chart(days: Sequence[DailyUsage]) -> Chart:
-    """The units of each day."""
-    units = Series("Units", Colour.MAIN, [day.cost_micro / MICRO_PER_UNIT for day in days])
+    """The dollars of each day, or units where nothing has a price in dollars."""
+    in_usd = any(day.usd_micro for day in days)
+    amounts = [(day.usd_micro if in_usd else day.cost_micro) / MICRO_PER_UNIT for day in days]
+    name = "USD" if in_usd else "Units"
     labels = [day.date[5:] for day in days]
-    return build_chart(f"Units by day, last {len(days)} days", labels, [units], short_number)
+    series = Series(name, Colour.MAIN, amounts)
+    return build_chart(f"{name} by day, last {len(days)} days", labels, [series], short_number)
 
 
 def _first_day(now: int) -> datetime:

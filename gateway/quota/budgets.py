@@ -1,21 +1,28 @@
-"""What a holder of budgets has spent, and what its running requests may still spend.
+"""What a holder of budgets has spent in a currency, and what its running requests may still spend.
 
-Money is in micro-units, times are unix microseconds, days and months are in UTC. A cost belongs to
-the day and the month in which its exchange began; reserved amounts count in every budget. Every
-period has its own amount, so that a clock that is wrong for a while resets no budget.
+Money is in millionths, times are unix microseconds, days and months are in UTC. A cost belongs to
+the time at which its exchange began; reserved amounts count in every budget. Every period has its
+own amount, so that a clock that is wrong for a while resets no budget.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from gateway.core.limits import Limits
+from gateway.core.limits import Budget, Budgets, BudgetWindow
 
 _SECOND: Final = 1_000_000
-_DAY: Final = 86_400 * _SECOND
+_HOUR: Final = 3_600 * _SECOND
+_DAY: Final = 24 * _HOUR
+
+FIVE_HOURS: Final = 5 * _HOUR
+FIVE_HOURS_STEP: Final = _HOUR // 12
+WEEK: Final = 7 * _DAY
+WEEK_STEP: Final = _HOUR
 
 
 class Period(NamedTuple):
@@ -45,20 +52,75 @@ def _month_start(year: int, month: int) -> int:
     return int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * _SECOND
 
 
+NOTHING: Final[Mapping[int, int]] = {}
 _NEVER: Final = Period(0, 0)
 _KEPT_PERIODS: Final = 100
 """Days, and months, of which a tracker knows the spent amount."""
 
 
 class BudgetShortfall(NamedTuple):
-    """An exceeded budget: its name (of `LIMIT_NAMES`), limit, spent and reserved amounts, and when
-    it resets (None: never)."""
+    """An exceeded budget: what is spent and reserved of it, and when it resets, or in a rolling
+    window, when there is room again (None: never, or when running requests have ended)."""
 
-    budget: str
-    limit: int
+    budget: Budget
     spent: int
     reserved: int
     resets_at: int | None
+
+
+class RollingWindow:
+    """What was spent in the last hours, in steps: exact to a step, and never less than it was.
+
+    An amount counts from its own time on, until its step is older than the window: at most a step
+    longer than the window. Where the clock was set back, amounts of what is now the future count
+    too, up to the length of a window. It keeps the newest steps, twice as many as the window has.
+    """
+
+    __slots__ = ("_amounts", "_first", "_last", "_length", "_step", "_sum")
+
+    def __init__(self, length: int, step: int) -> None:
+        """`length` is a multiple of `step`, both in microseconds."""
+        self._length = length
+        self._step = step
+        self._amounts: dict[int, int] = {}
+        self._first, self._last, self._sum = 0, -1, 0
+
+    def add(self, amount: int, at: int) -> None:
+        amounts, start = self._amounts, at - at % self._step
+        if start in amounts:
+            amounts[start] += amount
+        else:
+            amounts[start] = amount
+            if len(amounts) > 2 * self._length // self._step:
+                oldest = min(amounts)
+                removed = amounts.pop(oldest)
+                if self._first <= oldest <= self._last:
+                    self._sum -= removed
+        if self._first <= start <= self._last:
+            self._sum += amount
+
+    def spent(self, at: int) -> int:
+        """In the window that ends at this time."""
+        start = at - at % self._step
+        first, last = start - self._length, start + self._length
+        if first != self._first:
+            self._first, self._last = first, last
+            self._sum = sum(
+                amount for each, amount in self._amounts.items() if first <= each <= last
+            )
+        return self._sum
+
+    def time_of_room(self, at: int, most: int) -> int | None:
+        """When no more than `most` is spent in the window, or nothing, if nothing is added; None
+        where it is so now."""
+        spent, time = self.spent(at), None
+        for start in sorted(self._amounts):
+            if spent <= most:
+                break
+            if self._first <= start <= self._last:
+                spent -= self._amounts[start]
+                time = start + self._step + self._length
+        return time
 
 
 @dataclass(slots=True, eq=False)
@@ -70,41 +132,74 @@ class BudgetTracker:
     _days: dict[int, int] = field(default_factory=dict)
     _months: dict[int, int] = field(default_factory=dict)
     _month: Period = _NEVER
+    _hours: RollingWindow = field(
+        default_factory=lambda: RollingWindow(FIVE_HOURS, FIVE_HOURS_STEP)
+    )
+    _week: RollingWindow = field(default_factory=lambda: RollingWindow(WEEK, WEEK_STEP))
 
-    def load(self, total: int, by_day: Mapping[int, int]) -> None:
-        """Sets what was spent in total, and on days, given as any time of theirs."""
-        self.total = total
-        self._days, self._months = {}, {}
+    def load(
+        self,
+        total: int,
+        by_day: Mapping[int, int],
+        by_hour: Mapping[int, int] = NOTHING,
+        latest: Mapping[int, int] = NOTHING,
+    ) -> None:
+        """Sets what was spent in total, and in days, hours and steps of five minutes, given as any
+        time of theirs: of the last month, the last week and the last five hours, at least."""
+        fresh = BudgetTracker(total, self.reserved)
         for at, spent in by_day.items():
-            self._add(spent, at)
+            fresh._add_to_periods(spent, at)
+        for at, spent in by_hour.items():
+            fresh._week.add(spent, at)
+        for at, spent in latest.items():
+            fresh._hours.add(spent, at)
+        self.total, self._days, self._months = total, fresh._days, fresh._months
+        self._hours, self._week = fresh._hours, fresh._week
 
-    def spent(self, at: int) -> tuple[int, int, int]:
-        """In total, and in the day and the month of `at`."""
-        day, month = day_of(at), self._month_of(at)
-        return self.total, self._days.get(day.start, 0), self._months.get(month.start, 0)
+    def spent(self, window: BudgetWindow, at: int) -> int:
+        """In the window that `at` belongs to, or that ends with it."""
+        match window:
+            case BudgetWindow.DAY:
+                return self._days.get(at - at % _DAY, 0)
+            case BudgetWindow.MONTH:
+                return self._months.get(self._month_of(at).start, 0)
+            case BudgetWindow.FIVE_HOURS:
+                return self._hours.spent(at)
+            case BudgetWindow.WEEK:
+                return self._week.spent(at)
+            case _:
+                return self.total
 
-    def shortfall(self, limits: Limits, at: int, amount: int) -> BudgetShortfall | None:
+    def time_of_room(self, budget: Budget, at: int, amount: int) -> int | None:
+        """When the amount fits a budget in which it does not fit now; None: never, or when running
+        requests have ended. A day and a month begin anew for any amount."""
+        match budget.kind.window:
+            case BudgetWindow.DAY:
+                return day_of(at).end
+            case BudgetWindow.MONTH:
+                return self._month_of(at).end
+            case BudgetWindow.FIVE_HOURS:
+                return self._hours.time_of_room(at, budget.limit - self.reserved - amount)
+            case BudgetWindow.WEEK:
+                return self._week.time_of_room(at, budget.limit - self.reserved - amount)
+            case _:
+                return None
+
+    def shortfall(self, budgets: Budgets, at: int, amount: int) -> BudgetShortfall | None:
         """The budget that `amount` exceeds; of several the one that resets last. 0 always fits."""
         if not amount:
             return None
-        total, day, month = self.spent(at)
-        budgets = (
-            ("budget", limits.budget, total, None),
-            ("budget_month", limits.budget_month, month, self._month_of(at).end),
-            ("budget_day", limits.budget_day, day, day_of(at).end),
-        )
-        for name, limit, spent, resets_at in budgets:
-            if limit is not None and spent + self.reserved + amount > limit:
-                return BudgetShortfall(name, limit, spent, self.reserved, resets_at)
-        return None
+        exceeded = [
+            BudgetShortfall(budget, spent, self.reserved, self.time_of_room(budget, at, amount))
+            for budget in budgets
+            if (spent := self.spent(budget.kind.window, at)) + self.reserved + amount > budget.limit
+        ]
+        return max(exceeded, key=_reset_time, default=None)
 
-    def room(self, limits: Limits, at: int) -> int | None:
+    def room(self, budgets: Budgets, at: int) -> int | None:
         """What fits every budget; None without one."""
-        budgets = limits.budget, limits.budget_day, limits.budget_month
         rooms = [
-            limit - spent - self.reserved
-            for limit, spent in zip(budgets, self.spent(at), strict=True)
-            if limit is not None
+            budget.limit - self.spent(budget.kind.window, at) - self.reserved for budget in budgets
         ]
         return min(rooms, default=None)
 
@@ -113,9 +208,11 @@ class BudgetTracker:
         self.reserved -= reserved
         if spent:
             self.total += spent
-            self._add(spent, at)
+            self._add_to_periods(spent, at)
+            self._hours.add(spent, at)
+            self._week.add(spent, at)
 
-    def _add(self, spent: int, at: int) -> None:
+    def _add_to_periods(self, spent: int, at: int) -> None:
         day, month = at - at % _DAY, self._month
         if not month.start <= at < month.end:
             month = self._month_of(at)
@@ -130,6 +227,10 @@ class BudgetTracker:
         if not self._month.start <= at < self._month.end:
             self._month = month_of(at)
         return self._month
+
+
+def _reset_time(shortfall: BudgetShortfall) -> float:
+    return math.inf if shortfall.resets_at is None else shortfall.resets_at
 
 
 def _add_period(amounts: dict[int, int], start: int, spent: int) -> None:

@@ -1,6 +1,6 @@
 """The errors of exceeded limits: which limit, of which holder, its usage, and when to retry.
 
-`holder` is text ("key laptop"); waits are in seconds, money is in micro-units.
+`holder` is text ("key laptop"); waits are in seconds, money is in millionths.
 """
 
 from __future__ import annotations
@@ -8,14 +8,21 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gateway.core.limits import MICRO_PER_UNIT
+from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Currency
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
 from gateway.quota.budgets import BudgetShortfall, format_utc
 
 CONCURRENT_WAIT: Final = 1.0
 """Seconds until a retry, because the end of running requests is unknown."""
 
-_PERIODS: Final = {"budget": "total", "budget_day": "daily", "budget_month": "monthly"}
+_WINDOWS: Final = {
+    BudgetWindow.TOTAL: "total",
+    BudgetWindow.FIVE_HOURS: "5-hour",
+    BudgetWindow.DAY: "daily",
+    BudgetWindow.WEEK: "weekly",
+    BudgetWindow.MONTH: "monthly",
+}
+_ROLLING: Final = (BudgetWindow.FIVE_HOURS, BudgetWindow.WEEK)
 
 
 def too_many_requests(holder: str, limit: int, used: int, wait: float | None) -> TooManyRequests:
@@ -75,16 +82,33 @@ def queue_full(error: TooManyRequests, capacity: int, holder: str = "") -> TooMa
 
 
 def budget_exceeded(holder: str, shortfall: BudgetShortfall, amount: int) -> InsufficientQuota:
-    unit = "unit" if shortfall.limit == MICRO_PER_UNIT else "units"
-    reset = "does not reset"
-    if shortfall.resets_at is not None:
-        reset = f"resets at {format_utc(shortfall.resets_at)}"
+    kind, limit = shortfall.budget.kind, shortfall.budget.limit
     return InsufficientQuota(
-        f"{InsufficientQuota.text}: {holder}: {_PERIODS[shortfall.budget]} budget of "
-        f"{format_units(shortfall.limit)} {unit}: {format_units(shortfall.spent)} spent, "
-        f"{format_units(shortfall.reserved)} reserved by running requests, this request may cost "
-        f"{format_units(amount)}; {reset}"
+        f"{InsufficientQuota.text}: {holder}: {_WINDOWS[kind.window]} budget of "
+        f"{format_money(limit, kind.currency)}: {_amount(shortfall.spent, kind.currency)} spent, "
+        f"{_amount(shortfall.reserved, kind.currency)} reserved by running requests, this request "
+        f"may cost {_amount(amount, kind.currency)}; {_reset(shortfall, amount)}"
     )
+
+
+def _reset(shortfall: BudgetShortfall, amount: int) -> str:
+    is_rolling = shortfall.budget.kind.window in _ROLLING
+    if is_rolling and amount > shortfall.budget.limit:
+        return "it alone exceeds the budget"
+    if shortfall.resets_at is not None:
+        verb = "has room again" if is_rolling else "resets"
+        return f"{verb} at {format_utc(shortfall.resets_at)}"
+    return "has room again when they have ended" if is_rolling else "does not reset"
+
+
+def format_money(micro: int, currency: Currency) -> str:
+    """`1 unit`, `4.9 units`, `$0.25`."""
+    noun = "" if currency is Currency.USD else " unit" if micro == MICRO_PER_UNIT else " units"
+    return _amount(micro, currency) + noun
+
+
+def _amount(micro: int, currency: Currency) -> str:
+    return f"${format_units(micro)}" if currency is Currency.USD else format_units(micro)
 
 
 def format_units(micro: int) -> str:

@@ -1,6 +1,6 @@
 """Limits of keys, groups and the gateway: a request acquires all of them or none.
 
-`now` is monotonic seconds, money is in micro-units.
+`now` is monotonic seconds, money is in millionths of each currency.
 """
 
 from __future__ import annotations
@@ -9,10 +9,19 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Final, NamedTuple
 
-from gateway.core.limits import LIMIT_NAMES, UNLIMITED, Limits
+from gateway.core.limits import (
+    FREE,
+    UNLIMITED,
+    Budget,
+    Budgets,
+    Cost,
+    Currency,
+    Limits,
+    budgets_of,
+)
 from gateway.core.value import FastStrEnum, value
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.budgets import BudgetTracker
@@ -25,6 +34,8 @@ from gateway.quota.limit_errors import (
 )
 from gateway.quota.sliding_window import Entry, SlidingCounter, SlidingWindow
 
+_CURRENCIES: Final = tuple(Currency)
+
 
 class HolderKind(FastStrEnum):
     KEY = "key"
@@ -34,12 +45,17 @@ class HolderKind(FastStrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A holder of limits. `id` is unique within its kind, `name` is for people."""
+    """A holder of limits. `id` is unique within its kind, `name` is for people. `budgets` are those
+    of its limits, for each `Currency` in its order."""
 
     kind: HolderKind
     id: str
     name: str
     limits: Limits
+    budgets: tuple[Budgets, Budgets] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "budgets", budgets_of(self.limits))
 
     def __str__(self) -> str:
         return "the gateway" if self.kind is HolderKind.GATEWAY else f"{self.kind} {self.name}"
@@ -47,15 +63,15 @@ class Holder:
 
 @value
 class ResourceRequest:
-    """`tokens` and `micro` of each of the `holders`, of which the first is the key, for a request
-    that started at `started_at` (unix microseconds). `max_micro`: what it costs where its reply is
+    """`tokens` and `cost` of each of the `holders`, of which the first is the key, for a request
+    that started at `started_at` (unix microseconds). `max_cost`: what it costs where its reply is
     as long as it may be, if any holder has a budget."""
 
     holders: tuple[Holder, ...]
     started_at: int
     tokens: int
-    micro: int
-    max_micro: int = 0
+    cost: Cost
+    max_cost: Cost = FREE
 
 
 class LimitStatus(NamedTuple):
@@ -73,38 +89,62 @@ class LimitStatuses(NamedTuple):
     tokens: LimitStatus | None
 
 
+class BudgetStatus(NamedTuple):
+    """A budget in use. `spent` is by requests that have ended, `reserved` by running ones; both
+    count. `resets_at` (unix microseconds) is when the budget is unused again, or a rolling one that
+    is used up, when it has room again; None: never, or not before running requests have ended."""
+
+    holder: Holder
+    budget: Budget
+    spent: int
+    reserved: int
+    resets_at: int | None
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.budget.limit - self.spent - self.reserved)
+
+    @property
+    def utilization(self) -> float:
+        """1.0 is all of it; a budget of 0 is always used up."""
+        limit = self.budget.limit
+        return (self.spent + self.reserved) / limit if limit else 1.0
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """What a running request has acquired of all its holders. Only the first `settle` counts.
 
-    `micro` is what it has reserved of each budget. `is_provisional`: its end takes the request
+    `cost` is what it has reserved of each budget. `is_provisional`: its end takes the request
     back, as if it had never been."""
 
     request: ResourceRequest
     acquired_at: float
-    micro: int
+    cost: Cost
     _usages: Sequence[_HolderUsage]
     _reservations: Sequence[_Reservation]
     is_provisional: bool = False
 
-    def extend(self, tokens: int, micro: int) -> None:
+    def extend(self, tokens: int, cost: Cost) -> None:
         """The request uses more than was expected: reserves so many tokens in all, and so much
         money if every budget has room for it. Raises `InsufficientQuota` where one has not."""
         for window, entry in self._reservations:
             window.adjust(entry, tokens)
-        more, at = micro - self.micro, self.request.started_at
-        if more <= 0:
+        more = Cost(*(max(0, new - old) for new, old in zip(cost, self.cost, strict=True)))
+        if more == FREE:
             return
+        at = self.request.started_at
         for holder, usage in zip(self.request.holders, self._usages, strict=False):
-            shortfall = usage.budget.shortfall(holder.limits, at, more)
-            if shortfall is not None:
-                others = shortfall._replace(reserved=shortfall.reserved - self.micro)
-                raise budget_exceeded(str(holder), others, micro)
+            for number, budgets in enumerate(holder.budgets):
+                shortfall = usage.budgets[number].shortfall(budgets, at, more[number])
+                if shortfall is not None:
+                    others = shortfall._replace(reserved=shortfall.reserved - self.cost[number])
+                    raise budget_exceeded(str(holder), others, cost[number])
         for usage in self._usages:
-            usage.budget.reserved += more
-        self.micro = micro
+            usage.reserve(more)
+        self.cost = Cost(*map(add, self.cost, more))
 
-    def settle(self, tokens: int, micro: int) -> None:
+    def settle(self, tokens: int, cost: Cost) -> None:
         """The request has ended with so many input and output tokens, at this cost."""
         usages, self._usages = self._usages, ()
         reservations, self._reservations = self._reservations, ()
@@ -114,7 +154,10 @@ class Lease:
             if self.is_provisional and usage.requests is not None:
                 usage.requests.remove(self.acquired_at)
             usage.running -= 1
-            usage.budget.settle(self.micro, micro, self.request.started_at)
+            units, usd = usage.budgets
+            units.settle(self.cost.units, cost.units, self.request.started_at)
+            if cost.usd or self.cost.usd:
+                usd.settle(self.cost.usd, cost.usd, self.request.started_at)
 
 
 class Quota:
@@ -123,8 +166,19 @@ class Quota:
     def __init__(self) -> None:
         self._usages = defaultdict[tuple[HolderKind, str], _HolderUsage](_HolderUsage)
 
-    def budget(self, kind: HolderKind, id: str) -> BudgetTracker:
-        return self._usages[kind, id].budget
+    def budget(
+        self, kind: HolderKind, id: str, currency: Currency = Currency.UNITS
+    ) -> BudgetTracker:
+        return self._usages[kind, id].budgets[_CURRENCIES.index(currency)]
+
+    def budget_statuses(self, holders: Iterable[Holder], at: int) -> Iterator[BudgetStatus]:
+        """Every budget of the holders at this time (unix microseconds), as the next request finds
+        it. It changes nothing; `Runtime.budget_statuses` has those of all holders."""
+        for holder in holders:
+            usage = self._usages.get((holder.kind, holder.id)) or _HolderUsage()
+            for tracker, budgets in zip(usage.budgets, holder.budgets, strict=True):
+                for budget in budgets:
+                    yield _budget_status(holder, budget, tracker, at)
 
     def check(self, request: ResourceRequest, now: float) -> None:
         """Raises what `acquire` would raise."""
@@ -144,43 +198,46 @@ class Quota:
         limit that the request alone exceeds, else for the limit with the longest wait.
         """
         self.check(request, now)
-        micro = request.micro
-        if request.max_micro > micro:
-            micro = min((request.max_micro, *self._rooms(request)))
+        cost = request.cost
+        if request.max_cost is not FREE:
+            cost = self._reservation(request)
         usages: list[_HolderUsage] = []
         reservations: list[_Reservation] = []
         for holder in request.holders:
             usage, limits = self._usages[holder.kind, holder.id], holder.limits
             usages.append(usage)
             usage.running += 1
-            usage.budget.reserved += micro
+            usage.reserve(cost)
             if limits is not UNLIMITED and (entry := usage.record(limits, now, request.tokens)):
                 reservations.append(entry)
-        return Lease(request, now, micro, usages, reservations)
+        return Lease(request, now, cost, usages, reservations)
 
-    def _rooms(self, request: ResourceRequest) -> Iterator[int]:
-        """What is left of the budgets of each holder that has any."""
+    def _reservation(self, request: ResourceRequest) -> Cost:
+        """The cost of the longest reply, at most what is left of the budgets of each holder."""
+        wanted = list(map(max, request.cost, request.max_cost))
         for holder in request.holders:
-            budget = self._usages[holder.kind, holder.id].budget
-            if (room := budget.room(holder.limits, request.started_at)) is not None:
-                yield room
+            usage = self._usages[holder.kind, holder.id]
+            for number, budgets in enumerate(holder.budgets):
+                room = usage.budgets[number].room(budgets, request.started_at)
+                if room is not None:
+                    wanted[number] = min(wanted[number], room)
+        return Cost(*map(max, wanted, request.cost))
 
     def used_ratios(self, holder: Holder, at: int, now: float) -> Iterator[tuple[str, float]]:
         """The used part of each of its limits, by name; 1.0 is all of it. `at` is in unix
         microseconds."""
         limits, usage = holder.limits, self._usages.get((holder.kind, holder.id)) or _HolderUsage()
-        total, day, month = usage.budget.spent(at)
         used = {
             "requests_per_minute": usage.requests.used(now) if usage.requests else 0,
             "tokens_per_minute": usage.tokens.used(now) if usage.tokens else 0,
             "concurrent": usage.running,
-            "budget": total,
-            "budget_day": day,
-            "budget_month": month,
         }
-        for name in LIMIT_NAMES:
+        for name, number in used.items():
             if (limit := getattr(limits, name)) is not None:
-                yield name, used[name] / limit if limit else 1.0
+                yield name, number / limit if limit else 1.0
+        for status in self.budget_statuses((holder,), at):
+            limit, name = status.budget.limit, status.budget.kind.name
+            yield name, status.spent / limit if limit else 1.0
 
     def limit_statuses(self, holders: Iterable[Holder], now: float) -> LimitStatuses:
         """The limits per minute with the least remaining; of equal ones the smaller limit."""
@@ -219,12 +276,19 @@ _SEVERITY: Final = itemgetter(0, 1)
 @dataclass(slots=True, eq=False)
 class _HolderUsage:
     """Requests count in a window only if there is a limit for it. The windows outlive changes of
-    the limits."""
+    the limits. `budgets` has a tracker for each `Currency`, in its order."""
 
-    budget: BudgetTracker = field(default_factory=BudgetTracker)
+    budgets: tuple[BudgetTracker, BudgetTracker] = field(
+        default_factory=lambda: (BudgetTracker(), BudgetTracker())
+    )
     running: int = 0
     requests: SlidingCounter | None = None
     tokens: SlidingWindow | None = None
+
+    def reserve(self, cost: Cost) -> None:
+        units, usd = self.budgets
+        units.reserved += cost.units
+        usd.reserved += cost.usd
 
     def record(self, limits: Limits, now: float, tokens: int) -> _Reservation | None:
         """Counts one request; returns the reservation of its tokens if they are limited."""
@@ -241,13 +305,9 @@ class _HolderUsage:
     ) -> Iterator[_Rejection]:
         """Every limit that one more request exceeds."""
         limits, tokens = holder.limits, request.tokens
-        micro = request.micro
-        if self.budget.reserved:  # alone it may use what is left
-            micro = max(micro, request.max_micro)
-        shortfall = self.budget.shortfall(limits, request.started_at, micro)
-        if shortfall is not None:
-            until = math.inf if shortfall.resets_at is None else shortfall.resets_at
-            yield _Rejection(2, until, budget_exceeded(str(holder), shortfall, micro))
+        for number, budgets in enumerate(holder.budgets):
+            if budgets and (rejection := self._over_budget(holder, number, request)):
+                yield rejection
         if (limit := limits.requests_per_minute) is not None:
             counter = self.requests or SlidingCounter()
             wait = counter.seconds_until_fits(now, limit)
@@ -263,6 +323,27 @@ class _HolderUsage:
         if (limit := limits.concurrent) is not None and self.running >= limit:
             wait = CONCURRENT_WAIT if limit else None
             yield _rejection(holder, wait, concurrency_exceeded(str(holder), limit, self.running))
+
+    def _over_budget(
+        self, holder: Holder, number: int, request: ResourceRequest
+    ) -> _Rejection | None:
+        """By the budgets in one currency."""
+        tracker, amount = self.budgets[number], request.cost[number]
+        if tracker.reserved:  # alone it may use what is left
+            amount = max(amount, request.max_cost[number])
+        shortfall = tracker.shortfall(holder.budgets[number], request.started_at, amount)
+        if shortfall is None:
+            return None
+        until = math.inf if shortfall.resets_at is None else shortfall.resets_at
+        return _Rejection(2, until, budget_exceeded(str(holder), shortfall, amount))
+
+
+def _budget_status(holder: Holder, budget: Budget, tracker: BudgetTracker, at: int) -> BudgetStatus:
+    spent = tracker.spent(budget.kind.window, at)
+    is_used_up = spent + tracker.reserved >= budget.limit
+    amount = 1 if is_used_up else budget.limit - tracker.reserved
+    resets_at = tracker.time_of_room(budget, at, amount)
+    return BudgetStatus(holder, budget, spent, tracker.reserved, resets_at)
 
 
 def _rejection(holder: Holder, wait: float | None, error: TooManyRequests) -> _Rejection:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 from gateway.config.channel import Account, Channel, Traits
+from gateway.config.limits import Money
 from gateway.config.schema import Lifecycle, Model, default_catalog
 from gateway.core.formats import Family, Format
 from gateway.core.target import Target
@@ -18,11 +19,10 @@ _ORIGIN_DIGITS: Final = 8
 
 
 class Catalog:
-    """The models in the order of the configuration, without retired ones. `search_price` is that of
-    1,000 web searches, in units."""
+    """The models in the order of the configuration, without retired ones, and `money` of it."""
 
-    def __init__(self, models: Iterable[Model], search_price: float = 0.0) -> None:
-        self.search_price = search_price
+    def __init__(self, models: Iterable[Model], money: Money | None = None) -> None:
+        self.money = money or Money()
         self._models = tuple(model for model in models if model.lifecycle != Lifecycle.RETIRED)
         self._by_name = {alias: model for model in self._models for alias in model.aliases}
         self._by_name |= {model.id: model for model in self._models}

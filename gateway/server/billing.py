@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gateway.admission.access import Permit
 from gateway.core.events import CHARS_PER_TOKEN, Usage
-from gateway.core.limits import UNLIMITED
+from gateway.core.limits import FREE, UNLIMITED, Cost
 from gateway.core.value import replace
 from gateway.errors import InsufficientQuota
 from gateway.quota.limits import Lease, ResourceRequest
@@ -30,14 +30,14 @@ class Bill(NamedTuple):
 
     usage: Usage
     source: UsageSource
-    cost_micro: int
+    cost: Cost
     tokens: int
 
 
 class UsageMeter:
     """`permit` is set after the authorization, `price` where the request costs something: without
     one nothing is billed. `model` is an id of the catalog. `estimated_tokens` are input tokens that
-    are billed where the gateway stops before anything more is known, `estimated_micro` their cost.
+    are billed where the gateway stops before anything more is known, `estimated_cost` their cost.
     `reserved_chars` are characters of output for which enough is reserved.
 
     Where a reply takes several upstream requests, rounds, `earlier` is what those that have ended
@@ -46,7 +46,7 @@ class UsageMeter:
 
     __slots__ = (
         *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_output_chars"),
-        *("_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_micro"),
+        *("_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
         *("estimated_tokens", "lease", "model", "next_input", "permit", "price"),
         "reserved_chars",
     )
@@ -56,7 +56,7 @@ class UsageMeter:
         self._snapshot = snapshot
         self._started = started
         self._input_tokens = 0
-        self.estimated_tokens = self.estimated_micro = 0
+        self.estimated_tokens, self.estimated_cost = 0, FREE
         self.permit: Permit | None = None
         self.price: Price | None = None
         self.lease: Lease | None = None
@@ -66,12 +66,12 @@ class UsageMeter:
 
     def entry_demand(self, permit: Permit) -> ResourceRequest:
         """What the exchange takes of the limits before its body is read."""
-        return ResourceRequest(permit.holders, self._started, 0, 0)
+        return ResourceRequest(permit.holders, self._started, 0, FREE)
 
     def free_demand(self, permit: Permit, model: str) -> ResourceRequest:
         """What the exchange takes of the limits where it costs nothing."""
         self.model = model
-        return ResourceRequest(permit.holders, self._started, 0, 0)
+        return ResourceRequest(permit.holders, self._started, 0, FREE)
 
     def demand(
         self, permit: Permit, model: str, expected: Usage, max_output: int = 0
@@ -82,11 +82,11 @@ class UsageMeter:
         self.price = price = permit.price(self._snapshot.catalog, model)
         if self._snapshot.config.money.bill_estimates:
             self.estimated_tokens = self._input_tokens
-            self.estimated_micro = price.input_cost(self._input_tokens) if price else 0
-        cost = price.cost(expected) if price else 0
+            self.estimated_cost = price.input_cost(self._input_tokens) if price else FREE
+        cost = price.cost(expected) if price else FREE
         if any(holder.limits is not UNLIMITED for holder in permit.holders):
             self.reserved_chars = expected.output_tokens * CHARS_PER_TOKEN
-        max_cost = 0
+        max_cost = FREE
         if price and max_output > expected.output_tokens:
             max_cost = price.cost(replace(expected, output_tokens=max_output))
         return ResourceRequest(permit.holders, self._started, expected.total_tokens, cost, max_cost)
@@ -119,7 +119,7 @@ class UsageMeter:
         for slice_ in slices:
             expected = replace(used, output_tokens=used.output_tokens + slice_)
             try:
-                cost = self.price.cost(expected) if self.price else 0
+                cost = self.price.cost(expected) if self.price else FREE
                 self.lease.extend(expected.total_tokens, cost)
             except InsufficientQuota:
                 if not slice_:
@@ -141,7 +141,7 @@ class UsageMeter:
             return True
         expected = used + Usage(input_tokens=input_tokens)
         try:
-            cost = self.price.cost(expected) if self.price else 0
+            cost = self.price.cost(expected) if self.price else FREE
             self.lease.extend(expected.total_tokens, cost)
         except InsufficientQuota:
             return False
@@ -165,7 +165,7 @@ class UsageMeter:
             known = self.earlier if self._earlier_is_exact else self._usage
             usage = known or _NO_USAGE
             source = "none" if known is None else "upstream"
-        cost = self.price.cost(usage) if self.price is not None else 0
+        cost = self.price.cost(usage) if self.price is not None else FREE
         return Bill(usage, source, cost, used.total_tokens)
 
     def _used(self, committed: bool, failed: bool) -> tuple[Usage, UsageSource]:

@@ -60,13 +60,15 @@ def build_intent(exchange: Exchange) -> RequestRow:
             *_NO_OUTCOME,
             meter.model,
             meter.estimated_tokens,
-            meter.estimated_micro,
+            meter.estimated_cost.units,
             meter.price.description if meter.price else None,
             "; ".join(warnings) if warnings else None,
             0,
             0,
             None,
             1,
+            0,
+            meter.estimated_cost.usd,
             0,
         )
     )
@@ -111,10 +113,12 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
             *intent[_CATALOG_MODEL : _CATALOG_MODEL + 4],
             "; ".join(exchange.warnings) if exchange.warnings else None,
             usage.cache_write_1h_tokens,
-            bill.cost_micro,
+            bill.cost.units,
             _error_message(exchange, error) if error else None,
             1,
             usage.web_searches,
+            intent.expected_usd_micro,
+            bill.cost.usd,
         )
     )
 

@@ -8,11 +8,12 @@ before its result was lost.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from operator import add, itemgetter
+from operator import add, attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
 from gateway.store.records import (
     HOUR_US,
+    TOKEN_TOTALS,
     USAGE_COUNTS,
     AttemptRow,
     Entry,
@@ -140,12 +141,15 @@ class _HourSums:
         ]
 
 
+_token_totals = attrgetter(*TOKEN_TOTALS)
+
+
 def token_deltas(hours: Iterable[HourDelta], used_at: Mapping[str, int]) -> list[TokenDelta]:
     """The hours summed by token, with the time of its last use (Unix µs): so a token's totals are
     always the sums of its hours."""
     sums: dict[str, Iterable[int]] = {}
     for hour in hours:
-        counts = (hour.requests, hour.input_tokens, hour.output_tokens, hour.cost_micro)
+        counts = _token_totals(hour)
         so_far = sums.get(hour.token_id)
         sums[hour.token_id] = counts if so_far is None else tuple(map(add, so_far, counts))
     return [

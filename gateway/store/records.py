@@ -81,8 +81,8 @@ class Token:
     `changed_at`.
 
     The totals count every settled exchange, rejected ones included; `input_tokens` and
-    `output_tokens` are language-model tokens, `cost_micro` is in micro-units
-    (`gateway.core.limits`).
+    `output_tokens` are language-model tokens, `cost_micro` is in micro-units, `usd_micro` in
+    millionths of a US dollar (`gateway.core.limits`).
     """
 
     id: str
@@ -113,6 +113,7 @@ class Token:
     first_agent: str | None = None
     changed_at: int | None = None
     changed: str | None = None
+    usd_micro: int = 0
 
 
 class RequestRow(NamedTuple):
@@ -131,9 +132,10 @@ class RequestRow(NamedTuple):
     `affinity` is the source by which the conversation was recognised; `affinity_kept` is `yes`, or
     `no: ` and why its account was not used; None for a first turn. `config_hash` identifies the
     configuration. `attempts` is their number; `gateway.store.logs.attempts` reads them.
-    `expected_input_tokens` and `expected_micro` are the estimated tokens and cost of the prompt
-    alone: an interrupted exchange is billed that. `tariff` has the multipliers, `notes` the
-    warnings. `cost_micro` is the cost of the exchange in micro-units, rounded once.
+    `expected_input_tokens`, `expected_micro` and `expected_usd_micro` are the estimated tokens and
+    cost of the prompt alone: an interrupted exchange is billed that. `tariff` has the multipliers
+    and prices, `notes` the warnings. `cost_micro` is the cost of the exchange in micro-units,
+    `usd_micro` in millionths of a US dollar, each rounded once.
     `error_message` is what the client was told, and what only operators may read of the reason.
     `requests` is more than 1 where the row stands for other refused requests too
     (`gateway.store.refusals`); its other fields are those of the last.
@@ -188,11 +190,14 @@ class RequestRow(NamedTuple):
     error_message: str | None = None
     requests: int = 1
     web_searches: int = 0
+    expected_usd_micro: int = 0
+    usd_micro: int = 0
 
 
 INTENT_FIELDS: Final = (
     *RequestRow._fields[: RequestRow._fields.index("state")],
-    *("catalog_model", "expected_input_tokens", "expected_micro", "tariff", "notes"),
+    *("catalog_model", "expected_input_tokens", "expected_micro", "expected_usd_micro"),
+    *("tariff", "notes"),
 )
 
 OUTCOME_FIELDS: Final = (
@@ -276,6 +281,7 @@ class HourDelta(NamedTuple):
     reasoning_tokens: int = 0
     web_searches: int = 0
     cost_micro: int = 0
+    usd_micro: int = 0
     first_events: int = 0
     first_event_us: int = 0
     total_us: int = 0
@@ -292,6 +298,7 @@ class TokenDelta(NamedTuple):
     input_tokens: int
     output_tokens: int
     cost_micro: int
+    usd_micro: int
     used_at: int
 
 

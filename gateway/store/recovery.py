@@ -25,6 +25,7 @@ def mark_interrupted(connection: Connection, statements: Statements, boot_id: st
         "estimated": sum_of(case((is_estimated, 1), else_=0)),
         "input_tokens": sum_of(requests.c.expected_input_tokens),
         "cost_micro": sum_of(requests.c.expected_micro),
+        "usd_micro": sum_of(requests.c.expected_usd_micro),
     }
     sums = [columns.get(name, literal(0)) for name in HourDelta._fields]
     last_start = func.max(requests.c.started_at)
@@ -43,6 +44,7 @@ def mark_interrupted(connection: Connection, statements: Statements, boot_id: st
             end_reason=ExchangeState.INTERRUPTED,
             input_tokens=requests.c.expected_input_tokens,
             cost_micro=requests.c.expected_micro,
+            usd_micro=requests.c.expected_usd_micro,
             usage_source=case((is_estimated, "estimated"), else_="none"),
         )
     )

@@ -1,4 +1,4 @@
-"""What was used, grouped by any dimensions, and what has been spent.
+"""What was used, grouped by any dimensions.
 
 Only the hourly sums are read, so the number of rows of `requests` does not matter.
 """
@@ -14,14 +14,11 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, literal, select
 
 from gateway.store.database import Database
-from gateway.store.records import HOUR_US, USAGE_COUNTS
+from gateway.store.records import USAGE_COUNTS
 from gateway.store.schema import usage_hours
 from gateway.store.statements import sum_of
 
-LAST_DAYS: Final = 8
-"""Days with requests that budgets are loaded for, at least."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Dimension(StrEnum):
@@ -44,6 +41,7 @@ class Totals:
     cache_read_tokens: int = 0
     output_tokens: int = 0
     cost_micro: int = 0
+    usd_micro: int = 0
 
     @property
     def cached_share(self) -> float | None:
@@ -85,23 +83,7 @@ class UsageRow(Metrics):
     web_searches: int = 0
 
 
-@dataclass(slots=True)
-class Spend:
-    """Micro-units: in total, and on days of UTC, by their start in Unix microseconds."""
-
-    total: int
-    by_day: dict[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class SpendByHolder:
-    """What every holder with any spend has spent: tokens by id, groups by name."""
-
-    tokens: Mapping[str, Spend]
-    groups: Mapping[str, Spend]
-
-
-_COLUMNS: Final[Mapping[Dimension, ColumnElement[Any]]] = {
+COLUMNS: Final[Mapping[Dimension, ColumnElement[Any]]] = {
     # A literal: a server would take two parameters for two different expressions.
     Dimension.DAY: usage_hours.c.hour // literal(24, literal_execute=True),
     Dimension.HOUR: usage_hours.c.hour,
@@ -126,7 +108,7 @@ async def usage(
     given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
     the highest first.
     """
-    dimensions = {name: column for name, column in _COLUMNS.items() if name in by}
+    dimensions = {name: column for name, column in COLUMNS.items() if name in by}
     hours = usage_hours.c
     counts = {name: sum_of(hours[name]).label(name) for name in USAGE_COUNTS}
     filters = {hours.token_id: token_id, hours.group_name: group, hours.model: model}
@@ -146,39 +128,6 @@ async def usage(
     async with database.reader.connect() as connection:
         rows = await connection.execute(query)
     return [_row((*dimensions, *USAGE_COUNTS), row) for row in rows]
-
-
-async def load_spend(database: Database) -> SpendByHolder:
-    """The cost of all settled exchanges, and of those of the last `LAST_DAYS` days with any, from
-    the beginning of their first month: the clock may be wrong, so it is not asked.
-
-    Exchanges that an earlier run left running are included only after the recorder's start.
-    """
-    day, cost = _COLUMNS[Dimension.DAY], sum_of(usage_hours.c.cost_micro)
-    async with database.reader.connect() as connection:
-        last_days = select(day).distinct().order_by(day.desc()).limit(LAST_DAYS)
-        first = min((await connection.execute(last_days)).scalars(), default=0)
-        month = (_EPOCH + timedelta(days=first)).replace(day=1)
-        since = (month - _EPOCH) // timedelta(microseconds=HOUR_US)
-
-        async def spend_by(holder: ColumnElement[str]) -> dict[str, Spend]:
-            totals = await connection.execute(
-                select(holder, cost).group_by(holder).having(cost > 0)
-            )
-            spend = {name: Spend(total, {}) for name, total in totals}
-            days = await connection.execute(
-                select(holder, day, cost)
-                .where(usage_hours.c.hour >= since)
-                .group_by(holder, day)
-                .having(cost > 0)
-            )
-            for name, number, micro in days:
-                spend[name].by_day[number * 24 * HOUR_US] = micro
-            return spend
-
-        return SpendByHolder(
-            await spend_by(usage_hours.c.token_id), await spend_by(usage_hours.c.group_name)
-        )
 
 
 def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:

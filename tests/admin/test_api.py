@@ -43,6 +43,7 @@ TOKEN_FIELDS = {
     "first_agent",
     "changed_at",
     "changed",
+    "usd_micro",
 }
 GROUP_FIELDS = {
     "name",

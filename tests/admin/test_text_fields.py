@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.text_fields import TEXT_FIELDS, format_fields, parse_field, short_name
-from gateway.core.limits import LIMIT_NAMES, Limits
+from gateway.core.limits import BUDGETS, LIMIT_NAMES, Limits
 from gateway.store.records import Group, Token
 
 NOW = 1_790_000_000_000_000
@@ -30,6 +30,8 @@ DAY = 86_400_000_000
         ("tokens_per_minute", "100k", 100_000),
         ("budget", "0.5", 500_000),
         ("budget_day", "none", None),
+        ("budget_usd", "$2.50", 2_500_000),
+        ("budget_usd_week", "1k", 1_000_000_000),
     ],
 )
 def test_values_of_texts(name: str, text: str, value: Any) -> None:
@@ -42,6 +44,8 @@ def test_values_of_texts(name: str, text: str, value: Any) -> None:
         ("probe", "perhaps", "must be yes or no"),
         ("concurrent", "0.5", "must be a whole number"),
         ("budget", "5X", "must be units"),
+        ("budget", "$5", "must be units"),
+        ("budget_usd", "5 dollars", "must be US dollars"),
         ("expires_at", "soon", "must be a date"),
     ],
 )
@@ -57,9 +61,7 @@ def test_texts_of_values_are_short_and_absent_values_are_empty() -> None:
         "tokens_per_minute": "250k",
         "concurrent": "",
         "budget": "1234567.89",
-        "budget_day": "",
-        "budget_month": "",
-    }
+    } | dict.fromkeys((name for name in BUDGETS if name != "budget"), "")
 
 
 def test_every_field_belongs_to_a_record() -> None:

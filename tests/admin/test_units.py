@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admin.units import format_cost, format_price, format_units
+from gateway.admin.units import format_amount, format_cost, format_price, format_units, format_usd
 from gateway.config.limits import Money
+from gateway.core.limits import Currency
 
 
 @pytest.mark.parametrize(
@@ -43,5 +44,25 @@ def test_prices(micro: int, formatted: str) -> None:
 
 def test_units_without_a_price() -> None:
     assert format_price(5, Money()) is None
-    assert format_cost(1_000_000, Money()) == "1 unit"
-    assert format_cost(2_000_000, Money(unit_price=3)) == "2 units (6.00 USD)"
+    assert format_cost(1_000_000, 0, Money()) == "1 unit"
+    assert format_price(5, Money(unit_price=3)) is None, "dollars are in the rows"
+    assert format_cost(2_000_000, 0, Money(unit_price=3, currency="EUR")) == "2 units (6.00 EUR)"
+
+
+@pytest.mark.parametrize(
+    ("micro", "exact", "short"),
+    [
+        (0, "$0.00", "$0.00"),
+        (1, "$0.000001", "< $0.0001"),
+        (99, "$0.000099", "< $0.0001"),
+        (123_456, "$0.123456", "$0.1235"),
+        (2_500_000, "$2.50", "$2.50"),
+        (1_234_567_891, "$1 234.567891", "$1 234.57"),
+    ],
+)
+def test_dollars(micro: int, exact: str, short: str) -> None:
+    assert format_amount(micro, Currency.USD).replace("\u202f", " ") == exact
+    assert format_usd(micro).replace("\u202f", " ") == short
+    assert format_cost(1_000_000, micro, Money()) == (
+        f"1 unit ({format_amount(micro, Currency.USD)})" if micro else "1 unit"
+    )

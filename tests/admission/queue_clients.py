@@ -10,7 +10,7 @@ import pytest
 
 from gateway.admission.queue import AdmissionQueue
 from gateway.config.limits import SharedLimits
-from gateway.core.limits import UNLIMITED, Limits
+from gateway.core.limits import FREE, UNLIMITED, Cost, Limits
 from gateway.errors import TooManyRequests
 from gateway.quota.limits import Holder, HolderKind, Lease, ResourceRequest
 from tests.support.timing import SLACK
@@ -30,7 +30,7 @@ def group(limits: Limits = UNLIMITED) -> Holder:
 
 
 def request_for(*holders: Holder, tokens: int = 10, micro: int = 10) -> ResourceRequest:
-    return ResourceRequest(holders, NOON, tokens, micro)
+    return ResourceRequest(holders, NOON, tokens, Cost(micro))
 
 
 class QueuedClient:
@@ -82,4 +82,6 @@ def use_limits(
 ) -> None:
     """A request that ended `ago` seconds ago."""
     now = asyncio.get_running_loop().time() - ago
-    queue.quota.acquire(ResourceRequest(tuple(holders), NOON, tokens, 0), now).settle(tokens, 0)
+    queue.quota.acquire(ResourceRequest(tuple(holders), NOON, tokens, FREE), now).settle(
+        tokens, FREE
+    )

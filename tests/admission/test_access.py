@@ -212,7 +212,7 @@ def test_prices_are_those_of_the_group() -> None:
     price = own.price(CATALOG, "alpha-one")
     assert price is not None and price.description == "model 3, group 0.1"
     assert own.price(CATALOG, "alpha-one") is price
-    assert price.cost(Usage(input_tokens=10)) == 3_000_000
+    assert price.cost(Usage(input_tokens=10)) == (3_000_000, 0)
     assert own.price(CATALOG, "gamma") is None
     of_no_group = permit(None).price(CATALOG, "alpha-one")
     assert of_no_group is not None and of_no_group.description == "model 3, group 1"

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.admission.queue import AdmissionQueue
 from gateway.config.limits import SharedLimits
-from gateway.core.limits import UNLIMITED, Limits
+from gateway.core.limits import FREE, UNLIMITED, Cost, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from tests.admission.queue_clients import (
@@ -28,8 +28,8 @@ from tests.support.timing import SLACK
 
 
 async def test_free_limits_are_acquired_immediately(queue: AdmissionQueue) -> None:
-    queue.settle(queue.acquire(request_for(key("a", ONE))), 0, 0)
-    queue.settle(None, 0, 0)
+    queue.settle(queue.acquire(request_for(key("a", ONE))), 0, FREE)
+    queue.settle(None, 0, FREE)
     with pytest.raises(TooManyRequests):
         for _ in range(2):
             queue.acquire(request_for(key("a", ONE)))
@@ -39,8 +39,8 @@ async def test_a_released_limit_goes_to_the_waiter(queue: AdmissionQueue) -> Non
     alone = request_for(key("a", ONE))
     first, second = await enqueue(queue, alone), await enqueue(queue, alone)
     assert await done_after_tasks(first, second) == [True, False]
-    queue.settle(await first.get(), 10, 10)
-    queue.settle(await second.get(), 7, 7)
+    queue.settle(await first.get(), 10, Cost(10))
+    queue.settle(await second.get(), 7, Cost(7))
     assert queue.quota.budget(HolderKind.KEY, "a").total == 17
 
 
@@ -72,7 +72,7 @@ async def test_waiters_for_the_same_limit_are_served_in_order(queue: AdmissionQu
     running = queue.acquire(alone)
     clients = [await enqueue(queue, alone) for _ in range(5)]
     for number, client in enumerate(clients):
-        queue.settle(running, 0, 0)
+        queue.settle(running, 0, FREE)
         done = await done_after_tasks(*clients)
         assert done == [each <= number for each in range(5)]
         running = await client.get()
@@ -81,7 +81,7 @@ async def test_waiters_for_the_same_limit_are_served_in_order(queue: AdmissionQu
 async def test_a_new_request_does_not_overtake_waiters(queue: AdmissionQueue) -> None:
     alone = request_for(key("a", ONE))
     running, waiter = queue.acquire(alone), await enqueue(queue, alone)
-    queue.settle(running, 0, 0)
+    queue.settle(running, 0, FREE)
     with pytest.raises(TooManyRequests):  # the limit is free, but it is the waiter's turn
         queue.acquire(alone)
     await waiter.get()
@@ -110,10 +110,10 @@ async def test_a_waiter_for_a_shared_limit_blocks_all_that_share_it(
     second = await enqueue(queue, request_for(key("c"), team))
     assert first.error.holder == (HolderKind.GROUP, "team")
     assert second.error.holder == (HolderKind.GROUP, "team")
-    queue.settle(running, 0, 0)
+    queue.settle(running, 0, FREE)
     assert await done_after_tasks(first, second) == [True, False]
-    queue.settle(await first.get(), 0, 0)
-    queue.settle(await second.get(), 0, 0)
+    queue.settle(await first.get(), 0, FREE)
+    queue.settle(await second.get(), 0, FREE)
 
 
 async def test_a_cancelled_waiter_lets_the_others_continue(queue: AdmissionQueue) -> None:
@@ -132,9 +132,9 @@ async def test_a_cancelled_waiter_lets_the_others_continue(queue: AdmissionQueue
 async def test_a_cancelled_waiter_uses_nothing(queue: AdmissionQueue) -> None:
     alone = request_for(key("a", ONE))
     running, waiter = queue.acquire(alone), await enqueue(queue, alone)
-    queue.settle(running, 0, 0)
+    queue.settle(running, 0, FREE)
     await waiter.cancel()  # it has its lease, but its task has not run yet
-    queue.settle(queue.acquire(alone), 0, 0)
+    queue.settle(queue.acquire(alone), 0, FREE)
     assert queue.quota.budget(HolderKind.KEY, "a").reserved == 0
 
 
@@ -197,7 +197,7 @@ async def test_without_max_wait_errors_are_immediate(queue: AdmissionQueue) -> N
 async def test_an_exceeded_budget_ends_the_wait(queue: AdmissionQueue) -> None:
     alone = request_for(key("a", Limits(concurrent=1, budget=100)), micro=50)
     running, waiter = queue.acquire(alone), await enqueue(queue, alone)
-    queue.settle(running, 10, 60)
+    queue.settle(running, 10, Cost(60))
     with pytest.raises(InsufficientQuota):
         await waiter.get()
 
@@ -209,7 +209,7 @@ async def test_a_shared_queue_under_load_is_served_completely(queue: AdmissionQu
     async def visit(number: int) -> None:
         lease = await (await enqueue(queue, request_for(key(f"k{number % 7}", ONE), team))).get()
         await asyncio.sleep(0.001)
-        queue.settle(lease, 1, 1)
+        queue.settle(lease, 1, Cost(1))
         completed.append(number)
 
     await asyncio.gather(*(visit(number) for number in range(90)))
@@ -257,7 +257,7 @@ async def test_requests_of_each_key_stay_in_order(seed: int) -> None:
         if lease is not None:
             completed += 1
             await asyncio.sleep(chance.random() / 200)
-            queue.settle(lease, 1, 1)
+            queue.settle(lease, 1, Cost(1))
 
     async with asyncio.timeout(SLACK), asyncio.TaskGroup() as visitors:
         for number in range(120):
@@ -268,7 +268,7 @@ async def test_requests_of_each_key_stay_in_order(seed: int) -> None:
         assert order == sorted(order)
     assert quota.budget(HolderKind.GROUP, "team").total == completed > 60
     for name in "abc":
-        queue.settle(queue.acquire(request_for(key(name, ONE), group(ONE))), 0, 0)
+        queue.settle(queue.acquire(request_for(key(name, ONE), group(ONE))), 0, FREE)
 
 
 async def test_a_long_queue_is_cheap_for_others(queue: AdmissionQueue) -> None:
@@ -281,6 +281,6 @@ async def test_a_long_queue_is_cheap_for_others(queue: AdmissionQueue) -> None:
     await asyncio.sleep(0)
     started = asyncio.get_running_loop().time()
     for _ in range(100):
-        queue.settle(queue.acquire(request_for(key("other"), GATEWAY)), 1, 1)
+        queue.settle(queue.acquire(request_for(key("other"), GATEWAY)), 1, Cost(1))
         await asyncio.sleep(0)
     assert asyncio.get_running_loop().time() - started < SLACK

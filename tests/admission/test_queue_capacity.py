@@ -9,7 +9,7 @@ import pytest
 
 from gateway.admission.queue import AdmissionQueue
 from gateway.config.limits import SharedLimits
-from gateway.core.limits import Limits
+from gateway.core.limits import FREE, Limits
 from gateway.errors import TooManyRequests
 from gateway.quota.limits import Holder, HolderKind, ResourceRequest
 from tests.admission.queue_clients import (
@@ -33,10 +33,10 @@ async def test_the_queue_has_a_capacity(queue: AdmissionQueue) -> None:
     assert error.message.endswith("; the queue is full (2 requests)")
     assert error.retry_after is not None
     for client in clients[:2]:
-        queue.settle(running, 0, 0)
+        queue.settle(running, 0, FREE)
         running = await client.get()
     again = await enqueue(queue, wanted[0], short)
-    queue.settle(running, 0, 0)
+    queue.settle(running, 0, FREE)
     await again.get()
 
 
@@ -101,10 +101,10 @@ async def test_cancelled_just_after_its_turn_passes_it_on(queue: AdmissionQueue)
     alone = request_for(key("a", ONE))
     running, leaves = queue.acquire(alone), await enqueue(queue, alone)
     stays = await enqueue(queue, alone)
-    queue.settle(running, 0, 0)
+    queue.settle(running, 0, FREE)
     await leaves.cancel()
-    queue.settle(await stays.get(), 0, 0)
-    queue.settle(queue.acquire(alone), 0, 0)
+    queue.settle(await stays.get(), 0, FREE)
+    queue.settle(queue.acquire(alone), 0, FREE)
 
 
 async def test_cancelled_just_before_its_turn_passes_it_on(queue: AdmissionQueue) -> None:
@@ -112,10 +112,10 @@ async def test_cancelled_just_before_its_turn_passes_it_on(queue: AdmissionQueue
     running, leaves = queue.acquire(alone), await enqueue(queue, alone)
     stays = await enqueue(queue, alone)
     leaves.waiting.cancel()
-    queue.settle(running, 0, 0)
-    queue.settle(await stays.get(), 0, 0)
+    queue.settle(running, 0, FREE)
+    queue.settle(await stays.get(), 0, FREE)
     await leaves.cancel()
-    queue.settle(queue.acquire(alone), 0, 0)
+    queue.settle(queue.acquire(alone), 0, FREE)
 
 
 async def test_a_blocked_waiter_continues_when_its_own_limit_is_free(
@@ -128,15 +128,15 @@ async def test_a_blocked_waiter_continues_when_its_own_limit_is_free(
     big = await enqueue(queue, request_for(key("a"), team, tokens=90), patient)
     quick = request_for(key("b", ONE), team, tokens=5)
     own = queue.quota.acquire(
-        ResourceRequest(quick.holders, 1, 5, 0), asyncio.get_running_loop().time()
+        ResourceRequest(quick.holders, 1, 5, FREE), asyncio.get_running_loop().time()
     )
     behind = [await enqueue(queue, quick, patient) for _ in range(2)]
     assert behind[0].error.holder == (HolderKind.KEY, "b")
-    queue.settle(own, 5, 0)
+    queue.settle(own, 5, FREE)
     assert await done_after_tasks(*behind) == [False, False]
     await big.cancel()
     assert await done_after_tasks(*behind) == [True, False]
-    queue.settle(await behind[0].get(), 5, 0)
+    queue.settle(await behind[0].get(), 5, FREE)
     await behind[1].get()
 
 
@@ -146,7 +146,7 @@ async def test_a_waiter_that_is_blocked_elsewhere_blocks_others(queue: Admission
     own = queue.acquire(request_for(key("a", ONE), team))
     first = await enqueue(queue, request_for(key("a", ONE), team))
     others = [queue.acquire(request_for(key("b"), team))]
-    queue.settle(own, 0, 0)
+    queue.settle(own, 0, FREE)
     others.append(await first.get())
     own = others.pop()
     second = await enqueue(queue, request_for(key("a", ONE), team))
@@ -155,12 +155,12 @@ async def test_a_waiter_that_is_blocked_elsewhere_blocks_others(queue: Admission
         (HolderKind.KEY, "a"),
         (HolderKind.GROUP, "team"),
     ]
-    queue.settle(others.pop(), 0, 0)
+    queue.settle(others.pop(), 0, FREE)
     assert await done_after_tasks(second, third) == [False, True]
     fourth = await enqueue(queue, request_for(key("d"), team))
-    queue.settle(own, 0, 0)
+    queue.settle(own, 0, FREE)
     assert await done_after_tasks(second, fourth) == [True, False]
-    queue.settle(await third.get(), 0, 0)
+    queue.settle(await third.get(), 0, FREE)
     await fourth.get()
 
 

@@ -48,11 +48,13 @@ def test_json_output(shell: CommandRunner) -> None:
         "input_tokens": 0,
         "output_tokens": 0,
         "cost_micro": 0,
+        "usd_micro": 0,
         "probe": False,
         "limits": dict.fromkeys(LIMIT_NAMES),
     } | dict.fromkeys(UNSET)
     assert shell.json("key", "list") == [created]
-    spent = {"spent_micro": {"budget": 0, "budget_day": 0, "budget_month": 0}}
+    names = [f"budget{each}{window}" for each in ("", "_usd") for window in ("", "_day", "_month")]
+    spent = {"spent_micro": dict.fromkeys(names, 0)}
     assert shell.json("key", "show", "Ünïcode 名前") == created | spent
     assert shell.json("key", "show", created["id"]) == created | spent
     assert shell.json("key", "revoke", created["id"])["state"] == "revoked"
@@ -175,6 +177,17 @@ def test_all_settings_of_a_key(shell: CommandRunner) -> None:
         *("--user-agents", "codex", "--user-agents", "re:claude.*"),
         *("--rpm", "600", "--tpm", "100k", "--concurrent", "0"),
         *("--budget", "5M", "--budget-day", "1.5k", "--budget-month", "0.000001"),
+        *(
+            "--budget-5h",
+            "2",
+            "--budget-week",
+            "3",
+            "--budget-usd",
+            "50",
+            "--budget-usd-5h",
+            "$1.5",
+        ),
+        *("--budget-usd-day", "0", "--budget-usd-week", "20", "--budget-usd-month", "1k"),
     )
     created = shell.json("key", "mint", "--name", "alice", *options)
     limits = {
@@ -182,8 +195,15 @@ def test_all_settings_of_a_key(shell: CommandRunner) -> None:
         "tokens_per_minute": 100_000,
         "concurrent": 0,
         "budget": 5_000_000_000_000,
+        "budget_5h": 2_000_000,
         "budget_day": 1_500_000_000,
+        "budget_week": 3_000_000,
         "budget_month": 1,
+        "budget_usd": 50_000_000,
+        "budget_usd_5h": 1_500_000,
+        "budget_usd_day": 0,
+        "budget_usd_week": 20_000_000,
+        "budget_usd_month": 1_000_000_000,
     }
     settings = {
         "expires_at": 4_102_358_400_000_000,

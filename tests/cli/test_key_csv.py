@@ -22,7 +22,7 @@ def test_every_column() -> None:
     rows, errors = read(
         ",".join(COLUMNS),
         "alice,team,30d,for all,beta-*;family:alpha x,10.0.0.1 ::1,codex; claude cli/1,"
-        f"600,100k,2,5M,0.5,none,yes,{SECRET}",
+        f"600,100k,2,5M,1,0.5,none,,$50,2.50,none,,,yes,{SECRET}",
     )
     assert errors == []
     assert rows == [
@@ -39,7 +39,10 @@ def test_every_column() -> None:
                 "tokens_per_minute": 100_000,
                 "concurrent": 2,
                 "budget": 5_000_000_000_000,
+                "budget_5h": 1_000_000,
                 "budget_day": 500_000,
+                "budget_usd": 50_000_000,
+                "budget_usd_5h": 2_500_000,
             },
             "probe": True,
             "key": SECRET,

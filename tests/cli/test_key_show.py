@@ -48,6 +48,7 @@ def test_spent_budgets(shell: CommandRunner, used: str) -> None:
         "budget": 1_002_500_000,
         "budget_day": 2_500_000,
         "budget_month": 2_500_000,
+        **dict.fromkeys(("budget_usd", "budget_usd_day", "budget_usd_month"), 0),
     }
     assert shell.json("group", "show", "default")["spent_micro"]["budget"] == 1_002_500_000
 

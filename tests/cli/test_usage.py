@@ -39,7 +39,7 @@ def key_ids(shell: CommandRunner) -> list[str]:
     alice, bob = key_ids
     estimate = {"cost_micro": 2_500_000_000, "usage_source": "estimated"}
     spent = [
-        (alice, "beta-5.4", now_us(), {"cost_micro": 7_500_000_000}),
+        (alice, "beta-5.4", now_us(), {"cost_micro": 7_500_000_000, "usd_micro": 1_250_000}),
         (alice, "alpha-x", now_us(), estimate),
         (bob, "alpha-x", now_us() - 40 * DAY, {"cost_micro": 10**12, "state": "error"}),
     ]
@@ -63,8 +63,18 @@ def test_this_month_by_key(shell: CommandRunner, key_ids: list[str]) -> None:
     result = shell("usage")
     assert result.exit_code == 0
     titles, row, total = lines(result.stdout)
-    assert titles == ["Key", "Requests", "Errors", "Input", "Cached", "Output", "Units", "Share"]
-    figures = ["2", "0", "2 000", "800", "140", "~10 000"]
+    assert titles == [
+        "Key",
+        "Requests",
+        "Errors",
+        "Input",
+        "Cached",
+        "Output",
+        "Units",
+        "USD",
+        "Share",
+    ]
+    figures = ["2", "0", "2 000", "800", "140", "~10 000", "~$1.25"]
     assert row == [f"alice ({key_ids[0]})", *figures, f"{'█' * 20} 100 %"]
     assert total == ["Total", *figures]
     assert result.stderr.startswith("Since ")
@@ -86,11 +96,54 @@ def test_web_searches_have_a_column(shell: CommandRunner, key_ids: list[str]) ->
 
 def test_shares_and_order(shell: CommandRunner, key_ids: list[str]) -> None:
     _, *rows, total = lines(shell("usage", "--by", "model").stdout)
-    assert [(row[0], row[6], row[7:]) for row in rows] == [
-        ("beta-5.4", "7 500", ["█" * 15, "75 %"]),
-        ("alpha-x", "~2 500", ["█" * 5, "25 %"]),
+    assert [(row[0], row[6:]) for row in rows] == [
+        ("beta-5.4", ["7 500", "$1.25", f"{'█' * 20} 100 %"]),
+        ("alpha-x", ["~2 500", "~$0.00", "0 %"]),
     ]
-    assert total[-1] == "~10 000"
+    assert total[-2:] == ["~10 000", "~$1.25"]
+
+
+def test_shares_are_of_the_units_where_nothing_has_a_price(
+    shell: CommandRunner, key_ids: list[str]
+) -> None:
+    _, *rows, _ = lines(shell("usage", "--since", "60d").stdout)
+    assert [row[-2:] for row in rows] == [["~$1.25", f"{'█' * 20} 100 %"], ["$0.00", "0 %"]]
+    _, row, _ = lines(shell("usage", "--since", "60d", "--key", "bob").stdout)
+    assert row[-2:] == ["1 000 000", f"{'█' * 20} 100 %"]
+
+
+@pytest.mark.parametrize("by", [("--by", "key,model"), ("--by", "key", "--by", " model,key")])
+def test_several_dimensions_are_levels_with_subtotals(
+    shell: CommandRunner, key_ids: list[str], by: tuple[str, ...]
+) -> None:
+    text = shell("usage", *by, "--since", "60d").stdout
+    titles, *rows = lines(text)
+    assert titles[0] == "Key, model"
+    alice, bob = key_ids
+    assert [(row[0], row[1], row[6]) for row in rows] == [
+        (f"alice ({alice})", "2", "~10 000"),
+        ("beta-5.4", "1", "7 500"),
+        ("alpha-x", "1", "~2 500"),
+        (f"bob ({bob})", "1", "1 000 000"),
+        ("alpha-x", "1", "1 000 000"),
+        ("Total", "3", "~1 010 000"),
+    ]
+    assert [line.startswith("  ") for line in text.splitlines()[1:-1]] == [
+        *(False, True, True),
+        *(False, True),
+    ]
+
+
+def test_levels_of_time_are_in_their_order(shell: CommandRunner, key_ids: list[str]) -> None:
+    report = shell.json("usage", "--by", "day,key,model", "--since", "60d")
+    assert report["by"] == ["day", "key", "model"]
+    _, *rows, _ = lines(shell("usage", "--by", "day,key,model", "--since", "60d").stdout)
+    days = sorted({row["day"] for row in report["usage"]})
+    assert [row[0] for row in rows if row[0] in days] == days
+    assert [row[0].split(" ")[0] for row in rows] == [
+        *(days[0], "bob", "alpha-x"),
+        *(days[1], "alice", "beta-5.4", "alpha-x"),
+    ]
 
 
 def test_since_and_filters(shell: CommandRunner, key_ids: list[str]) -> None:
@@ -117,12 +170,12 @@ def test_json_output(shell: CommandRunner, key_ids: list[str]) -> None:
 def test_csv_output(shell: CommandRunner, key_ids: list[str]) -> None:
     text = shell("usage", "--by", "key", "--by", "hour", "--since", "60d", "--csv").stdout
     rows: list[dict[str, Any]] = list(csv.DictReader(text.splitlines()))
-    counts = [name for name in USAGE_COUNTS if name != "cost_micro"]
-    assert list(rows[0]) == ["key", "name", "hour", *counts, "units"]
+    counts = [name for name in USAGE_COUNTS if not name.endswith("_micro")]
+    assert list(rows[0]) == ["key", "name", "hour", *counts, "units", "usd"]
     assert {(row["key"], row["name"]) for row in rows} == set(
         zip(key_ids, ("alice", "bob"), strict=True)
     )
-    assert [row["units"] for row in rows] == ["1000000", "10000"]
+    assert [(row["units"], row["usd"]) for row in rows] == [("1000000", "0"), ("10000", "1.25")]
     assert rows[1]["hour"].endswith(":00Z")
     assert rows[1]["input_tokens"] == "2000"
 
@@ -153,8 +206,8 @@ def test_prices_next_to_units(shell: CommandRunner, key_ids: list[str], tmp_path
     file.write_text("money: {unit_price: 0.002, currency: EUR}\n")
     titles, row, total = lines(shell("usage", "--config", str(file)).stdout)
     assert titles[-2:] == ["Price", "Share"]
-    assert row[7] == "20.00 EUR"
-    assert total[7] == "20.00 EUR"
+    assert row[7:9] == ["~$1.25", "20.00 EUR"]
+    assert total[8] == "20.00 EUR"
 
 
 def test_no_usage(shell: CommandRunner) -> None:
@@ -166,7 +219,7 @@ def test_no_usage(shell: CommandRunner) -> None:
 @in_one_test(
     ("arguments", "code", "message"),
     [
-        (("--by", "colour"), 2, "'colour' is not one of 'key', 'group'"),
+        (("--by", "colour"), 2, "'colour' is not one of key, group"),
         (("--since", "soon"), 2, "must be a date such as 2026-12-31"),
         (("--since", "1d", "--until", "2d"), 2, "must be at least one hour after"),
         (

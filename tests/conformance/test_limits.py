@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO_PER_UNIT
+from gateway.core.limits import FREE, MICRO_PER_UNIT
 from gateway.quota.limits import ResourceRequest
 from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState, Token
@@ -116,7 +116,7 @@ def attempts_before(gateway: RunningGateway, token: Token, seconds: float) -> No
     now = asyncio.get_running_loop().time()
     holders = runtime.permit(token).holders
     at = runtime.now() - round(seconds * 1e6)
-    runtime.quota.acquire(ResourceRequest(holders, at, 0, 0), now - seconds).settle(0, 0)
+    runtime.quota.acquire(ResourceRequest(holders, at, 0, FREE), now - seconds).settle(0, FREE)
 
 
 async def statuses(gateway: RunningGateway, token: Token, count: int) -> list[int | None]:

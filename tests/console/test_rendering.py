@@ -10,6 +10,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from gateway.console.rendering import build_environment, format_time
+from gateway.core.limits import Cost
 from tests.console.browser import Browser
 from tests.support.gateway import RunningGateway, run_gateway
 
@@ -76,16 +77,20 @@ def test_times_are_in_utc(render_text: RenderText) -> None:
         ("{{ it|duration }}", 850_000, "850 ms"),
         ("{{ it|duration }}", None, "–"),
         ("{{ it|units }}", 1_500_000, "1.5"),
-        ("{{ it|cost }}", 1_000_000, "1 unit (2.00 EUR)"),
+        ("{{ it|cost }}", Cost(1_000_000), "1 unit (2.00 EUR)"),
+        ("{{ it|cost }}", Cost(1_000_000, 1_230_000), "1 unit ($1.23)"),
+        ("{{ it|usd }}", 12_345, "$0.0123"),
+        ("{{ it|amount('usd') }}", 12_345, "$0.012345"),
+        ("{{ it|amount('units') }}", 1_000_000, "1 unit"),
         ("{{ it|price }}", 5_000_000, "10.00 EUR"),
     ],
 )
-def test_filters(priced: RenderText, template: str, value: int | None, text: str) -> None:
+def test_filters(priced: RenderText, template: str, value: int | Cost | None, text: str) -> None:
     assert priced(template, it=value) == text
 
 
 def test_cost_without_a_price(render_text: RenderText) -> None:
-    assert render_text("{{ 5000000|cost }}[{{ 1|price }}]") == "5 units[]"
+    assert render_text("{{ it|cost }}[{{ 1|price }}]", it=Cost(5_000_000)) == "5 units[]"
 
 
 def test_asset_paths_have_a_hash(render_text: RenderText) -> None:

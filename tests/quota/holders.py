@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from gateway.core.limits import MICRO_PER_UNIT, Limits
+from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Cost, Limits
 from gateway.errors import GatewayError
 from gateway.quota.budgets import BudgetTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
@@ -34,8 +34,9 @@ def take(
     at: int = NOON,
     tokens: int = 10,
     micro: int = 100,
+    usd: int = 0,
 ) -> Lease:
-    return quota.acquire(ResourceRequest(holders, at, tokens, micro), now)
+    return quota.acquire(ResourceRequest(holders, at, tokens, Cost(micro, usd)), now)
 
 
 def refusal(quota: Quota, *holders: Holder, now: float = NOW, **fields: int) -> GatewayError:
@@ -57,15 +58,7 @@ def tokens_left(quota: Quota, holder: Holder, now: float = NOW) -> int:
 
 
 def spent(budget_tracker: BudgetTracker, at: int) -> tuple[int, int, int]:
-    """In total, in the month and in the day of `at`, as a budget of 0 reports it."""
-    return (
-        budget_tracker.total,
-        _spent(budget_tracker, Limits(budget_month=0), at),
-        _spent(budget_tracker, Limits(budget_day=0), at),
-    )
-
-
-def _spent(budget_tracker: BudgetTracker, nothing: Limits, at: int) -> int:
-    shortfall = budget_tracker.shortfall(nothing, at, 1)
-    assert shortfall is not None
-    return shortfall.spent
+    """In total, in the month and in the day of `at`."""
+    windows = BudgetWindow.TOTAL, BudgetWindow.MONTH, BudgetWindow.DAY
+    total, month, day = (budget_tracker.spent(window, at) for window in windows)
+    return total, month, day

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from gateway.core.limits import UNLIMITED, Limits
+from gateway.core.limits import BUDGETS, UNLIMITED, Budget, Budgets, Limits, budgets_of
 from gateway.quota.budgets import BudgetShortfall, BudgetTracker
 from tests.quota import holders
 
@@ -19,6 +19,14 @@ NOON = at("2026-11-21T12:00:00Z")
 DAY = 86_400_000_000
 MIDNIGHT = at("2026-11-22T00:00:00Z")
 NEXT_MONTH = at("2026-12-01T00:00:00Z")
+
+
+def budget(name: str, limit: int) -> Budget:
+    return Budget(BUDGETS[name], limit)
+
+
+def in_units(limits: Limits) -> Budgets:
+    return budgets_of(limits)[0]
 
 
 def spent(budget_tracker: BudgetTracker, moment: int) -> tuple[int, int, int, int]:
@@ -41,7 +49,7 @@ def loaded(total: int = 0, day: int = 0, month: int = 0) -> BudgetTracker:
 
 def test_a_tracker_starts_at_zero() -> None:
     assert spent(BudgetTracker(), NOON) == (0, 0, 0, 0)
-    assert BudgetTracker().shortfall(UNLIMITED, NOON, 10**18) is None
+    assert BudgetTracker().shortfall(in_units(UNLIMITED), NOON, 10**18) is None
 
 
 def test_load_sets_the_amounts() -> None:
@@ -130,9 +138,12 @@ def test_a_tracker_forgets_the_oldest_periods() -> None:
 @pytest.mark.parametrize(
     ("limits", "shortfall"),
     [
-        (Limits(budget=1000), BudgetShortfall("budget", 1000, 900, 30, None)),
-        (Limits(budget_month=300), BudgetShortfall("budget_month", 300, 200, 30, NEXT_MONTH)),
-        (Limits(budget_day=110), BudgetShortfall("budget_day", 110, 10, 30, MIDNIGHT)),
+        (Limits(budget=1000), BudgetShortfall(budget("budget", 1000), 900, 30, None)),
+        (
+            Limits(budget_month=300),
+            BudgetShortfall(budget("budget_month", 300), 200, 30, NEXT_MONTH),
+        ),
+        (Limits(budget_day=110), BudgetShortfall(budget("budget_day", 110), 10, 30, MIDNIGHT)),
     ],
 )
 def test_a_budget_limits_spent_reserved_and_requested_amounts(
@@ -140,8 +151,8 @@ def test_a_budget_limits_spent_reserved_and_requested_amounts(
 ) -> None:
     budget_tracker = loaded(900, 10, 200)
     budget_tracker.reserved += 30
-    assert budget_tracker.shortfall(limits, NOON, 70) is None
-    assert budget_tracker.shortfall(limits, NOON, 71) == shortfall
+    assert budget_tracker.shortfall(in_units(limits), NOON, 70) is None
+    assert budget_tracker.shortfall(in_units(limits), NOON, 71) == shortfall
 
 
 def test_the_budget_that_resets_last_is_reported() -> None:
@@ -152,33 +163,33 @@ def test_the_budget_that_resets_last_is_reported() -> None:
         (Limits(budget=901, budget_month=900, budget_day=900), "budget_month"),
         (Limits(budget=901, budget_month=901, budget_day=900), "budget_day"),
     ):
-        shortfall = budget_tracker.shortfall(limits, NOON, 1)
+        shortfall = budget_tracker.shortfall(in_units(limits), NOON, 1)
         assert shortfall is not None
-        assert shortfall.budget == named
+        assert shortfall.budget.kind.name == named
 
 
 def test_a_new_day_resets_the_daily_budget() -> None:
     budget_tracker = loaded(900, 100, 200)
     limits = Limits(budget_day=100, budget_month=250)
-    assert budget_tracker.shortfall(limits, MIDNIGHT - 1, 1) is not None
-    assert budget_tracker.shortfall(limits, MIDNIGHT, 50) is None
-    assert budget_tracker.shortfall(limits, MIDNIGHT, 51) == BudgetShortfall(
-        "budget_month", 250, 200, 0, NEXT_MONTH
+    assert budget_tracker.shortfall(in_units(limits), MIDNIGHT - 1, 1) is not None
+    assert budget_tracker.shortfall(in_units(limits), MIDNIGHT, 50) is None
+    assert budget_tracker.shortfall(in_units(limits), MIDNIGHT, 51) == BudgetShortfall(
+        budget("budget_month", 250), 200, 0, NEXT_MONTH
     )
-    assert budget_tracker.shortfall(limits, NEXT_MONTH, 100) is None
-    assert budget_tracker.shortfall(limits, NEXT_MONTH, 101) == BudgetShortfall(
-        "budget_day", 100, 0, 0, NEXT_MONTH + DAY
+    assert budget_tracker.shortfall(in_units(limits), NEXT_MONTH, 100) is None
+    assert budget_tracker.shortfall(in_units(limits), NEXT_MONTH, 101) == BudgetShortfall(
+        budget("budget_day", 100), 0, 0, NEXT_MONTH + DAY
     )
 
 
 @pytest.mark.parametrize("name", ["budget", "budget_day", "budget_month"])
 def test_a_budget_of_0_rejects_every_cost(name: str) -> None:
-    shortfall = BudgetTracker().shortfall(Limits(**{name: 0}), NOON, 1)
+    shortfall = BudgetTracker().shortfall(in_units(Limits(**{name: 0})), NOON, 1)
     assert shortfall is not None
-    assert (shortfall.budget, shortfall.limit) == (name, 0)
-    assert BudgetTracker().shortfall(Limits(**{name: 1}), NOON, 1) is None
+    assert shortfall.budget == budget(name, 0)
+    assert BudgetTracker().shortfall(in_units(Limits(**{name: 1})), NOON, 1) is None
 
 
 @pytest.mark.parametrize("budget", [900, 899, 0])
 def test_a_cost_of_0_always_fits(budget: int) -> None:
-    assert loaded(900).shortfall(Limits(budget=budget), NOON, 0) is None
+    assert loaded(900).shortfall(in_units(Limits(budget=budget)), NOON, 0) is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.limits import BUDGETS, Budget
 from gateway.errors import GatewayError, InsufficientQuota, TooManyRequests, TooManyTokens
 from gateway.quota.budgets import BudgetShortfall
 from gateway.quota.limit_errors import (
@@ -156,17 +157,19 @@ def test_tokens_and_requests_have_different_types() -> None:
     ("shortfall", "message"),
     [
         (
-            BudgetShortfall("budget_day", 5_000_000, 4_900_000, 200_000, DAWN),
+            BudgetShortfall(Budget(BUDGETS["budget_day"], 5_000_000), 4_900_000, 200_000, DAWN),
             "key laptop: daily budget of 5 units: 4.9 spent, 0.2 reserved by running requests, "
             "this request may cost 1.5; resets at 2026-11-22T00:00:00Z",
         ),
         (
-            BudgetShortfall("budget_month", 5_000_000_000_000, 5_000_000_000_001, 0, DAWN),
+            BudgetShortfall(
+                Budget(BUDGETS["budget_month"], 5_000_000_000_000), 5_000_000_000_001, 0, DAWN
+            ),
             "key laptop: monthly budget of 5,000,000 units: 5,000,000.000001 spent, 0 reserved by "
             "running requests, this request may cost 1.5; resets at 2026-11-22T00:00:00Z",
         ),
         (
-            BudgetShortfall("budget", 1_000_000, 0, 0, None),
+            BudgetShortfall(Budget(BUDGETS["budget"], 1_000_000), 0, 0, None),
             "key laptop: total budget of 1 unit: 0 spent, 0 reserved by running requests, "
             "this request may cost 1.5; does not reset",
         ),

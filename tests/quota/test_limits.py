@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.limits import MICRO_PER_UNIT, UNLIMITED, Limits
+from gateway.core.limits import MICRO_PER_UNIT, UNLIMITED, Cost, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
 from gateway.quota.limits import Holder, HolderKind, Quota, ResourceRequest
 from tests.quota.holders import (
@@ -31,7 +31,7 @@ def test_without_limits_everything_is_admitted() -> None:
 
 def test_requests_per_minute() -> None:
     quota, laptop = Quota(), key(requests_per_minute=2)
-    take(quota, laptop, now=0.0).settle(0, 0)
+    take(quota, laptop, now=0.0).settle(0, Cost(0))
     take(quota, laptop, now=10.0)
     error = refusal(quota, laptop, now=15.5)
     assert type(error) is TooManyRequests
@@ -68,9 +68,9 @@ def test_tokens_are_adjusted_to_real_usage() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100)
     lease = take(quota, laptop, tokens=60)
     assert tokens_left(quota, laptop) == 40
-    lease.settle(25, 0)
+    lease.settle(25, Cost(0))
     assert tokens_left(quota, laptop) == 75
-    take(quota, laptop, tokens=75).settle(95, 0)
+    take(quota, laptop, tokens=75).settle(95, Cost(0))
     assert tokens_left(quota, laptop) == 0
     assert refusal(quota, laptop, tokens=1).retry_after == 60.0
 
@@ -82,11 +82,11 @@ def test_concurrent_requests() -> None:
     assert type(error) is TooManyRequests
     assert error.retry_after == 1.0
     assert error.message == ("Too Many Requests: the gateway: 2 of 2 concurrent requests running")
-    first.settle(1, 1)
-    take(quota, everybody).settle(0, 0)
+    first.settle(1, Cost(1))
+    take(quota, everybody).settle(0, Cost(0))
     take(quota, everybody)
     refusal(quota, everybody)
-    second.settle(0, 0)
+    second.settle(0, Cost(0))
     take(quota, everybody)
 
 
@@ -96,23 +96,23 @@ def test_concurrent_requests() -> None:
 )
 def test_budgets(budget: str, period: str) -> None:
     quota, laptop = Quota(), key(**{budget: 5 * MICRO_PER_UNIT})
-    take(quota, laptop, micro=4 * MICRO_PER_UNIT).settle(1, 4 * MICRO_PER_UNIT)
+    take(quota, laptop, micro=4 * MICRO_PER_UNIT).settle(1, Cost(4 * MICRO_PER_UNIT))
     running = take(quota, laptop, micro=MICRO_PER_UNIT // 2)
-    take(quota, laptop, micro=MICRO_PER_UNIT // 2).settle(0, 0)
+    take(quota, laptop, micro=MICRO_PER_UNIT // 2).settle(0, Cost(0))
     error = refusal(quota, laptop, micro=MICRO_PER_UNIT // 2 + 1)
     assert type(error) is InsufficientQuota
     assert error.message.startswith(f"Insufficient quota: key laptop: {period} budget of 5 units: ")
     assert ": 4 spent, 0.5 reserved by running requests, this request may cost 0.500001; " in (
         error.message
     )
-    running.settle(1, 2 * MICRO_PER_UNIT)
+    running.settle(1, Cost(2 * MICRO_PER_UNIT))
     assert refusal(quota, laptop, micro=1)
     assert quota.budget(HolderKind.KEY, "key_1").total == 6 * MICRO_PER_UNIT
 
 
 def test_a_daily_budget_resets() -> None:
     quota, laptop = Quota(), key(budget_day=MICRO_PER_UNIT)
-    take(quota, laptop, micro=MICRO_PER_UNIT).settle(1, MICRO_PER_UNIT)
+    take(quota, laptop, micro=MICRO_PER_UNIT).settle(1, Cost(MICRO_PER_UNIT))
     error = refusal(quota, laptop, micro=1)
     assert error.message.endswith("; resets at 2026-11-22T00:00:00Z")
     take(quota, laptop, micro=1, at=NOON + DAY // 2)
@@ -122,7 +122,7 @@ def test_a_cost_belongs_to_the_day_of_its_start() -> None:
     quota, laptop = Quota(), key(budget_day=MICRO_PER_UNIT)
     lease = take(quota, laptop, micro=MICRO_PER_UNIT)
     refusal(quota, laptop, micro=MICRO_PER_UNIT, at=NOON + DAY)
-    lease.settle(1, MICRO_PER_UNIT)
+    lease.settle(1, Cost(MICRO_PER_UNIT))
     take(quota, laptop, micro=MICRO_PER_UNIT, at=NOON + DAY)
     assert quota.budget(HolderKind.KEY, "key_1").total == MICRO_PER_UNIT
 
@@ -173,23 +173,23 @@ def test_a_request_without_tokens_counts_as_a_request(limit: str) -> None:
 def test_a_second_settlement_is_ignored() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100, concurrent=1, budget=1000)
     lease = take(quota, laptop, tokens=60, micro=600)
-    lease.settle(30, 300)
+    lease.settle(30, Cost(300))
     running = take(quota, laptop, tokens=70, micro=700)
     for _ in range(3):
-        lease.settle(1, 1)
-        lease.settle(0, 0)
+        lease.settle(1, Cost(1))
+        lease.settle(0, Cost(0))
     refusal(quota, laptop, tokens=0, micro=0)
     assert tokens_left(quota, laptop) == 0
     budget_tracker = quota.budget(HolderKind.KEY, "key_1")
     assert (budget_tracker.total, budget_tracker.reserved) == (300, 700)
-    running.settle(0, 0)
+    running.settle(0, Cost(0))
     assert (budget_tracker.total, budget_tracker.reserved) == (300, 0)
 
 
 def test_a_request_without_usage_still_counts() -> None:
     quota = Quota()
     laptop = key(requests_per_minute=5, tokens_per_minute=100, concurrent=1, budget=1000)
-    take(quota, laptop, tokens=100, micro=1000).settle(0, 0)
+    take(quota, laptop, tokens=100, micro=1000).settle(0, Cost(0))
     assert requests_left(quota, laptop) == 4
     assert tokens_left(quota, laptop) == 100
     take(quota, laptop, tokens=100, micro=1000)
@@ -198,7 +198,7 @@ def test_a_request_without_usage_still_counts() -> None:
 def test_all_holders_are_charged() -> None:
     quota = Quota()
     holders = (key(tokens_per_minute=500), group(concurrent=3), gateway(requests_per_minute=9))
-    take(quota, *holders, tokens=100, micro=10).settle(90, 7)
+    take(quota, *holders, tokens=100, micro=10).settle(90, Cost(7))
     for holder in holders:
         assert quota.budget(holder.kind, holder.id).total == 7
     assert tokens_left(quota, holders[0]) == 410
@@ -332,13 +332,13 @@ def test_running_requests_count_for_a_new_limit() -> None:
     quota = Quota()
     running = [take(quota, key()) for _ in range(3)]
     refusal(quota, key(concurrent=3))
-    running.pop().settle(0, 0)
+    running.pop().settle(0, Cost(0))
     take(quota, key(concurrent=3))
 
 
 def test_spent_amounts_count_for_a_new_budget() -> None:
     quota = Quota()
-    take(quota, key(), micro=70).settle(1, 60)
+    take(quota, key(), micro=70).settle(1, Cost(60))
     take(quota, key(), micro=30)
     refusal(quota, key(budget=100), micro=11)
     take(quota, key(budget=100), micro=10)
@@ -350,7 +350,7 @@ def test_leases_survive_changes_of_limits() -> None:
     leases = [take(quota, free), take(quota, limited, tokens=50), take(quota, free)]
     leases += [take(quota, limited, tokens=30)]
     for lease in leases:
-        lease.settle(20, 5)
+        lease.settle(20, Cost(5))
     assert tokens_left(quota, limited) == 60
     assert requests_left(quota, limited) == 8
     budget_tracker = quota.budget(HolderKind.KEY, "key_1")
@@ -368,7 +368,7 @@ def test_the_current_limit_applies() -> None:
 
 
 def test_without_holders_there_is_nothing_to_settle() -> None:
-    take(Quota()).settle(1, 1)
+    take(Quota()).settle(1, Cost(1))
 
 
 def test_a_request_from_before_a_limit_keeps_later_counts() -> None:
@@ -395,36 +395,36 @@ def test_names_of_holders(holder: Holder, text: str) -> None:
 def test_a_lease_grows_within_the_budgets() -> None:
     quota, laptop, team = Quota(), key(budget=1000), group(budget=500, tokens_per_minute=90)
     lease = take(quota, laptop, team, tokens=10, micro=100)
-    lease.extend(30, 300)
+    lease.extend(30, Cost(300))
     assert quota.budget(HolderKind.KEY, "key_1").reserved == 300
     assert tokens_left(quota, team) == 60
     with pytest.raises(InsufficientQuota, match="group team: total budget"):
-        lease.extend(50, 501)
+        lease.extend(50, Cost(501))
     assert quota.budget(HolderKind.KEY, "key_1").reserved == 300, "all holders or none"
     assert tokens_left(quota, team) == 40, "a minute cannot take back what was used"
     with pytest.raises(InsufficientQuota, match="0 reserved by running requests, this request may"):
-        lease.extend(50, 9_999_999)
-    lease.extend(50, 200)
+        lease.extend(50, Cost(9_999_999))
+    lease.extend(50, Cost(200))
     assert quota.budget(HolderKind.GROUP, "team").reserved == 300, "it never shrinks"
-    lease.settle(45, 450)
+    lease.settle(45, Cost(450))
     for kind, id in ((HolderKind.KEY, "key_1"), (HolderKind.GROUP, "team")):
         assert (quota.budget(kind, id).reserved, quota.budget(kind, id).total) == (0, 450)
-    lease.extend(99, 9_999)  # it has ended
+    lease.extend(99, Cost(9_999))  # it has ended
     assert tokens_left(quota, team) == 45
 
 
 def test_the_longest_replies_together_fit_a_budget() -> None:
     quota, holder = Quota(), key(budget=1000)
-    request = ResourceRequest((holder, gateway()), NOON, 10, 100, 400)
+    request = ResourceRequest((holder, gateway()), NOON, 10, Cost(100), Cost(400))
     leases = [quota.acquire(request, NOW) for _ in range(2)]
     with pytest.raises(InsufficientQuota) as raised:
         quota.acquire(request, NOW)
     assert "0.0008 reserved by running requests, this request may cost 0.0004" in str(raised.value)
-    leases[0].settle(10, 350)
+    leases[0].settle(10, Cost(350))
     with pytest.raises(InsufficientQuota):
         quota.acquire(request, NOW)
-    leases[1].settle(10, 350)
-    assert quota.acquire(request, NOW).micro == 300, "alone: all that is left"
+    leases[1].settle(10, Cost(350))
+    assert quota.acquire(request, NOW).cost.units == 300, "alone: all that is left"
     with pytest.raises(InsufficientQuota):
         take(quota, holder, micro=1)
 
@@ -432,8 +432,10 @@ def test_the_longest_replies_together_fit_a_budget() -> None:
 def test_a_request_alone_needs_room_for_its_expected_cost() -> None:
     quota, holders = Quota(), (key(budget=100), group(budget_day=99))
     with pytest.raises(InsufficientQuota):
-        quota.acquire(ResourceRequest(holders, NOON, 10, 100, 400), NOW)
-    lease = quota.acquire(ResourceRequest(holders, NOON, 10, 50, 400), NOW)
-    assert lease.micro == 99
-    lease.settle(10, 60)
-    assert quota.acquire(ResourceRequest(holders, NOON, 10, 20, 30), NOW).micro == 30
+        quota.acquire(ResourceRequest(holders, NOON, 10, Cost(100), Cost(400)), NOW)
+    lease = quota.acquire(ResourceRequest(holders, NOON, 10, Cost(50), Cost(400)), NOW)
+    assert lease.cost.units == 99
+    lease.settle(10, Cost(60))
+    assert (
+        quota.acquire(ResourceRequest(holders, NOON, 10, Cost(20), Cost(30)), NOW).cost.units == 30
+    )

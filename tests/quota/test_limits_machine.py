@@ -7,11 +7,10 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.core.limits import Limits
+from gateway.core.limits import BUDGETS, FREE, BudgetWindow, Cost, Currency, Limits
 from gateway.errors import GatewayError
-from gateway.quota.budgets import day_of, month_of
+from gateway.quota.budgets import FIVE_HOURS, FIVE_HOURS_STEP, WEEK, WEEK_STEP, day_of, month_of
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
-from tests.quota.holders import spent
 from tests.quota.reference_window import STEPS, Log
 from tests.support.hypothesis_profiles import examples
 
@@ -27,20 +26,30 @@ LIMITS = st.builds(
     budget=st.none() | st.integers(0, 400),
     budget_day=st.none() | st.integers(0, 100),
     budget_month=st.none() | st.integers(0, 200),
+    budget_5h=st.none() | st.integers(0, 80),
+    budget_week=st.none() | st.integers(0, 150),
+    budget_usd=st.none() | st.integers(0, 400),
+    budget_usd_5h=st.none() | st.integers(0, 80),
+    budget_usd_day=st.none() | st.integers(0, 100),
 )
+COSTS = st.builds(Cost, st.integers(0, 60), st.sampled_from([0, 0, 7, 60]))
+STEPS_OF_WINDOWS = {
+    BudgetWindow.FIVE_HOURS: (FIVE_HOURS, FIVE_HOURS_STEP),
+    BudgetWindow.WEEK: (WEEK, WEEK_STEP),
+}
 
 
 class Running(NamedTuple):
     lease: Lease
     tokens: int
-    micro: int
+    cost: Cost
     at: int
     counted: dict[HolderKind, tuple[Log, int]]
 
 
 class Spending(NamedTuple):
     at: int
-    micro: int
+    cost: Cost
 
 
 class ThreeHolders(RuleBasedStateMachine):
@@ -62,12 +71,22 @@ class ThreeHolders(RuleBasedStateMachine):
     def holders(self) -> list[Holder]:
         return [Holder(kind, "x", "x", limits) for kind, limits in self.limits.items()]
 
-    @property
-    def reserved(self) -> int:
-        return sum(each.micro for each in self.running)
+    def reserved(self, number: int = 0) -> int:
+        return sum(each.cost[number] for each in self.running)
 
-    def spent(self, begins: int = 0) -> int:
-        return sum(each.micro for each in self.spendings if each.at >= begins)
+    def spent(self, begins: int = 0, number: int = 0) -> int:
+        return sum(each.cost[number] for each in self.spendings if each.at >= begins)
+
+    def begin(self, window: BudgetWindow) -> int:
+        """Of the window that ends now, with the step that it may be late."""
+        if window is BudgetWindow.DAY:
+            return day_of(self.at).start
+        if window is BudgetWindow.MONTH:
+            return month_of(self.at).start
+        if window in STEPS_OF_WINDOWS:
+            length, step = STEPS_OF_WINDOWS[window]
+            return self.at - self.at % step - length
+        return 0
 
     @rule(seconds=STEPS)
     def time_passes(self, seconds: float) -> None:
@@ -83,12 +102,17 @@ class ThreeHolders(RuleBasedStateMachine):
     def limits_change(self, kind: HolderKind, limits: Limits) -> None:
         self.limits[kind] = limits
 
-    @rule(tokens=st.integers(0, 25), micro=st.integers(0, 60))
-    def request(self, tokens: int, micro: int) -> None:
+    @rule(hours=st.integers(1, 8))
+    def hours_pass(self, hours: int) -> None:
+        self.now += hours * 3600
+        self.at += hours * 3_600_000_000
+
+    @rule(tokens=st.integers(0, 25), cost=COSTS)
+    def request(self, tokens: int, cost: Cost) -> None:
         before = self.snapshot()
-        fits = all(self.fits(kind, tokens, micro) for kind in HolderKind)
+        fits = all(self.fits(kind, tokens, cost) for kind in HolderKind)
         try:
-            request = ResourceRequest(tuple(self.holders), self.at, tokens, micro)
+            request = ResourceRequest(tuple(self.holders), self.at, tokens, cost)
             lease = self.quota.acquire(request, self.now)
         except GatewayError:
             assert not fits
@@ -98,9 +122,9 @@ class ThreeHolders(RuleBasedStateMachine):
         counted: dict[HolderKind, tuple[Log, int]] = {}
         for kind, limits in self.limits.items():
             self.count(kind, limits, tokens, counted)
-        self.running.append(Running(lease, tokens, micro, self.at, counted))
+        self.running.append(Running(lease, tokens, cost, self.at, counted))
 
-    def fits(self, kind: HolderKind, tokens: int, micro: int) -> bool:
+    def fits(self, kind: HolderKind, tokens: int, cost: Cost) -> bool:
         """A request without cost and tokens always fits."""
         limits = self.limits[kind]
         uses = [
@@ -109,13 +133,11 @@ class ThreeHolders(RuleBasedStateMachine):
         ]
         if tokens:
             uses.append((limits.tokens_per_minute, self.tokens[kind].used(self.now) + tokens))
-        if micro:
-            money = self.reserved + micro
-            uses += (
-                (limits.budget, money + self.spent()),
-                (limits.budget_day, money + self.spent(day_of(self.at).start)),
-                (limits.budget_month, money + self.spent(month_of(self.at).start)),
-            )
+        for name, budget in BUDGETS.items():
+            number = [*Currency].index(budget.currency)
+            if cost[number]:
+                spent = self.spent(self.begin(budget.window), number)
+                uses.append((getattr(limits, name), cost[number] + self.reserved(number) + spent))
         return all(limit is None or limit >= use for limit, use in uses)
 
     def count(
@@ -135,38 +157,38 @@ class ThreeHolders(RuleBasedStateMachine):
             assert log.used(self.now) <= limits.tokens_per_minute
 
     @precondition(lambda self: self.running)
-    @rule(place=st.floats(0, 1), tokens=st.integers(0, 40), micro=st.integers(0, 80))
-    def request_ends(self, place: float, tokens: int, micro: int) -> None:
-        each = self.end(place, tokens, micro)
-        each.lease.settle(tokens, micro)
+    @rule(place=st.floats(0, 1), tokens=st.integers(0, 40), cost=COSTS)
+    def request_ends(self, place: float, tokens: int, cost: Cost) -> None:
+        each = self.end(place, tokens, cost)
+        each.lease.settle(tokens, cost)
 
     @precondition(lambda self: self.running)
     @rule(place=st.floats(0, 1))
     def request_is_released(self, place: float) -> None:
-        self.end(place, 0, 0).lease.settle(0, 0)
+        self.end(place, 0, FREE).lease.settle(0, FREE)
 
-    def end(self, place: float, tokens: int, micro: int) -> Running:
+    def end(self, place: float, tokens: int, cost: Cost) -> Running:
         each = self.running.pop(int(place * (len(self.running) - 1)))
         for log, number in each.counted.values():
             log.correct(number, tokens)
         self.ended.append(each)
-        self.spendings.append(Spending(each.at, micro))
+        self.spendings.append(Spending(each.at, cost))
         return each
 
     @precondition(lambda self: self.ended)
-    @rule(place=st.floats(0, 1), tokens=st.integers(0, 40), micro=st.integers(0, 80))
-    def request_ends_again(self, place: float, tokens: int, micro: int) -> None:
+    @rule(place=st.floats(0, 1), tokens=st.integers(0, 40), cost=COSTS)
+    def request_ends_again(self, place: float, tokens: int, cost: Cost) -> None:
         before = self.snapshot()
-        self.ended[int(place * (len(self.ended) - 1))].lease.settle(tokens, micro)
+        self.ended[int(place * (len(self.ended) - 1))].lease.settle(tokens, cost)
         assert self.snapshot() == before
 
     @rule()
     def all_ends(self) -> None:
         """Nothing leaks: without requests, nothing is running or reserved."""
         while self.running:
-            self.request_ends(0.0, 1, 1)
+            self.request_ends(0.0, 1, Cost(1, 1))
         for kind in HolderKind:
-            assert self.quota.budget(kind, "x").reserved == 0
+            assert all(self.quota.budget(kind, "x", each).reserved == 0 for each in Currency)
             assert self.quota._usages[kind, "x"].running == 0
 
     def snapshot(self) -> list[object]:
@@ -178,7 +200,10 @@ class ThreeHolders(RuleBasedStateMachine):
                 tally.requests and (tally.requests.used(self.now), [*tally.requests._expiries]),
                 tally.tokens and tally.tokens.used(self.now),
                 tally.tokens and [(each.expires, each.amount) for each in tally.tokens._entries],
-                (spent(tally.budget, self.at), tally.budget.reserved),
+                [
+                    (tracker.reserved, [tracker.spent(window, self.at) for window in BudgetWindow])
+                    for tracker in tally.budgets
+                ],
             )
             for tally in tallies
         ]
@@ -186,14 +211,23 @@ class ThreeHolders(RuleBasedStateMachine):
     @invariant()
     def purses_are_the_sums_of_what_was_settled(self) -> None:
         for kind in HolderKind:
-            budget_tracker = self.quota.budget(kind, "x")
-            month, day = month_of(self.at).start, day_of(self.at).start
-            assert spent(budget_tracker, self.at) == (
-                self.spent(),
-                self.spent(month),
-                self.spent(day),
-            )
-            assert budget_tracker.reserved == self.reserved
+            for number, currency in enumerate(Currency):
+                tracker = self.quota.budget(kind, "x", currency)
+                for window in BudgetWindow:
+                    expected = self.spent(self.begin(window), number)
+                    assert tracker.spent(window, self.at) == expected
+                assert tracker.reserved == self.reserved(number)
+
+    @invariant()
+    def statuses_are_those_of_the_budgets(self) -> None:
+        for status in self.quota.budget_statuses(self.holders, self.at):
+            kind, limit = status.budget.kind, getattr(status.holder.limits, status.budget.kind.name)
+            number = [*Currency].index(kind.currency)
+            assert status.budget.limit == limit
+            assert status.spent == self.spent(self.begin(kind.window), number)
+            assert status.reserved == self.reserved(number)
+            assert status.remaining == max(0, limit - status.spent - status.reserved)
+            assert status.resets_at is None or status.resets_at > self.at
 
     @invariant()
     def gauges_show_what_is_left(self) -> None:

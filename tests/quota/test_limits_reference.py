@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.limits import Limits
+from gateway.core.limits import FREE, Cost, Limits
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from tests.quota.reference_window import STEPS, Log
@@ -69,7 +69,7 @@ def test_admissions_equal_the_reference(
     for step, tokens, endings in steps:
         now += step
         try:
-            lease = quota.acquire(ResourceRequest(tuple(holders), AT, tokens, 0), now)
+            lease = quota.acquire(ResourceRequest(tuple(holders), AT, tokens, FREE), now)
         except GatewayError:
             assert not reference.admits(now, tokens)
         else:
@@ -78,7 +78,7 @@ def test_admissions_equal_the_reference(
         for place, used in endings:
             if running:
                 lease, number = running.pop(int(place * (len(running) - 1)))
-                lease.settle(used, 0)
+                lease.settle(used, FREE)
                 reference.settle(number, used)
 
 
@@ -91,7 +91,7 @@ def test_a_steady_stream_gets_the_limit_in_every_minute() -> None:
     for number in range(12_000):
         now = number / 20 + chance.choice([0.0, 1 / 64, 1 / 32])
         try:
-            quota.acquire(ResourceRequest((holder,), AT, 1, 1), now)
+            quota.acquire(ResourceRequest((holder,), AT, 1, Cost(1)), now)
         except TooManyRequests as error:
             oldest = admitted[-600]
             assert error.retry_after == oldest + 60 - now > 0
@@ -112,10 +112,10 @@ def test_a_retry_after_the_wait_is_admitted() -> None:
     for _ in range(2_000):
         tokens = chance.randint(1, 30)
         try:
-            quota.acquire(ResourceRequest((holder,), AT, tokens, 1), now)
+            quota.acquire(ResourceRequest((holder,), AT, tokens, Cost(1)), now)
         except TooManyRequests as error:
             assert error.retry_after is not None
             assert 0 < error.retry_after <= 60
             now += error.retry_after
-            quota.acquire(ResourceRequest((holder,), AT, tokens, 1), now)
+            quota.acquire(ResourceRequest((holder,), AT, tokens, Cost(1)), now)
         now += chance.randint(0, 64) / 8

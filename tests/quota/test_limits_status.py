@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.limits import UNLIMITED
+from gateway.core.limits import FREE, UNLIMITED
 from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses, Quota
 from tests.quota.holders import NOW, gateway, group, key, requests_left, take, tokens_left
 
@@ -42,7 +42,7 @@ def test_statuses_follow_usage() -> None:
 
 def test_remaining_is_never_negative() -> None:
     quota = Quota()
-    take(quota, key(requests_per_minute=9, tokens_per_minute=100), tokens=9).settle(500, 0)
+    take(quota, key(requests_per_minute=9, tokens_per_minute=100), tokens=9).settle(500, FREE)
     take(quota, key(requests_per_minute=9), tokens=9)
     lowered = key(requests_per_minute=1)
     assert requests_left(quota, lowered) == 0

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import ClientResponse
 
 from gateway.core.formats import Format
-from gateway.core.limits import Limits
+from gateway.core.limits import Cost, Limits
 from gateway.quota.limits import HolderKind, ResourceRequest
 from gateway.runtime import unix_microseconds
 from gateway.store.records import Token
@@ -80,9 +80,9 @@ def use_quota(
     runtime = gateway.daemon.runtime
     now = asyncio.get_running_loop().time() - ago
     permit = runtime.permit(runtime.registry.token((token or gateway.token).id) or gateway.token)
-    request = ResourceRequest(permit.holders, runtime.now(), tokens, micro)
+    request = ResourceRequest(permit.holders, runtime.now(), tokens, Cost(micro))
     lease = runtime.quota.acquire(request, now)
-    lease.settle(tokens, micro)
+    lease.settle(tokens, Cost(micro))
 
 
 def shift_clock(gateway: RunningGateway, seconds: float) -> None:
@@ -102,7 +102,7 @@ def in_use(gateway: RunningGateway) -> list[tuple[int, int]]:
             (HolderKind.GATEWAY, ""),
         )
     ]
-    return [(tally.running, tally.budget.reserved) if tally else (0, 0) for tally in tallies]
+    return [(tally.running, tally.budgets[0].reserved) if tally else (0, 0) for tally in tallies]
 
 
 NOTHING_IN_USE = [(0, 0)] * 3

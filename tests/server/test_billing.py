@@ -10,6 +10,7 @@ import pytest
 from gateway.admission.access import Permit
 from gateway.config.load import parse_config
 from gateway.core.events import Usage
+from gateway.core.limits import FREE, Cost
 from gateway.runtime import Snapshot
 from gateway.server.billing import Bill, UsageMeter
 from gateway.store.records import Group
@@ -19,7 +20,7 @@ MODEL = "beta-one"
 EXPECTED = Usage(input_tokens=50, output_tokens=1_000)
 PARTIAL = Usage(input_tokens=40, cache_read_tokens=30, output_tokens=1)
 COUNTED = Usage(input_tokens=40, cache_read_tokens=30, output_tokens=6)
-NOTHING = Bill(Usage(), "none", 0, 0)
+NOTHING = Bill(Usage(), "none", FREE, 0)
 
 CONFIG = """
 models: [{id: beta-one, family: beta, multiplier: 2, rates: {completion: 3, cache_read: 0.5}}]
@@ -76,7 +77,7 @@ async def test_the_demand_of_a_request(stage: Stage) -> None:
     demand = stage.meter.demand(stage.permit, MODEL, EXPECTED)
     assert demand.holders == stage.permit.holders
     assert (demand.started_at, demand.tokens) == (START, 1_050)
-    assert demand.micro == spent(EXPECTED) == 61_000_000_000
+    assert demand.cost.units == spent(EXPECTED) == 61_000_000_000
     assert stage.meter.model == MODEL
     assert stage.meter.estimated_tokens == 50
     assert stage.meter.price is not None
@@ -85,7 +86,7 @@ async def test_the_demand_of_a_request(stage: Stage) -> None:
 
 async def test_free_requests_need_only_a_place(stage: Stage) -> None:
     demand = stage.meter.free_demand(stage.permit, MODEL)
-    assert (demand.started_at, demand.tokens, demand.micro) == (START, 0, 0)
+    assert (demand.started_at, demand.tokens, demand.cost) == (START, 0, FREE)
     assert (stage.meter.model, stage.meter.price, stage.meter.estimated_tokens) == (MODEL, None, 0)
     stage.meter.start_attempt()
     stage.meter.mark_sent()
@@ -104,7 +105,7 @@ async def test_the_upstreams_usage_is_billed(
     for meter in (stage.ask(), strict.ask()):
         meter.record_usage(COUNTED, 9_999, is_final=True)
         bill = meter.final_bill(committed=committed, failed=failed)
-        assert bill == Bill(COUNTED, "upstream", spent(COUNTED), COUNTED.total_tokens)
+        assert bill == Bill(COUNTED, "upstream", Cost(spent(COUNTED)), COUNTED.total_tokens)
         assert meter.final_usage == COUNTED
 
 
@@ -147,7 +148,7 @@ async def test_missing_usage_is_estimated(
     if used is None:
         assert bill == NOTHING
     else:
-        assert bill == Bill(used, "estimated", spent(used), used.total_tokens)
+        assert bill == Bill(used, "estimated", Cost(spent(used)), used.total_tokens)
     assert meter.final_usage is None
 
 
@@ -173,7 +174,7 @@ async def test_without_estimates_the_reported_usage_is_billed(
     if used is None or reported is None:
         assert bill == NOTHING._replace(tokens=tokens)
     else:
-        assert bill == Bill(reported, "upstream", spent(reported), tokens)
+        assert bill == Bill(reported, "upstream", Cost(spent(reported)), tokens)
 
 
 async def test_usage_of_an_earlier_attempt_does_not_count(stage: Stage) -> None:
@@ -189,4 +190,4 @@ async def test_usage_of_an_earlier_attempt_does_not_count(stage: Stage) -> None:
 
 async def test_nothing_is_billed_before_the_upstream_accepts(stage: Stage) -> None:
     assert stage.meter.final_bill(committed=False, failed=True) == NOTHING
-    assert stage.meter.final_bill(committed=True, failed=False).cost_micro == 0
+    assert stage.meter.final_bill(committed=True, failed=False).cost == FREE

@@ -32,7 +32,7 @@ def test_both_halves_in_one_batch_become_one_complete_row() -> None:
     assert batch.complete_rows == [settlement(1)]
     assert not batch.intents
     assert not batch.settled_rows
-    assert batch.token_deltas == [TokenDelta("tok_0", 1, 100, 7, 0, START + 1 + 1_200_000)]
+    assert batch.token_deltas == [TokenDelta("tok_0", 1, 100, 7, 0, 0, START + 1 + 1_200_000)]
     assert build([settlement(1)]) == batch
 
 
@@ -66,10 +66,13 @@ def test_an_existing_intent_is_not_rewritten() -> None:
 def test_there_is_one_delta_per_token() -> None:
     rows: list[RequestRow] = []
     for number, token_id in enumerate(("a", "b", "a")):
-        rows += [intent(number, token_id), settlement(number, token_id, cost_micro=15)]
+        rows += [
+            intent(number, token_id),
+            settlement(number, token_id, cost_micro=15, usd_micro=20),
+        ]
     assert build(rows).token_deltas == [
-        TokenDelta("a", 2, 200, 14, 30, START + 2 + 1_200_000),
-        TokenDelta("b", 1, 100, 7, 15, START + 1 + 1_200_000),
+        TokenDelta("a", 2, 200, 14, 30, 40, START + 2 + 1_200_000),
+        TokenDelta("b", 1, 100, 7, 15, 20, START + 1 + 1_200_000),
     ]
 
 
@@ -92,10 +95,10 @@ def test_hours_are_by_token_group_and_model() -> None:
     states = {request_id(number): RUNNING for number in (2, 3, 4)}
     assert build(rows, states).hour_deltas == [
         HourDelta(
-            2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 0, 5, 1, 350_000, 1_200_000
+            2, "tok_0", "default", "", 1, 0, 0, 100, 40, 10, 2, 7, 3, 0, 5, 0, 1, 350_000, 1_200_000
         ),
         HourDelta(
-            1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 0, 9, 2, 700_000, 2_400_000
+            1, "tok_0", "team", "m", 2, 1, 1, 200, 80, 20, 0, 14, 6, 0, 9, 0, 2, 700_000, 2_400_000
         ),
         HourDelta(1, "tok_1", "team", "m", 1, 0, 0, 100, 40, 10, 0, 7, 3, 0),
     ]

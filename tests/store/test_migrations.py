@@ -134,6 +134,8 @@ async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
         "error_message": None,
         "requests": 1,
         "web_searches": 0,
+        "expected_usd_micro": 0,
+        "usd_micro": 0,
     }
     assert rows == {
         name: row

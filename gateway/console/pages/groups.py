@@ -12,6 +12,7 @@ from gateway.admin.errors import AdminError
 from gateway.admin.key_forms import CreateGroupForm, UpdateGroupForm
 from gateway.admin.permissions import Permission, requires
 from gateway.admin.text_fields import YES
+from gateway.admission.budgets import holder_of
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import Texts, group_to_texts, parse_form
 from gateway.console.pages.token_forms import errors_by_input, render_settings_form, submitted_texts
@@ -141,12 +142,13 @@ def _requested_group(request: web.Request) -> Group:
 
 
 def _group_row(context: ConsoleContext, group: Group, tokens: list[Token]) -> GroupRow:
-    spent = spend_of(context.runtime.quota, HolderKind.GROUP, group.name, context.now())
+    quota, holder = context.runtime.quota, holder_of(HolderKind.GROUP, group)
+    spent = spend_of(quota, HolderKind.GROUP, group.name, context.now())
     models = context.runtime.current.router.access_for(group.patterns).models
     key_count = sum(
         token.group == group.name and token.state is not TokenState.REVOKED for token in tokens
     )
-    return GroupRow(group, models, key_count, spent, budget_rows(group.limits, spent))
+    return GroupRow(group, models, key_count, spent, budget_rows(quota, holder, context.now()))
 
 
 def _match_pattern(context: ConsoleContext, pattern: str) -> PatternMatch:

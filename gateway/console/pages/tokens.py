@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway.admin.errors import FormError
 from gateway.admin.permissions import Permission, requires
+from gateway.admission.budgets import holder_of
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import error_messages, parse_overlap
 from gateway.console.rendering import flash, pop_stash, redirect, render, render_chart, stash_once
@@ -165,10 +166,11 @@ async def requested_token(request: web.Request) -> Token:
 
 def _token_row(context: ConsoleContext, token: Token) -> TokenRow:
     now = context.now()
-    spent = spend_of(context.runtime.quota, HolderKind.KEY, token.id, now)
+    quota, holder = context.runtime.quota, holder_of(HolderKind.KEY, token)
+    spent = spend_of(quota, HolderKind.KEY, token.id, now)
     is_expired = token.expires_at is not None and token.expires_at <= now
     state = "expired" if is_expired and token.state is TokenState.ACTIVE else token.state.value
-    return TokenRow(token, state, spent, budget_rows(token.limits, spent))
+    return TokenRow(token, state, spent, budget_rows(quota, holder, now))
 
 
 def _matches(token: Token, search: str) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO_PER_UNIT
+from gateway.core.limits import MICRO_PER_UNIT, Cost
 from gateway.quota.limits import HolderKind, ResourceRequest
 from gateway.routing.health import Health
 from gateway.routing.retry_budget import RetryBudget
@@ -183,7 +183,7 @@ class Stage:
     def _keep_busy(self, token: Token) -> None:
         runtime, loop = self.gateway.daemon.runtime, asyncio.get_running_loop()
         holders = runtime.permit(token).holders
-        request = ResourceRequest(holders, runtime.now(), 1, 1)
+        request = ResourceRequest(holders, runtime.now(), 1, Cost(1))
         lease = runtime.quota.acquire(request, loop.time())
         loop.call_later(WHILE, runtime.queue.settle, lease, 0, 0)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.limits import MICRO_PER_UNIT, Limits
-from gateway.daemon import load_budgets
+from gateway.admission.budgets import load_budgets
+from gateway.core.limits import MICRO_PER_UNIT, Cost, Limits
 from gateway.errors import InsufficientQuota
 from gateway.quota.limits import Holder, HolderKind, Quota, ResourceRequest
 from gateway.store import tokens
@@ -93,7 +93,7 @@ async def test_spent_amounts_are_loaded(
 async def test_budgets_continue_after_a_restart(quota: Quota, limits: dict[str, int]) -> None:
     holder = Holder(HolderKind.KEY, "tok_0", "laptop", Limits(**limits))
     with pytest.raises(InsufficientQuota):
-        quota.acquire(ResourceRequest((holder,), NOW, 1, 1), now=0.0)
+        quota.acquire(ResourceRequest((holder,), NOW, 1, Cost(1)), now=0.0)
 
 
 async def test_a_new_day_starts_after_a_restart(quota: Quota) -> None:
