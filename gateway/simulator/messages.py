@@ -196,7 +196,7 @@ def _content_block(body: Body, block: Block) -> Body:
         thinking = "" if is_omitted else block.text
         return {"type": "thinking", "thinking": thinking, "signature": signature}
     if block.kind == "text":
-        return {"type": "text", "text": block.text, "citations": None}
+        return {"type": "text", "text": block.text}
     tool_use = {"type": "tool_use", "id": new_id("toolu_"), "name": block.tool_name}
     return {**tool_use, "input": orjson.loads(block.text)}
 
