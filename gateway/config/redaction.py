@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr
 from gateway.config.schema import Config
 from gateway.config.secrets import is_secret_name
 
-_KEY_PATTERN = r"\bsk-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+[A-Za-z0-9._~+/\-]{8,}=*"
+_KEY_PATTERN = r"\b(?:sk-|gwa_)[A-Za-z0-9_\-*.]{6,}|\bBearer\s+[A-Za-z0-9._~+/\-]{8,}=*"
 _NAMED_KEY_PATTERN = r"(?i:(?<=api[_-]key[=:])|(?<=x-api-key: )|(?<=[?&]key=))[^\s&\"',;\\]+"
 _ADDRESS_PATTERN = (
     r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"
@@ -105,6 +105,11 @@ class Redactor:
         text = self._values.sub(_REDACTED, text[:_MAX_TEXT])
         return self._keys.sub(_REDACTED, self._redact_fragments(text))
 
+    def reveals(self, text: str) -> bool:
+        """Whether a key or a value of the configuration, or a fragment of a key, is in a text."""
+        found = next(self._fragment_starts(text), None)
+        return found is not None or self._values.search(text) is not None
+
     def redact_all(self, text: str) -> str:
         """`text` for clients."""
         text = self._addresses.sub("[address]", self.redact_secrets(text))
@@ -185,7 +190,7 @@ def config_secrets(config: Config) -> Secrets:
         if name == "url" and not is_header:
             url = urlsplit(value)
             parts = (part for part in (url.path, url.query) if len(part) >= _MIN_PATH)
-            secrets.values.extend(parts)
+            secrets.keys.extend(parts)  # libraries show them without the host
     return secrets
 
 

@@ -311,6 +311,9 @@ class NativeAttempt(Attempt):
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         headers = response_headers_to_forward(response)
+        if headers:  # an upstream that repeats its request in them reveals its key
+            reveals = self._request.snapshot.redactor.reveals
+            headers = {name: value for name, value in headers.items() if not reveals(value)}
         if self.dropped:
             headers[DROPPED_HEADER] = format_dropped(self.dropped)
         return headers

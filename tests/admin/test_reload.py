@@ -175,16 +175,17 @@ async def test_fixed_settings_need_a_restart(
         server = {"port": 1, "max_body": "1KiB", "commit_after": 3, "drain_timeout": 1}
         state_dir = str(tmp_path / "elsewhere")
         reloaded = await it.reload(
-            messages_channel(faulty, "one"), server=server, state_dir=state_dir
+            messages_channel(faulty, "one"), server=server, state_dir=state_dir, traces={}
         )
         assert reloaded.warnings == tuple(
             f"{name} stays unchanged until a restart."
-            for name in ("server.port", "server.max_body", "state_dir")
+            for name in ("server.port", "server.max_body", "state_dir", "traces")
         )
         assert all(warning in caplog.text for warning in reloaded.warnings)
         new = it.runtime.config
         assert (new.server.port, new.server.max_body) == (0, old.server.max_body)
         assert (new.state_dir, new.server.commit_after) == (old.state_dir, 3)
+        assert new.traces is None
         assert (await it.gateway.post(Format.MESSAGES, system="x" * 3000)).status == 200
 
 

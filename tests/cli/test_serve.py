@@ -197,4 +197,5 @@ def test_rarely_used_modules_are_not_imported(tmp_path: Path) -> None:
     imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time")}
     assert "gateway.console.app" in imported
     rare = {"gateway.simulator", "jinja2", "rich", "sqlalchemy.dialects.postgresql"}
+    rare |= {"opentelemetry", "gateway.telemetry.spans"}
     assert imported.isdisjoint(rare), imported & rare

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.load import parse_config
-from gateway.config.redaction import Redactor
+from gateway.config.redaction import Redactor, config_secrets
 from gateway.config.schema import Config
 
 REDACTOR = Redactor(
@@ -28,6 +28,7 @@ REDACTOR = Redactor(
         ("key sk-live_0123456789, sk-a...xyz9", "key [redacted], [redacted]"),
         ("Authorization: Bearer abcdef0123456789==", "Authorization: [redacted]"),
         ("x-api-key: abc123", "x-api-key: [redacted]"),
+        ("admin gwa_0123456789", "admin [redacted]"),
         ("GET /v1?key=abc123&x=1", "GET /v1?key=[redacted]&x=1"),
         ("api_key=abc API-KEY:def", "api_key=[redacted] API-KEY:[redacted]"),
         (r'{"error":"api_key=abc\"}"}', r'{"error":"api_key=[redacted]\"}"}'),
@@ -182,3 +183,30 @@ def test_fragments_of_header_values_only_where_they_are_keys() -> None:
     assert redactor.redact_secrets("token-of-the-hou, application/json, application/xml") == (
         "[redacted], [redacted], application/xml"
     )
+
+
+def test_every_secret_of_a_configuration_is_known() -> None:
+    hook = "https://hooks.test/services/T0/B0/wordless"
+    text = {
+        "metrics": {"token": "token-of-the-metrics"},
+        "alerts": {"webhooks": [{"name": "a", "url": hook, "secret": "secret-of-the-hook"}]},
+        "traces": {
+            "headers": {"x-api-token": "token-of-the-traces", "x-region": "northern-lights"}
+        },
+    }
+    secrets = config_secrets(parse_config(orjson.dumps(text).decode()))
+    assert set(secrets.keys) == {
+        "token-of-the-metrics",
+        "secret-of-the-hook",
+        "token-of-the-traces",
+        "/services/T0/B0/wordless",
+    }
+    assert set(secrets.values) == {hook, "northern-lights"}
+
+
+def test_headers_that_reveal_a_key() -> None:
+    redactor = Redactor(["the-key-of-an-account"], [], [], ["northern-lights"])
+    assert redactor.reveals("x the-key-of-an-account")
+    assert redactor.reveals("key-of-an-acc")
+    assert redactor.reveals("in northern-lights")
+    assert not redactor.reveals("sk-0123456789 key-of-an")
