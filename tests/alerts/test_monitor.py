@@ -16,7 +16,7 @@ import pytest
 from gateway.alerts.error_rate import ErrorCounter
 from gateway.config.document import ConfigError
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO_PER_UNIT
+from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, Currency
 from gateway.routing.circuit_breaker import HealthState
 from gateway.store.lock import DATABASE_NAME
 from tests.admin.config_follower import follow_config
@@ -235,6 +235,28 @@ async def test_the_budget_of_a_group(
         await receiver.until(lambda: len(receiver.messages) == 2)
     assert {each["subject"] for each in receiver.messages} == {"group default, budget"}
     assert receiver.messages[0]["details"]["resets_at"] is None
+
+
+async def test_budgets_of_every_window_and_currency(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(FINE)
+    money = {"unit_price": 0.001}
+    main, alerts = channel(Format.MESSAGES, upstream.address), receiver.alerts(budget=[100])
+    async with run_gateway(tmp_path, [main], alerts=alerts, money=money) as gateway:
+        await gateway.post(Format.MESSAGES)
+        row = await gateway.row()
+        spent = {Currency.UNITS: row.cost_micro, Currency.USD: row.usd_micro}
+        assert all(spent.values())
+        limits = {name: spent[kind.currency] for name, kind in BUDGETS.items()}
+        await gateway.operations.update_key(gateway.token.id, limits=limits)
+        await receiver.until(lambda: len(receiver.messages) == len(BUDGETS))
+        await asyncio.sleep(SETTLE)
+    found = {each["details"]["budget"]: each for each in receiver.messages}
+    assert set(found) == set(BUDGETS)
+    assert all(each["details"]["used_percent"] == 100 for each in found.values())
+    assert "$" in found["budget_usd_week"]["summary"]
+    assert found["budget_5h"]["details"]["resets_at"] is not None
 
 
 async def test_the_error_rate(
