@@ -78,16 +78,20 @@ class AdminTokens:
     async def revoke(self, reference: str) -> AdminToken:
         """By its id or its name. Raises UnknownToken."""
         async with self._lock:
-            found = [each for each in self._tokens.values() if reference in (each.id, each.name)]
-            if not found:
-                raise UnknownToken(reference)
-            # A name can be the id of another token.
-            token = next((each for each in found if each.id == reference), found[0])
+            token = self.get(reference)
             writer = self._audit.change("admin_token.revoke", _label(token), before=_fields(token))
             await store.remove_token(writer, token.id)
             del self._tokens[token.digest]
             self._saved_at.pop(token.id, None)
         return token
+
+    def get(self, reference: str) -> AdminToken:
+        """By its id or its name. Raises UnknownToken."""
+        found = [each for each in self._tokens.values() if reference in (each.id, each.name)]
+        if not found:
+            raise UnknownToken(reference)
+        # A name can be the id of another token.
+        return next((each for each in found if each.id == reference), found[0])
 
     async def touch(self, token: AdminToken, address: str) -> None:
         """Notes the last use, and saves it once a minute and when the address changes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from gateway.console.guard import PUBLIC_PATHS
 from gateway.core.formats import Format
 from gateway.simulator import build_simulator
 from gateway.store.records import AuditRow, Role, Scope, TokenState
+from gateway.store.reply_rows import find_by_id
 from tests.alerts.receiver import run_receiver
 from tests.console.access_api import (
     access_of,
@@ -32,6 +34,11 @@ from tests.support.gateway import ACCOUNT, RunningGateway, channels, run_gateway
 pytestmark = pytest.mark.timeout(60)
 
 Client = TestClient[web.Request, web.Application]
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.admin.passwords._SCRYPT_N", 2**10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +77,10 @@ async def admin_token(gateway: RunningGateway) -> str:
 
 async def response(gateway: RunningGateway) -> str:
     answer = await gateway.post(Format.RESPONSES)
-    await gateway.rows()
     id: str = (await answer.json())["id"]
+    async with asyncio.timeout(10):
+        while await find_by_id(gateway.operations.database, id) is None:
+            await asyncio.sleep(0.01)
     return id
 
 
@@ -98,6 +107,17 @@ CALLS = {
     "DELETE /admin/api/admins/{name}": Call(f"{API}/admins/{{}}", None, admin),
     "POST /admin/api/tokens": Call(f"{API}/tokens", {"name": "new", "scope": "read"}),
     "DELETE /admin/api/tokens/{id}": Call(f"{API}/tokens/{{}}", None, admin_token),
+    "POST /console/admins-new": Call(
+        f"{PAGES}/admins-new", {"name": "eve", "role": "viewer", "password": PASSWORD}
+    ),
+    "POST /console/admins/{name}": Call(f"{PAGES}/admins/{{}}", {"role": "operator"}, admin),
+    "POST /console/admins/{name}/remove": Call(f"{PAGES}/admins/{{}}/remove", {}, admin),
+    "POST /console/admin-tokens/new": Call(
+        f"{PAGES}/admin-tokens/new", {"name": "another", "scope": "read", "expires_at": "1d"}
+    ),
+    "POST /console/admin-tokens/{id}/revoke": Call(
+        f"{PAGES}/admin-tokens/{{}}/revoke", {}, admin_token
+    ),
     "POST /console/sign-out": Call(f"{PAGES}/sign-out"),
     "POST /console/tokens/new": Call(f"{PAGES}/tokens/new", {"name": "new", "group": "default"}),
     "POST /console/tokens/{id}/edit": Call(

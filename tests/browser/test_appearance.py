@@ -47,6 +47,11 @@ PAGES: Final = {
     "request-failed-over": "/console/logs/{failed_over}",
     "request-failed": "/console/logs/{failed}",
     "connect": "/console/connect",
+    "admins": "/console/admins",
+    "admin": "/console/admins/admin",
+    "admin-new": "/console/admins-new",
+    "admin-token-new": "/console/admin-tokens/new",
+    "audit": "/console/audit",
 }
 """A name for the picture → the page."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser
 
+from gateway.store.records import Role
 from tests.browser.user import PASSWORD, User, open_user
 from tests.support.gateway import RunningGateway, run_gateway
 
@@ -97,3 +98,28 @@ async def test_wrong_passwords_only_delay(
             await user.page.get_by_text("Wrong name or password.").wait_for()
         await user.sign_in(PASSWORD)
         await user.page.wait_for_url("**/console")
+
+
+@pytest.mark.usefixtures("cookies")
+async def test_a_viewer_is_offered_nothing_to_change(
+    browser: Browser, gateway: RunningGateway
+) -> None:
+    """And is told so by the server, whatever the page offers."""
+    access = gateway.daemon.console.access
+    await access.admins.add("vera", Role.VIEWER, "the password of vera")
+    async with open_user(browser, gateway) as user:
+        page = user.page
+        await user.sign_in("the password of vera", "Vera")
+        await page.wait_for_url("**/console")
+        assert await page.get_by_text("vera (viewer)").is_visible()
+        await page.get_by_role("link", name="Keys", exact=True).click()
+        await page.wait_for_url("**/console/tokens")
+        assert await page.get_by_text("New key").count() == 0
+        assert await page.get_by_role("link", name="Audit").count() == 0
+        await page.goto("/console/tokens/new")
+        assert await page.get_by_text("is not allowed to").is_visible()
+        user.excuse("403")
+        await access.admins.remove("vera")
+        await page.goto("/console/tokens")
+        await page.wait_for_url("**/console/sign-in**")
+        assert user.complaints == []

@@ -30,8 +30,11 @@ class User:
     page: Page
     complaints: list[str] = field(default_factory=list)
 
-    async def sign_in(self, password: str = PASSWORD) -> None:
+    async def sign_in(self, password: str = PASSWORD, name: str | None = None) -> None:
+        """Without a name, with the one that the page begins with."""
         await self.page.goto("/console/sign-in")
+        if name is not None:
+            await self.page.fill("#username", name)
         await self.page.fill("#password", password)
         await self.page.get_by_role("button", name="Sign in").click()
 

@@ -113,6 +113,18 @@ EXPECTED = {
         POST /admin/api/tokens
         DELETE /admin/api/tokens/{id}
         GET /admin/api/audit
+        GET /console/admins
+        GET /console/admins-new
+        POST /console/admins-new
+        GET /console/admins/{name}
+        POST /console/admins/{name}
+        GET /console/admins/{name}/remove
+        POST /console/admins/{name}/remove
+        GET /console/admin-tokens/new
+        POST /console/admin-tokens/new
+        GET /console/admin-tokens/{id}/revoke
+        POST /console/admin-tokens/{id}/revoke
+        GET /console/audit
     """,
 }
 """Who adds a route decides here again who may use it."""

@@ -8,6 +8,9 @@ from typing import Final
 from aiohttp import web
 
 from gateway.console.pages import (
+    admin_tokens,
+    admins,
+    audit,
     channels,
     connect,
     groups,
@@ -29,4 +32,7 @@ PAGES: Final[tuple[Callable[[web.Application], None], ...]] = (
     logs.add_routes,
     request.add_routes,
     connect.add_routes,
+    admins.add_routes,
+    admin_tokens.add_routes,
+    audit.add_routes,
 )

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientResponse
 
+from gateway.store.records import Role
+from tests.console.access_api import audited
 from tests.console.browser import PASSWORD, Browser, open_browser
 from tests.support.gateway import RunningGateway, run_gateway
 
@@ -226,3 +228,56 @@ async def test_the_root_redirects_browsers(gateway: RunningGateway) -> None:
         client = await browser.get("/", accept="*/*")
         assert client.status == 404
         assert "configure clients with this address" in await client.text()
+
+
+async def test_the_answer_is_the_same_for_an_unknown_name(
+    gateway: RunningGateway, anonymous: Browser
+) -> None:
+    await gateway.daemon.console.access.admins.add("alice", Role.VIEWER, PASSWORD)
+    texts = set()
+    for name in ("alice", "nobody", "alice\0", "\u202e", "x" * 5000):
+        answer = await anonymous.sign_in("wrong", username=name)
+        assert answer.status == 403
+        texts.add(re.sub(r' value="[^"]*"', "", await answer.text()))
+    assert len(texts) == 1
+
+
+async def test_admins_sign_in_by_name(gateway: RunningGateway, anonymous: Browser) -> None:
+    await gateway.daemon.console.access.admins.add("zo\u00eb", Role.VIEWER, "the password of zoe")
+    assert 'value="admin"' in await anonymous.page("/console/sign-in")
+    assert (await anonymous.sign_in(username="zo\u00eb")).status == 403
+    assert (await anonymous.sign_in("the password of zoe", username="ZO\u00cb ")).status == 303
+    assert "zo\u00eb (viewer)" in await anonymous.page("/console")
+
+
+async def test_a_success_does_not_reset_attempts_for_another_name(
+    gateway: RunningGateway, anonymous: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an admin could guess the password of another one without delay."""
+    monkeypatch.setattr("gateway.console.login_throttle.DELAYS", (0.0, 0.0, 0.0, 60.0))
+    await gateway.daemon.console.access.admins.add("mallory", Role.VIEWER, "mallory's password")
+    assert (await anonymous.sign_in("wrong")).status == 403
+    assert (await anonymous.sign_in("mallory's password", username="mallory")).status == 303
+    assert (await anonymous.sign_in("wrong")).status == 403
+    with pytest.raises(TimeoutError):
+        for _ in range(2):
+            await asyncio.wait_for(anonymous.sign_in("wrong"), 1)
+
+
+async def test_a_flood_of_wrong_passwords(
+    gateway: RunningGateway, anonymous: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They leave few rows, which count all of them; the right password is accepted meanwhile."""
+    monkeypatch.setattr("gateway.console.login_throttle.DELAYS", (0.0,))
+    monkeypatch.setattr("gateway.admin.passwords._SCRYPT_N", 2)
+    access, guesses = gateway.daemon.console.access, 1000
+    for number in range(0, guesses, 100):
+        names = [f"name {number}", "admin"] * 50
+        wrong = [anonymous.sign_in("my other secret", username=name) for name in names]
+        assert {answer.status for answer in await asyncio.gather(*wrong)} == {403}
+    await access.audit.close()
+    rows = await audited(gateway, action="sign_in.failed")
+    assert sum(row.times for row in rows) == guesses
+    assert len(rows) <= 30
+    assert {row.actor for row in rows} == {"admin: admin", "unknown"}
+    assert "secret" not in repr(rows)
