@@ -37,6 +37,7 @@ from gateway.server.deadlines import abort_all
 from gateway.server.listener import Listener, serve
 from gateway.server.systemd import notify, run_watchdog
 from gateway.store.database import Database
+from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.recorder import Recorder
@@ -110,6 +111,7 @@ async def run_daemon(
         await end_interrupted(replies)
         stack.push_async_callback(replies.close)
         await load_budgets(runtime.quota, database)
+        runtime.restore_disabled(await load_disabled(database))
         stack.push_async_callback(runtime.close)
         operations = AdminOperations(
             database,
@@ -129,7 +131,7 @@ async def run_daemon(
             reloader = Reloader(runtime, source, on_config, operations.audit)
             await stack.enter_async_context(reloader.watch())
         admin = build_admin_app(operations, reloader)
-        accounts = Accounts(runtime, partial(probe_account, runtime))
+        accounts = Accounts(runtime, partial(probe_account, runtime), operations.audit)
         add_live_routes(admin, runtime, accounts)
         add_feed_routes(admin, feed)
         access = await Access.load(operations.audit, unix_microseconds)

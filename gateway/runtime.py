@@ -29,6 +29,7 @@ from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
 from gateway.scheduler import DeadlineScheduler, Worker
+from gateway.store.disabled_accounts import Disabling
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
@@ -134,6 +135,8 @@ class Runtime:
     """The last successful load of the configuration, in unix microseconds."""
     config_error: str | None = None
     """The error of a later load: public, so it has no file content."""
+    disabled_accounts: dict[AccountRef, Disabling] = field(default_factory=dict)
+    """Also those that the configuration does not have now: they are disabled if they come back."""
     bad_paths: Counter[tuple[str, str]] = field(default_factory=Counter)
     """404s by path prefix and user agent, of clients with a wrong base address."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
@@ -161,6 +164,12 @@ class Runtime:
     @property
     def config(self) -> Config:
         return self.current.config
+
+    def restore_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
+        """What an earlier process has disabled. Call it before any request."""
+        self.disabled_accounts = disabled
+        for ref in _account_identities(self.config).keys() & disabled.keys():
+            self.health.disable(ref)
 
     def replace_config(self, config: Config) -> None:
         """Applies to new requests; running ones keep their snapshot.
@@ -232,7 +241,8 @@ class Runtime:
         disabled = [
             ref
             for ref in all_refs - unchanged
-            if self.health.status(ref, "", now).state is HealthState.DISABLED
+            if ref in self.disabled_accounts
+            or self.health.status(ref, "", now).state is HealthState.DISABLED
         ]
         self.health.retain(unchanged)
         for ref in disabled:

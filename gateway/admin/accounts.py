@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from math import isinf
 from typing import Any
 
+from gateway.admin.actor import current_actor
+from gateway.admin.audit import Audit
 from gateway.admin.errors import UnknownAccount, UnknownModel
 from gateway.config.channel import Account, Channel
 from gateway.core.formats import Lane
@@ -16,6 +18,7 @@ from gateway.routing.circuit_breaker import AccountStatus, HealthState
 from gateway.routing.health import AccountRef, HealthReport
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
+from gateway.store.disabled_accounts import Disabling, add_disabled, remove_disabled
 
 ProbeFn = Callable[[Candidate], Awaitable[Any]]
 """Sends one small request; the result is a dataclass with an `ok`."""
@@ -27,7 +30,8 @@ class AccountView:
     be available again, in Unix microseconds; None for now, and for never.
 
     The counts are since the start, `error` is the latest one. `under_way` counts requests in flight
-    with all models, `concurrency` is their maximum.
+    with all models, `concurrency` is their maximum. `disabled_at` (Unix microseconds) and
+    `disabled_by` (the actor of the audit log) are those of an account that is disabled.
     """
 
     channel: str
@@ -41,14 +45,17 @@ class AccountView:
     failed: int
     under_way: int
     concurrency: int | None
+    disabled_at: int | None
+    disabled_by: str | None
 
 
 class Accounts:
     """Operations on the accounts of the current configuration."""
 
-    def __init__(self, runtime: Runtime, probe: ProbeFn) -> None:
+    def __init__(self, runtime: Runtime, probe: ProbeFn, audit: Audit) -> None:
         self._runtime = runtime
         self._probe = probe
+        self._audit = audit
 
     def states(self, only: AccountRef | None = None) -> list[AccountView]:
         """In the order of the configuration; accounts without a request are healthy."""
@@ -64,13 +71,33 @@ class Accounts:
         ]
 
     def reset(self, ref: AccountRef) -> list[AccountView]:
-        return self._change(self._runtime.health.reset, ref)
+        self._find(ref)
+        self._runtime.health.reset(ref)
+        return self.states(ref)
 
-    def disable(self, ref: AccountRef) -> list[AccountView]:
-        return self._change(self._runtime.health.disable, ref)
+    async def disable(self, ref: AccountRef) -> list[AccountView]:
+        """Until `enable`, over restarts and while the configuration does not have it. Also where it
+        cannot be stored: that raises, and the restart would enable it."""
+        self._find(ref)
+        self._runtime.health.disable(ref)
+        disabled = self._runtime.disabled_accounts
+        if ref not in disabled:
+            disabling = disabled[ref] = Disabling(self._runtime.now(), current_actor().name)
+            writer = self._audit.change("account.disable", "/".join(ref))
+            try:
+                await add_disabled(writer, ref, disabling)
+            except BaseException:
+                del disabled[ref]
+                raise
+        return self.states(ref)
 
-    def enable(self, ref: AccountRef) -> list[AccountView]:
-        return self._change(self._runtime.health.enable, ref)
+    async def enable(self, ref: AccountRef) -> list[AccountView]:
+        self._find(ref)
+        if ref in self._runtime.disabled_accounts:
+            await remove_disabled(self._audit.change("account.enable", "/".join(ref)), ref)
+            self._runtime.disabled_accounts.pop(ref, None)
+        self._runtime.health.enable(ref)
+        return self.states(ref)
 
     async def probe(self, ref: AccountRef, model: str | None) -> dict[str, Any]:
         """The request and its result; a success resets the account. `model` is an id of the catalog
@@ -88,11 +115,6 @@ class Accounts:
             **asdict(result),
         }
 
-    def _change(self, change: Callable[[AccountRef], None], ref: AccountRef) -> list[AccountView]:
-        self._find(ref)
-        change(ref)
-        return self.states(ref)
-
     def _all(self) -> Iterator[tuple[Channel, Account]]:
         for channel in self._runtime.config.channels:
             for account in channel.accounts:
@@ -107,6 +129,7 @@ class Accounts:
     def _describe(self, report: HealthReport, account: Account, now: float) -> AccountView:
         status = report.status
         left = status.until - now
+        disabling = self._runtime.disabled_accounts.get(report.account_ref)
         return AccountView(
             channel=report.account_ref[0],
             account=account.name,
@@ -119,6 +142,8 @@ class Accounts:
             failed=report.failed,
             under_way=self._runtime.current.upstream.in_flight(report.account_ref),
             concurrency=account.concurrency,
+            disabled_at=disabling and disabling.at,
+            disabled_by=disabling and disabling.by,
         )
 
     def _candidate(self, ref: AccountRef, requested: str | None) -> Candidate:

@@ -44,11 +44,11 @@ class _Handlers:
 
     @requires(Permission.OPERATE, "account.disable")
     async def disable_account(self, request: web.Request) -> web.Response:
-        return json_response({"accounts": self._accounts.disable(_account(request))})
+        return json_response({"accounts": await self._accounts.disable(_account(request))})
 
     @requires(Permission.OPERATE, "account.enable")
     async def enable_account(self, request: web.Request) -> web.Response:
-        return json_response({"accounts": self._accounts.enable(_account(request))})
+        return json_response({"accounts": await self._accounts.enable(_account(request))})
 
     @requires(Permission.OPERATE, "account.try")
     async def probe_account(self, request: web.Request) -> web.Response:

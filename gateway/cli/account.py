@@ -33,6 +33,12 @@ def _in_flight(state: AccountState) -> str:
     return f"{state['under_way']} of {limit}" if limit else str(state["under_way"])
 
 
+def _disabled(state: AccountState) -> str | None:
+    if state["disabled_at"] is None:
+        return None
+    return f"{format_time(state['disabled_at'])} by {state['disabled_by']}"
+
+
 def _tokens(result: dict[str, Any]) -> str | None:
     counts = (result["input_tokens"], result["output_tokens"])
     return "{} input, {} output".format(*("?" if count is None else count for count in counts))
@@ -54,6 +60,7 @@ _STATE_COLUMNS: Final[dict[str, Column]] = {
     "In flight": _in_flight,
     "Last error": lambda state: shorten(state["error"]),
 }
+_DISABLED_COLUMN: Final[dict[str, Column]] = {"Disabled": _disabled}
 _TRY_COLUMNS: Final[dict[str, Column]] = {
     "Account": _label,
     "Model": "{model} ({upstream_model}, {format})".format_map,
@@ -84,7 +91,9 @@ def list_(context: CommandContext) -> None:
     """List all accounts, with each model that was requested from them."""
     with connect(context.state_dir, may_serve=False) as client:
         states = client.get("/accounts")["accounts"]
-    context.print(states, lambda _: print_table(states, _STATE_COLUMNS))
+    is_any_disabled = any(state["disabled_at"] for state in states)
+    columns = _STATE_COLUMNS | (_DISABLED_COLUMN if is_any_disabled else {})
+    context.print(states, lambda _: print_table(states, columns))
 
 
 @subcommand(account, _ACCOUNT_NAME)
@@ -97,7 +106,7 @@ def reset(context: CommandContext, name: str) -> None:
 
 @subcommand(account, _ACCOUNT_NAME)
 def disable(context: CommandContext, name: str) -> None:
-    """Send no more requests to an account until it is enabled or the gateway restarts."""
+    """Send no more requests to an account until it is enabled, also after restarts."""
     states = _change(context, name, "disable")
     _report(context, states, "is disabled; requests in flight continue")
 

@@ -171,7 +171,7 @@ async def test_an_account_that_was_disabled_by_hand_is_no_alert(
     tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
 ) -> None:
     async with watched(tmp_path, upstream, receiver) as gateway:
-        gateway.daemon.console.accounts.disable(("messages-main", ACCOUNT))
+        await gateway.daemon.console.accounts.disable(("messages-main", ACCOUNT))
         health = gateway.daemon.runtime.health
         now = asyncio.get_running_loop().time()
         status = health.status(("messages-main", ACCOUNT), "", now)

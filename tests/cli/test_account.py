@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -79,6 +80,8 @@ def test_all_accounts_are_listed(shell: CommandRunner, gateway: GatewayProcess) 
         "failed": 0,
         "under_way": 0,
         "concurrency": 3,
+        "disabled_at": None,
+        "disabled_by": None,
     }
 
 
@@ -110,6 +113,7 @@ def test_a_reset_account_is_healthy(shell: CommandRunner, gateway: GatewayProces
 def test_a_disabled_account_gets_no_requests(shell: CommandRunner, gateway: GatewayProcess) -> None:
     assert shell("account", "disable", "spare").exit_code == 0
     assert states(shell)["chat-up/spare"] == "disabled"
+    assert re.search(r"disabled .* by socket: \d+/", shell("account", "list").stdout)
 
     async def ask() -> None:
         for _ in range(5):

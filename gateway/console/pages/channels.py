@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from aiohttp import web
 
-from gateway.admin.accounts import Accounts
 from gateway.admin.permissions import Permission, requires
 from gateway.console.channel_view import channel_health
 from gateway.console.context import CONTEXT
@@ -55,17 +53,20 @@ async def list_channels(request: web.Request) -> web.Response:
 
 @requires(Permission.OPERATE, "account.reset")
 async def reset(request: web.Request) -> web.StreamResponse:
-    return _change(request, Accounts.reset, "{} reset: its errors no longer count.")
+    request.app[CONTEXT].accounts.reset(_account_ref(request))
+    return _done(request, "{} reset: its errors no longer count.")
 
 
 @requires(Permission.OPERATE, "account.disable")
 async def disable(request: web.Request) -> web.StreamResponse:
-    return _change(request, Accounts.disable, "{} disabled; requests in flight continue.")
+    await request.app[CONTEXT].accounts.disable(_account_ref(request))
+    return _done(request, "{} disabled; requests in flight continue.")
 
 
 @requires(Permission.OPERATE, "account.enable")
 async def enable(request: web.Request) -> web.StreamResponse:
-    return _change(request, Accounts.enable, "{} enabled.")
+    await request.app[CONTEXT].accounts.enable(_account_ref(request))
+    return _done(request, "{} enabled.")
 
 
 @requires(Permission.OPERATE, "account.try")
@@ -77,12 +78,8 @@ async def probe_account(request: web.Request) -> web.StreamResponse:
     return redirect(f"{LIST_PATH}#probe")
 
 
-def _change(
-    request: web.Request, change: Callable[[Accounts, AccountRef], Any], message: str
-) -> web.StreamResponse:
-    account_ref = _account_ref(request)
-    change(request.app[CONTEXT].accounts, account_ref)
-    flash(request, message.format("/".join(account_ref)))
+def _done(request: web.Request, message: str) -> web.StreamResponse:
+    flash(request, message.format("/".join(_account_ref(request))))
     return redirect(LIST_PATH)
 
 

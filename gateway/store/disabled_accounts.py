@@ -1,0 +1,51 @@
+"""Upstream accounts that were disabled by hand, and stay so over restarts: one setting each."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import orjson
+from sqlalchemy import delete, insert, select
+
+from gateway.store.database import Database, Writer
+from gateway.store.records import sanitize_text
+from gateway.store.schema import settings
+
+AccountRef = tuple[str, str]
+"""The names of a channel and of one of its accounts."""
+
+_PREFIX: Final = "disabled_account:"
+
+
+class Disabling(NamedTuple):
+    """When (Unix µs), and the actor of the audit log."""
+
+    at: int
+    by: str
+
+
+async def load_disabled(database: Database) -> dict[AccountRef, Disabling]:
+    """Also of accounts that the configuration does not have at the moment."""
+    query = select(settings.c.name, settings.c.value).where(settings.c.name.startswith(_PREFIX))
+    async with database.reader.connect() as connection:
+        rows = (await connection.execute(query)).all()
+    return {
+        (channel, account): Disabling(**orjson.loads(value))
+        for name, value in rows
+        for channel, account in (orjson.loads(name.removeprefix(_PREFIX)),)
+    }
+
+
+async def add_disabled(writer: Writer, ref: AccountRef, disabling: Disabling) -> None:
+    value = orjson.dumps(disabling._asdict()).decode()
+    row = {"name": _name(ref), "value": value}
+    await writer.write(lambda connection: connection.execute(insert(settings).values(row)))
+
+
+async def remove_disabled(writer: Writer, ref: AccountRef) -> None:
+    statement = delete(settings).where(settings.c.name == _name(ref))
+    await writer.write(lambda connection: connection.execute(statement))
+
+
+def _name(ref: AccountRef) -> str:
+    return sanitize_text(_PREFIX + orjson.dumps(ref).decode())
