@@ -1,4 +1,4 @@
-"""Bodies of the gateway's own, which may be as large as what is stored."""
+"""JSON bodies of the gateway's own, which may be as large as what is stored."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from gateway.server.attempt import JSON
 from gateway.server.client_stream import ResponseWriter
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.headers import reply_head
 
-LARGEST_SMALL: Final = 64 * 1024
+_SMALL: Final = 64 * 1024
 """Bytes that are read at once, and that a connection may have unread; a thread reads more."""
 
 
@@ -29,26 +29,24 @@ async def render_json(
             return bytes(exchange.long_texts.restore(text))
         return text
 
-    return await exchange.runtime.worker.run(render) if size > LARGEST_SMALL else render()
+    return await exchange.runtime.worker.run(render) if size > _SMALL else render()
 
 
-async def send_json(
-    request: web.Request, body: bytes, content_type: str = JSON
-) -> web.StreamResponse:
-    """JSON, or another text. A small one is left to the framework. A large one is booked until the
-    client has read it, in place of what it was made of; raises as `BodyPool.check` where there is
-    no memory, or as `ResponseWriter.drain`."""
+async def send_json(request: web.Request, body: bytes) -> web.StreamResponse:
+    """A small one is left to the framework. A large one is booked until the client has read it, in
+    place of what it was made of; raises as `BodyPool.check` where there is no memory, or as
+    `ResponseWriter.drain`."""
     exchange = request[EXCHANGE]
-    if len(body) <= LARGEST_SMALL:
+    if len(body) <= _SMALL:
         exchange.complete()
-        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+        return web.Response(body=body, content_type=JSON)
     exchange.long_texts = None
     exchange.release_body(exchange.booked)
     exchange.check_body(len(body))
     head, writer = reply_head(request, exchange, {}), ResponseWriter(request)
     exchange.headers_sent = True
     exchange.bytes_out = len(body)
-    response = writer.send_body(head, content_type, body)
+    response = writer.send_body(head, JSON, body)
     del body
     await writer.drain()
     exchange.complete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import re
 from functools import cache
@@ -9,7 +10,7 @@ from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Final
 
-from aiohttp import HttpVersion11, hdrs, web
+from aiohttp import ClientConnectionResetError, HttpVersion11, hdrs, web
 
 from gateway import __version__, commit
 from gateway.admission.client_address import in_networks
@@ -17,8 +18,10 @@ from gateway.errors import InvalidApiKey, InvalidUrl, MissingApiKey, PermissionD
 from gateway.runtime import Runtime
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.gauges import Numbers, read_gauges
-from gateway.server.json_body import send_json
 from gateway.telemetry.metrics import Metrics
+
+READ_SECONDS: Final = 30.0
+"""A reader that takes longer is cut off; Prometheus itself waits for 10 seconds."""
 
 NOT_LOCAL: Final = (
     "Metrics are readable on the gateway's own machine, without a proxy; others need metrics.token"
@@ -41,7 +44,28 @@ async def show_metrics(request: web.Request) -> web.StreamResponse:
         text, content_type = await runtime.worker.run(_render, metrics, gauges, accept)
     if request.method == hdrs.METH_HEAD:
         return web.Response(body=text, headers={hdrs.CONTENT_TYPE: content_type})
-    return await send_json(request, text, content_type)
+    return await _send(request, text, content_type)
+
+
+async def _send(request: web.Request, text: bytes, content_type: str) -> web.StreamResponse:
+    """Not within the memory of replies: where that is used up, a scrape is needed most."""
+    response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: content_type})
+    response.content_length = len(text)
+    exchange = request[EXCHANGE]
+    exchange.headers_sent = True
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            await response.prepare(request)
+            await response.write(text)
+            await response.write_eof()
+    except TimeoutError:
+        exchange.client_stalled()
+        if request.transport is not None:
+            request.transport.abort()
+        raise ClientConnectionResetError("the reader of metrics does not read") from None
+    exchange.bytes_out = len(text)
+    exchange.complete()
+    return response
 
 
 def _render(metrics: Metrics, gauges: dict[str, Numbers], accept: str) -> tuple[bytes, str]:

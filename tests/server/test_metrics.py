@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
-from gateway.server import json_body
+from gateway.server import metrics as metrics_endpoint
 from gateway.telemetry.ended_exchange import EndedExchange
-from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.gateway import (
+    UPSTREAM_KEY,
+    UPSTREAM_MODEL,
+    RunningGateway,
+    channels,
+    run_gateway,
+)
 from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream, json_response
 from tests.telemetry.test_metrics import ROW, ended
 
@@ -263,22 +272,107 @@ async def test_concurrent_scrapes_do_not_stall_others(gateway: RunningGateway) -
     texts = await asyncio.gather(*(scrape(gateway) for _ in range(10)))
     done.set()
     await watching
-    assert all(len(text) > json_body.LARGEST_SMALL for text in texts)
+    assert all(len(text) > 1_000_000 for text in texts)
     assert worst < 0.1
 
 
-async def test_a_reader_that_does_not_read(gateway: RunningGateway) -> None:
-    """It holds its text only as long as any client may, and no other scrape waits for it."""
+async def test_bodies_that_fill_the_memory_do_not_stop_scrapes(gateway: RunningGateway) -> None:
+    fill(gateway)
+    runtime = gateway.daemon.runtime
+    runtime.bodies.total = full = runtime.current.max_bodies
+    text = await scrape(gateway)
+    assert value(text, "gateway_bodies_bytes") == value(text, "gateway_bodies_limit_bytes") == full
+    runtime.bodies.total = 0
+
+
+async def test_a_reader_that_does_not_read(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut off, and no other scrape waits for it."""
+    monkeypatch.setattr(metrics_endpoint, "READ_SECONDS", 2.0)
     fill(gateway)
     reader, writer = await asyncio.open_connection(
         *gateway.daemon.listener.addresses[0], limit=1024
     )
     for _ in range(8):
         writer.write(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
-    await asyncio.sleep(0.5)
-    assert value(await scrape(gateway), "gateway_requests_running") <= 2
-    writer.close()
-    del reader
-    async with asyncio.timeout(5):
-        while gateway.daemon.runtime.active_requests or gateway.daemon.runtime.bodies.total:
+    async with asyncio.timeout(20):
+        while not gateway.daemon.runtime.active_requests:
             await asyncio.sleep(0.02)
+        assert value(await scrape(gateway), "gateway_requests_running") <= 2
+        while gateway.daemon.runtime.active_requests:
+            await asyncio.sleep(0.02)
+        with suppress(ConnectionError):
+            read = await reader.read(10**8)
+            assert len(read) < 8 * 10**6
+            while more := await reader.read(10**8):  # what was on its way
+                read += more
+    writer.close()
+    assert read.count(b"HTTP/1.1 200") <= 2
+
+
+async def test_clients_cannot_add_series(
+    gateway: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    """Whatever they put where labels come from: 200 requests make a handful of rows."""
+    chance = random.Random(3)
+    codes = [f"code_{chance.getrandbits(32)}" for _ in range(20)]
+    upstream.respond_with(
+        *(json_response({"error": {"message": "no", "code": code}}, 400) for code in codes)
+    )
+
+    def word() -> str:
+        return f"{chance.getrandbits(64):x}"
+
+    for number in range(50):
+        agent = {"user-agent": word(), "x-request-id": word(), "x-session-id": word()}
+        await gateway.post(Format.CHAT, model=word() * (number + 1), headers=agent)
+        await gateway.post(Format.MESSAGES, headers=agent)
+        await gateway.get(f"/v1/models/{word()}", key=word())
+        await gateway.get(f"/{word()}/{'%20' * number}", key=word())
+    text = await scrape(gateway)
+    rows = [line for line in text.splitlines() if line.startswith("gateway_requests_total{")]
+    assert len(rows) < 15
+    assert value(text, "gateway_requests_total") == 200
+    assert max(map(len, text.splitlines())) < 500
+    assert not [code for code in codes if code in text]
+
+
+async def test_no_secret_and_no_address_is_in_it(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(
+        json_response(
+            {"error": {"message": f"key {UPSTREAM_KEY} is wrong", "code": UPSTREAM_KEY}}, 401
+        )
+    )
+    metrics = {"token": TOKEN, "keys": True}
+    async with run_gateway(tmp_path, channels(upstream.address), metrics=metrics) as gateway:
+        await gateway.post(Format.CHAT, headers={"x-api-key": gateway.key})
+        await gateway.get(f"/v1/models/{gateway.key}")
+        await gateway.get(f"/{gateway.key}")
+        text = await scrape(gateway, authorization=f"Bearer {TOKEN}")
+    assert gateway.token.id in text
+    port = urlsplit(upstream.address).port
+    secrets = (UPSTREAM_KEY, gateway.key, gateway.key[-8:], TOKEN, UPSTREAM_MODEL, f":{port}")
+    assert [secret for secret in secrets if secret in text] == []
+
+
+async def test_the_last_scrape_of_a_gateway_that_stops(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """While a stream still runs, a connection that is open can be scraped."""
+    stream = fixture_stream("chat")
+    upstream.respond_with(stream.with_changes(delay=0.8))
+    async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
+        running = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
+        await scrape(gateway)
+        await asyncio.sleep(0.2)
+        listener, runtime = gateway.daemon.listener, gateway.daemon.runtime
+        draining = asyncio.ensure_future(listener.drain(runtime, 5))
+        await asyncio.sleep(0.1)
+        text = await scrape(gateway)
+        assert value(text, "gateway_draining") == 1
+        assert value(text, "gateway_requests_running") == 2
+        assert (await running).status == 200
+        await draining
