@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.core.limits import FREE, UNLIMITED
 from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses, Quota
-from tests.quota.holders import NOW, gateway, group, key, requests_left, take, tokens_left
+from tests.quota.holders import NOON, NOW, gateway, group, key, requests_left, take, tokens_left
 
 
 def test_statuses_without_limits() -> None:
@@ -73,3 +73,24 @@ def test_reading_statuses_changes_nothing() -> None:
     quota = Quota()
     quota.limit_statuses([key(requests_per_minute=10), group(tokens_per_minute=5)], NOW)
     assert not quota._usages
+
+
+def test_the_used_part_of_every_limit() -> None:
+    quota = Quota()
+    team = group(
+        requests_per_minute=4, tokens_per_minute=100, concurrent=2, budget=40, budget_day=80
+    )
+    assert dict(quota.used_ratios(team, NOON, NOW)) == dict.fromkeys(
+        ("requests_per_minute", "tokens_per_minute", "concurrent", "budget", "budget_day"), 0.0
+    )
+    take(quota, team, tokens=25, micro=10).settle(25, 10)
+    take(quota, team, tokens=25, micro=10)
+    assert dict(quota.used_ratios(team, NOON, NOW)) == {
+        "requests_per_minute": 0.5,
+        "tokens_per_minute": 0.5,
+        "concurrent": 0.5,
+        "budget": 0.25,
+        "budget_day": 0.125,
+    }
+    assert dict(quota.used_ratios(key(budget=0), NOON, NOW)) == {"budget": 1.0}
+    assert dict(quota.used_ratios(key(), NOON, NOW)) == {}

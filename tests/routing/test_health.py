@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gateway.routing.circuit_breaker import AccountStatus, HealthState, Thresholds
 from gateway.routing.failure_policy import AccountPenalty, Blame, Failover, Verdict
-from gateway.routing.health import AccountRef, Health, HealthTicket
+from gateway.routing.health import AccountRef, Health, HealthTicket, OverallHealth
 from tests.support.hypothesis_profiles import examples
 
 A, B, C, D = (("main", name) for name in "abcd")
@@ -684,3 +684,36 @@ def test_a_healthy_account_reuses_its_ticket(world: World) -> None:
     first = world.leave()
     world.health.record_success(first, world.now)
     assert world.leave() is first
+
+
+@pytest.mark.parametrize(
+    ("failures", "state", "is_usable"),
+    [
+        ((), HealthState.HEALTHY, True),
+        (((COOL, MODEL),), HealthState.RATE_LIMITED, True),
+        (((OPEN_5_MINUTES, MODEL),), HealthState.CIRCUIT_OPEN, False),
+        (((OPEN_5_MINUTES, MODEL), (COOL, OTHER)), HealthState.CIRCUIT_OPEN, True),
+        (((OPEN_5_MINUTES, MODEL), (OPEN_5_MINUTES, OTHER)), HealthState.CIRCUIT_OPEN, False),
+        (((COOL, MODEL), (BAN, OTHER)), HealthState.AUTH_FAILED, False),
+    ],
+)
+def test_overall_an_account_has_the_worst_state_of_its_models(
+    world: World,
+    failures: tuple[tuple[Verdict, str], ...],
+    state: HealthState,
+    is_usable: bool,
+) -> None:
+    for each, model in failures:
+        ticket = world.leave(model=model)
+        world.health.record_failure(ticket, each, world.now, 0.0, "no")
+    assert world.health.overall(A, world.now) == OverallHealth(state, is_usable)
+
+
+def test_overall_an_account_is_unusable_until_a_request_succeeds(world: World) -> None:
+    world.health.record_failure(world.leave(), OPEN_5_MINUTES, world.now, 0.0, "no")
+    world.now += 301.0
+    assert world.health.overall(A, world.now) == OverallHealth(HealthState.HALF_OPEN, False)
+    world.health.record_success(world.leave(), world.now)
+    assert world.health.overall(A, world.now) == OverallHealth(HealthState.HEALTHY, True)
+    world.health.disable(A)
+    assert world.health.overall(A, world.now) == OverallHealth(HealthState.DISABLED, False)
