@@ -106,6 +106,8 @@ def _add_requests(samples: defaultdict[str, dict[Labels, Value]], metrics: Metri
         sums["gateway_response_bytes_total", (endpoint,)] += requests.bytes_out
         if requests.cost_micro:
             sums["gateway_units_total", (model, group)] += requests.cost_micro / MICRO_PER_UNIT
+        if requests.usd_micro:
+            sums["gateway_cost_usd_total", (model, group)] += requests.usd_micro / MICRO_PER_UNIT
         if requests.web_searches:
             sums["gateway_web_searches_total", (model, group)] += requests.web_searches
         for name, tokens in _token_classes(requests):
@@ -145,5 +147,6 @@ def _add_keys(samples: defaultdict[str, dict[Labels, Value]], metrics: Metrics) 
         sums["gateway_key_tokens_total", (key, "input")] += requests.input_tokens
         sums["gateway_key_tokens_total", (key, "output")] += requests.output_tokens
         sums["gateway_key_units_total", (key,)] += requests.cost_micro / MICRO_PER_UNIT
+        sums["gateway_key_cost_usd_total", (key,)] += requests.usd_micro / MICRO_PER_UNIT
     for (family, labels), value in sums.items():
         samples[family][labels] = value

@@ -68,6 +68,7 @@ FAMILIES: Final = (
         "Tokens, each in one class: input (uncached), cache_read, cache_write, output, reasoning.",
     ),
     Family("gateway_units_total", "counter", _MODEL_GROUP, "Billed units."),
+    Family("gateway_cost_usd_total", "counter", _MODEL_GROUP, "Billed US dollars."),
     Family("gateway_web_searches_total", "counter", _MODEL_GROUP, "Web searches of replies."),
     Family(
         "gateway_attempts_total",
@@ -98,6 +99,12 @@ FAMILIES: Final = (
         "counter",
         ("key",),
         "Billed units by the id of their key, with metrics.keys.",
+    ),
+    Family(
+        "gateway_key_cost_usd_total",
+        "counter",
+        ("key",),
+        "Billed US dollars by the id of their key, with metrics.keys.",
     ),
     Family(
         "gateway_key_info",

@@ -109,18 +109,20 @@ class Table(dict[Labels, Row]):
 
 class Requests:
     """Sums over requests with the same labels. `input_tokens` is the whole prompt, cached parts
-    included, `output_tokens` has the reasoning; `cost_micro` is in micro-units."""
+    included, `output_tokens` has the reasoning; `cost_micro` is in micro-units, `usd_micro` in
+    millionths of a dollar."""
 
     __slots__ = (
         *("bytes_in", "bytes_out", "cache_read_tokens", "cache_write_tokens", "cost_micro"),
-        *("count", "input_tokens", "output_tokens", "reasoning_tokens", "web_searches"),
+        *("count", "input_tokens", "output_tokens", "reasoning_tokens", "usd_micro"),
+        "web_searches",
     )
 
     def __init__(self) -> None:
         self.count = self.bytes_in = self.bytes_out = 0
         self.input_tokens = self.cache_read_tokens = self.cache_write_tokens = 0
         self.output_tokens = self.reasoning_tokens = 0
-        self.cost_micro = self.web_searches = 0
+        self.cost_micro = self.usd_micro = self.web_searches = 0
 
 
 class Latency:
@@ -202,6 +204,7 @@ class Metrics:
             sums.output_tokens += row.output_tokens
             sums.reasoning_tokens += row.reasoning_tokens
             sums.cost_micro += row.cost_micro
+            sums.usd_micro += row.usd_micro
         if ended.queue_seconds:
             self.waits[group,].observe(ended.queue_seconds)
         if not ended.attempts:

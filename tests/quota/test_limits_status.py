@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.limits import FREE, UNLIMITED
+from gateway.core.limits import FREE, UNLIMITED, Cost
 from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses, Quota
 from tests.quota.holders import NOON, NOW, gateway, group, key, requests_left, take, tokens_left
 
@@ -83,7 +83,7 @@ def test_the_used_part_of_every_limit() -> None:
     assert dict(quota.used_ratios(team, NOON, NOW)) == dict.fromkeys(
         ("requests_per_minute", "tokens_per_minute", "concurrent", "budget", "budget_day"), 0.0
     )
-    take(quota, team, tokens=25, micro=10).settle(25, 10)
+    take(quota, team, tokens=25, micro=10).settle(25, Cost(10))
     take(quota, team, tokens=25, micro=10)
     assert dict(quota.used_ratios(team, NOON, NOW)) == {
         "requests_per_minute": 0.5,

@@ -65,6 +65,7 @@ def test_tokens_are_in_one_class_each() -> None:
         "reasoning": [20],
     }
     assert values(text, "gateway_units_total") == [7]
+    assert values(text, "gateway_cost_usd_total") == [0.25]
 
 
 def test_histograms_are_cumulative() -> None:

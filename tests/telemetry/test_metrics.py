@@ -57,6 +57,7 @@ ROW = RequestRow(
     upstream_format="messages",
     catalog_model=BETA,
     cost_micro=7_000_000,
+    usd_micro=250_000,
 )
 ATTEMPT = AttemptRow(
     "main", "a1", "up", "messages", "native", "first", 0, 300_000, 1_900_000, 200, "ok"
