@@ -16,6 +16,7 @@ Usage: scripts/install.sh [--dry-run]
 
 Places: /opt/model-gateway (virtual environment), /etc/gateway (configuration, credentials),
         /etc/systemd/system/gateway*.{service,socket,timer}, /usr/local/bin/gateway (a link),
+        /usr/local/share (manual page, completion of bash),
         /var/lib/gateway (state, made by systemd)
 USAGE
 }
@@ -131,6 +132,18 @@ add_link() {
     run ln -sfn "$target" "$link"
 }
 
+# Both are made from the help texts of the commands.
+add_help() {
+    local share=$dest/usr/local/share
+    say 'Manual page gateway(1), completion of bash'
+    run install -d -m 0755 "$share/man/man1" "$share/bash-completion/completions"
+    if [[ $dry_run ]]; then
+        return
+    fi
+    "$home/bin/python" "$source_tree/scripts/man" >"$share/man/man1/gateway.1"
+    "$home/bin/python" "$home/bin/gateway" completion bash >"$share/bash-completion/completions/gateway"
+}
+
 add_units() {
     local unit
     run install -d -m 0755 "$units"
@@ -176,5 +189,6 @@ fi
 add_package
 add_configuration
 add_link
+add_help
 add_units
 next_steps

@@ -254,6 +254,7 @@ def test_the_steps_make_what_compose_runs(image: ScratchImage, record_property: 
     state = root / "var" / "lib" / "gateway"
     assert (state / "gateway.db").stat().st_mode & 0o077 == 0
 
+    assert list((root / "opt").rglob("*.pth")) == []  # they run at every start of Python
     size = sum(path.lstat().st_size for path in (root / "opt").rglob("*")) / 2**20
     record_property("MiB beside the base image", round(size))
     record_property("seconds until it answers", round(took, 2))

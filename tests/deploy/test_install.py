@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,14 +24,20 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, copy / name)
     for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
+    dependencies = copy.with_name("dependencies")
+    dependencies.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(("pip", "model_gateway", "__editable__", "_distutils")):
+            (dependencies / path.name).symlink_to(path)
     return copy
 
 
 def install(tree: Path, destination: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the installer without the package's dependencies: they would only cost time here."""
+    """Runs the installer with the dependencies of the tests: installing them would cost time."""
     environment = os.environ | {
         "DESTDIR": str(destination),
         "PIP_NO_DEPS": "1",
+        "PYTHONPATH": str(tree.with_name("dependencies")),
         "PYTHON": sys.executable,
     }
     return subprocess.run(
@@ -84,6 +91,11 @@ def test_second_run_finds_everything_in_place(tree: Path, tmp_path: Path) -> Non
         assert installed.read_bytes() == (tree / "systemd" / name).read_bytes()
     link = tmp_path / "usr" / "local" / "bin" / "gateway"
     assert os.readlink(link) == "/opt/model-gateway/bin/gateway"
+
+    share = tmp_path / "usr" / "local" / "share"
+    assert ".SS gateway key mint " in (share / "man" / "man1" / "gateway.1").read_text()
+    completion = share / "bash-completion" / "completions" / "gateway"
+    assert "_GATEWAY_COMPLETE=bash_complete" in completion.read_text()
 
     home = tmp_path / "opt" / "model-gateway"
     shebang = (home / "bin" / "gateway").read_bytes().splitlines()[0]
