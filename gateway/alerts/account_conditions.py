@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from gateway.alerts.condition import Condition
 from gateway.config.alerts import AlertKind
@@ -13,10 +15,13 @@ from gateway.routing.health import AccountRef, HealthReport
 from gateway.runtime import Runtime
 from gateway.store.records import sanitize_text
 
-_MAX_ERROR = 200
-_MAX_MODELS = 10
+_MAX_ERROR: Final = 200
+_MAX_MODELS: Final = 10
+_MAX_ACCOUNTS: Final = 50
 
-_USABLE = (HealthState.HEALTHY, HealthState.RATE_LIMITED)
+_SOCKET_NAME: Final = re.compile(r"\('[^']*', \d+(?:, \d+)*\)")
+"""As Python writes it: ('127.0.0.1', 8080)."""
+_USABLE: Final = (HealthState.HEALTHY, HealthState.RATE_LIMITED)
 
 
 def account_conditions(runtime: Runtime, now: float) -> Iterator[Condition]:
@@ -68,7 +73,7 @@ def _account(
 
 
 def _public_error(runtime: Runtime, error: str) -> str:
-    text = runtime.current.redactor.redact_all(sanitize_text(error))
+    text = runtime.current.redactor.redact_all(_SOCKET_NAME.sub("[address]", sanitize_text(error)))
     return escape_unprintable(text[:_MAX_ERROR])
 
 
@@ -96,7 +101,9 @@ def _channel(channel: Channel, reports: dict[AccountRef, list[HealthReport]]) ->
             "channel": name,
             "accounts": {
                 account.name: min(state)
-                for account, state in list(zip(channel.accounts, states, strict=True))[:50]
+                for account, state in list(zip(channel.accounts, states, strict=True))[
+                    :_MAX_ACCOUNTS
+                ]
             },
         },
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -139,6 +140,23 @@ async def test_an_upstream_that_is_down(
         await try_account(gateway)
         await receiver.until(lambda: len(receiver.messages) == 4)
     assert "127.0.0.1" not in str(receiver.messages).replace(receiver.url, "")
+
+
+async def test_nobody_listens_at_the_upstream(tmp_path: Path, receiver: Receiver) -> None:
+    with socket.socket() as unused:  # bound, and refusing
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        main = channel(Format.MESSAGES, f"http://127.0.0.1:{port}")
+        async with run_gateway(tmp_path, [main], alerts=receiver.alerts()) as gateway:
+            for _ in range(6):
+                assert (await gateway.post(Format.MESSAGES)).status >= 500
+            await receiver.until(lambda: len(receiver.messages) == 2)
+            assert {each["alert"] for each in receiver.messages} == {
+                *("account_circuit_open", "channel_down")
+            }
+            gateway.daemon.console.accounts.reset(("messages-main", ACCOUNT))
+            await receiver.until(lambda: len(receiver.messages) == 4)
+    assert str(port) not in "".join(request.body.decode() for request in receiver.requests)
 
 
 async def test_messages_have_no_secret_address_or_prompt(

@@ -30,8 +30,9 @@ async def ask(gateway: GatewayProcess, key: str) -> int:
 
 
 def of_the_account(receiver: Receiver) -> list[Any]:
+    """Without repetitions of a message whose answer was not stored before the end."""
     subject, kind = f"account messages-main/{ACCOUNT}", "account_auth_failed"
-    messages = receiver.messages
+    messages = {each["id"]: each for each in receiver.messages}.values()
     return [each for each in messages if (each["alert"], each["subject"]) == (kind, subject)]
 
 
