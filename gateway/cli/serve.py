@@ -267,6 +267,5 @@ def _exit(message: str, code: int, process_log: ProcessLog) -> NoReturn:
     if process_log.is_json:
         log.critical("%s", message)
     else:
-        process_log.flush()
-        click.echo(f"gateway: {message}", err=True)
+        process_log.write(f"gateway: {message}")
     sys.exit(code)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 Render = Callable[[], bytes]
-"""One or several lines, each with its line break. It must not raise."""
+"""One or several lines, each with its line break. One that raises is lost."""
 
 MAX_WAITING: Final = 10_000
 """Lines that may wait."""
@@ -44,7 +44,7 @@ class LineWriter:
         with self._changed:
             if self._closing:
                 if not self._thread.is_alive():  # else it is stuck, and this would be too
-                    self._write(render())
+                    self._write(_rendered(render))
                 return
             if len(self._queue) >= MAX_WAITING * share or self._size + size > MAX_SIZE * share:
                 self._dropped += 1
@@ -87,6 +87,8 @@ class LineWriter:
                 self._dropped += lost
                 self._writing = False
                 self._changed.notify_all()
+        if self._dropped:
+            self._write(self._note(self._dropped))
 
     def _await_lines(self) -> bool:
         """False after the last line."""
@@ -102,8 +104,10 @@ class LineWriter:
         while queue:
             piece, lines = bytearray(), 0
             while queue and len(piece) < _PIECE:
-                piece += queue.popleft()()
-                lines += 1
+                line = _rendered(queue.popleft())
+                piece += line
+                lines += bool(line)
+                lost += not line
             if not self._write(piece):
                 lost += lines
         return lost
@@ -119,3 +123,11 @@ class LineWriter:
             except OSError:
                 return False
         return True
+
+
+def _rendered(render: Render) -> bytes:
+    """Empty where it fails: the thread has to go on, and cannot log."""
+    try:
+        return render()
+    except Exception:
+        return b""

@@ -72,6 +72,10 @@ class ProcessLog(logging.Handler):
         urgent = record.levelno >= logging.WARNING
         self._writer.put(partial(self._render_incident, incident), incident.size, urgent=urgent)
 
+    def write(self, text: str) -> None:
+        """Text as it is, where the process says why it ends."""
+        self._writer.put(lambda: _line(self._redactor.redact(text)), len(text), urgent=True)
+
     def request_observer(self, key_of: Callable[[str], str]) -> Observer:
         """Writes a line for each request; `key_of` gives what may be shown of a token's key."""
 

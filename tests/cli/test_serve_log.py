@@ -169,3 +169,23 @@ def test_nobody_reads_standard_error(tmp_path: Path) -> None:
             process.kill()
             process.wait(10)
         os.close(reading)
+
+
+def test_a_failed_start_with_a_full_pipe(tmp_path: Path) -> None:
+    file = configure(tmp_path)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / DATABASE_NAME).write_text("this is no database" * 100)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    try:
+        process = subprocess.run(command, cwd=tmp_path, env=environment, stderr=writing, timeout=30)
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert process.returncode == 78

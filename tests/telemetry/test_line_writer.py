@@ -140,3 +140,27 @@ def test_a_pipe_that_does_not_block(pipe: Pipe) -> None:
     time.sleep(0.05)
     pipe.start_reading()
     assert pipe.lines() == [line]
+
+
+def test_a_line_that_cannot_be_rendered_is_counted(pipe: Pipe) -> None:
+    pipe.start_reading()
+    pipe.put(b"before", urgent=True)
+    pipe.writer.put(lambda: bytes([1 // 0]), 5, urgent=True)
+    pipe.writer.flush(5)
+    pipe.put(b"after", urgent=True)
+    assert pipe.lines() == [b"before", b"after", b"dropped 1"]
+
+
+def test_a_loop_that_logs_takes_bounded_memory(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand lines while the reader is slow: those that fit are whole and in order."""
+    monkeypatch.setattr(line_writer, "MAX_WAITING", 1000)
+    pipe.start_reading()
+    for number in range(100_000):
+        pipe.put(b"line %d" % number, urgent=True)
+    *lines, note = pipe.lines()
+    if not note.startswith(b"dropped"):
+        lines.append(note)
+    numbers = [int(line.split()[1]) for line in lines if line.startswith(b"line")]
+    assert numbers == sorted(numbers)
+    dropped = sum(int(line.split()[1]) for line in [*lines, note] if line.startswith(b"dropped"))
+    assert len(numbers) + dropped == 100_000
