@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from gateway.server.account_probe import probe_account
 from gateway.server.background import end_interrupted
 from gateway.server.deadlines import abort_all
 from gateway.server.listener import Listener, serve
-from gateway.server.systemd import notify, run_watchdog
+from gateway.server.systemd import announced_reload, notify, run_watchdog
 from gateway.store.database import Database
 from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked
@@ -195,11 +195,16 @@ async def _acquire_lock(stack: AsyncExitStack, state_dir: Path) -> None:
 @asynccontextmanager
 async def systemd_notifications(daemon: Daemon) -> AsyncIterator[None]:
     """Notifies systemd during the block."""
-    watchdog = asyncio.ensure_future(run_watchdog(lambda: daemon.runtime.recorder.alive))
+    recorder, reloader = daemon.runtime.recorder, daemon.reloader
+    watchdog = asyncio.ensure_future(run_watchdog(lambda: recorder.alive and not recorder.is_stuck))
     notify("READY=1", f"STATUS=serving on {daemon.address}")
+    if reloader is not None:  # not earlier: a reload ends with READY=1
+        reloader.announce = announced_reload
     try:
         yield
     finally:
         watchdog.cancel()
+        if reloader is not None:
+            reloader.announce = nullcontext
         drain = daemon.runtime.config.server.drain_timeout
         notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((drain + 20) * 1e6)}")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -93,6 +93,8 @@ class Reloader:
         audit: Audit | None = None,
     ) -> None:
         """`on_config` is called with each valid configuration before it is applied."""
+        self.announce: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered for the time of each reload."""
         self._runtime = runtime
         self._audit = audit
         self._source = source
@@ -121,20 +123,24 @@ class Reloader:
 
     async def _reload(self) -> ReloadResult:
         async with self._lock:
-            try:
-                config = await asyncio.to_thread(self._source.read)
-                self._check_channels(config)
-            except ConfigError as error:
-                self._runtime.config_error = _public_message(error)
-                log.error("the configuration is unchanged, because its file is invalid:")
-                for problem in error.problems:
-                    log.error("%s", problem)
-                raise
-            result = self._apply(config)
+            with self.announce():
+                result = await self._replace()
         for warning in result.warnings:
             log.warning(warning)
         log.info("configuration %s is active: %s", result.hash, str(result.changes) or "unchanged")
         return result
+
+    async def _replace(self) -> ReloadResult:
+        try:
+            config = await asyncio.to_thread(self._source.read)
+            self._check_channels(config)
+        except ConfigError as error:
+            self._runtime.config_error = _public_message(error)
+            log.error("the configuration is unchanged, because its file is invalid:")
+            for problem in error.problems:
+                log.error("%s", problem)
+            raise
+        return self._apply(config)
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[None]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 
 def notify(*assignments: str) -> None:
@@ -22,6 +23,17 @@ def notify(*assignments: str) -> None:
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.connect(address)
         sender.sendall("\n".join(assignments).encode())
+
+
+@contextmanager
+def announced_reload() -> Iterator[None]:
+    """Between the two messages systemd shows the unit as reloading; also where the reload fails, as
+    the gateway serves on. The time is what units with `Type=notify-reload` compare."""
+    notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+    try:
+        yield
+    finally:
+        notify("READY=1")
 
 
 async def run_watchdog(healthy: Callable[[], bool]) -> None:

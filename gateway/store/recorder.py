@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from typing import Final
 
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
@@ -37,6 +38,8 @@ _PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the
 _MAX_PAUSE = 0.005
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
 _WARNING_INTERVAL = 1.0  # seconds
+STUCK_AFTER: Final = 10.0
+"""Seconds of one commit, after which systemd is no longer told that the gateway is alive."""
 
 
 class Recorder:
@@ -68,6 +71,7 @@ class Recorder:
         self._pause_timer: asyncio.TimerHandle | None = None
         self._limit = MAX_LOOKUP  # entries of one transaction
         self._failures = 0
+        self._commit_began: float | None = None
         self._warned_at = float("-inf")
         self._waiting_since = self._loop.time()
         self._last_error = "not in time"
@@ -94,6 +98,12 @@ class Recorder:
     def alive(self) -> bool:
         """Whether the writer task runs: between `start` and `close` it always should."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a commit neither ends nor fails: the disk, or the thread, does not answer."""
+        began = self._commit_began
+        return began is not None and self._loop.time() - began > STUCK_AFTER
 
     async def start(self) -> None:
         """Settle what earlier boots left running as interrupted, then start the writer task."""
@@ -221,13 +231,16 @@ class Recorder:
             if self._flush_timer is not None:
                 self._flush_timer.cancel()
                 self._flush_timer = None
+        self._commit_began = self._loop.time()
         try:
             await self._database.write_rows(lambda cursor: self._write(cursor, entries))
         except Exception as error:
+            self._commit_began = None
             self._failures += 1
             self._flush_due = True
             await self._handle_failure(entries, error)
         else:
+            self._commit_began = None
             self._failures = 0
             self._waiting_since = self._loop.time()
             self._limit = min(self._limit * 2, MAX_LOOKUP)

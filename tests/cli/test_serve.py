@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
+import sqlite3
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -16,7 +18,16 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from tests.resilience.chaos.process import START_TIMEOUT, GatewayProcess, create_key, write_config
+from gateway.store.database import SqliteDatabase
+from gateway.store.lock import DATABASE_NAME
+from gateway.store.migrations import MIGRATIONS, migrate
+from tests.resilience.chaos.process import (
+    START_TIMEOUT,
+    GatewayProcess,
+    create_key,
+    is_intact,
+    write_config,
+)
 from tests.support.timing import SLACK
 
 SOON = SLACK
@@ -178,6 +189,94 @@ def test_notifications_to_systemd(tmp_path: Path) -> None:
             systemd.setblocking(False)
             with pytest.raises(BlockingIOError):
                 systemd.recv(1024)
+
+
+@contextmanager
+def systemd(folder: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(folder / "notify"))
+        receiver.settimeout(START_TIMEOUT)
+        yield receiver
+
+
+@pytest.mark.processes
+def test_a_gateway_is_ready_when_all_of_it_is(tmp_path: Path) -> None:
+    """After the migration, and when it listens."""
+    path = tmp_path / "home" / "state" / DATABASE_NAME
+    asyncio.run(migrate_to(path, 5))
+    with systemd(tmp_path) as received, socket.create_server(("127.0.0.1", 0)) as held:
+        config = write_config(tmp_path / "home")
+        with GatewayProcess(
+            tmp_path / "home",
+            *("--config", config),
+            inherited=[held],
+            NOTIFY_SOCKET=str(tmp_path / "notify"),
+        ) as gateway:
+            assert received.recv(1024).startswith(b"READY=1\n")
+            with closing(sqlite3.connect(path)) as database:
+                query = "SELECT value FROM settings WHERE name = 'schema_version'"
+                assert database.execute(query).fetchone() == (str(len(MIGRATIONS)),)
+            assert status(f"http://127.0.0.1:{held.getsockname()[1]}/healthz") == 200
+            assert "the database was copied to" in gateway.stderr
+            assert f"schema changes from 5 to {len(MIGRATIONS)}" in gateway.stderr
+
+
+async def migrate_to(path: Path, version: int) -> None:
+    database = SqliteDatabase(path)
+    await migrate(database, 0, MIGRATIONS[:version])
+    await database.close()
+
+
+@pytest.mark.processes
+def test_a_failed_start_is_never_ready(tmp_path: Path) -> None:
+    with systemd(tmp_path) as received, socket.create_server(("127.0.0.1", 0)) as taken:
+        (tmp_path / "home").mkdir()
+        config = write_config(tmp_path / "home", port=taken.getsockname()[1])
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
+        with GatewayProcess(tmp_path / "home", "--config", config, **environment) as gateway:
+            assert gateway.wait() == 1
+        received.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            received.recv(1024)
+
+
+@pytest.mark.processes
+def test_systemd_sees_a_reload_begin_and_end(tmp_path: Path) -> None:
+    with systemd(tmp_path) as received:
+        notify = str(tmp_path / "notify")
+        with serving(tmp_path / "home", NOTIFY_SOCKET=notify) as gateway:
+            assert received.recv(1024).startswith(b"READY=1")
+            for content in (None, "channels: 7"):  # an invalid file ends it too
+                if content is not None:
+                    (tmp_path / "home" / "channels.yaml").write_text(content)
+                before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+                gateway.signal(signal.SIGHUP)
+                reloading, _, since = received.recv(1024).partition(b"\nMONOTONIC_USEC=")
+                assert reloading == b"RELOADING=1"
+                assert before <= int(since) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+                assert received.recv(1024) == b"READY=1"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("delay", [0.3, 0.6, 0.8, 1.0, 1.2])
+def test_sigterm_during_the_start_breaks_nothing(tmp_path: Path, delay: float) -> None:
+    """Also during the copy before a migration, and during the migration itself."""
+    path = tmp_path / "state" / DATABASE_NAME
+    asyncio.run(migrate_to(path, 3))
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE ballast (content BLOB)")
+        database.executemany("INSERT INTO ballast VALUES (?)", ((bytes(2**20),) for _ in range(60)))
+        database.commit()
+    config = write_config(tmp_path)
+    with GatewayProcess(tmp_path, "--config", config) as gateway:
+        time.sleep(delay)
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait() in (0, -signal.SIGTERM)
+    with GatewayProcess(tmp_path, "--config", config) as gateway:
+        assert status(f"{gateway.address()}/healthz") == 200
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait() == 0
+    assert is_intact(tmp_path)
 
 
 def test_a_demo_has_no_configuration(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -171,3 +172,21 @@ async def test_closing_with_five_thousand_rows_in_the_queue_loses_none(
     assert (report.rows, report.open) == (5000, 0)
     (used,) = await tokens.all_tokens(database)
     assert (used.requests, used.cost_micro) == (5000, 5000)
+
+
+async def test_a_commit_that_does_not_end_is_noticed(
+    database: Database, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that fails is not: a full disk is no reason to restart."""
+    monkeypatch.setattr("gateway.store.recorder.STUCK_AFTER", 0.1)
+    goes_on = threading.Event()
+    blocked = asyncio.ensure_future(database.write(lambda _: goes_on.wait(SLACK)))
+    await asyncio.sleep(0.2)
+    assert not recorder.is_stuck
+    opened = recorder.record_intent(intent(0))
+    await asyncio.sleep(0.3)
+    assert (recorder.is_stuck, recorder.alive) == (True, True)
+    goes_on.set()
+    await opened
+    await blocked
+    assert not recorder.is_stuck
