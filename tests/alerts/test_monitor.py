@@ -142,6 +142,24 @@ async def test_an_upstream_that_is_down(
     assert "127.0.0.1" not in str(receiver.messages).replace(receiver.url, "")
 
 
+async def test_a_receiver_that_hangs_does_not_hold_up_the_end(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    upstream.respond_with(REFUSED)
+    receiver.server.respond_with(OK.with_changes(delay=60))
+    loop = asyncio.get_running_loop()
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        await gateway.post(Format.MESSAGES)
+        await receiver.until(lambda: receiver.requests)
+        assert (await gateway.post(Format.MESSAGES)).status >= 500  # nobody waits for it
+        started = loop.time()
+    assert loop.time() - started < 8
+    receiver.server.respond_with(OK)
+    async with watched(tmp_path, upstream, receiver):
+        await receiver.until(lambda: len(receiver.messages) == 3)
+    assert receiver.messages[0] == receiver.messages[1]
+
+
 async def test_nobody_listens_at_the_upstream(tmp_path: Path, receiver: Receiver) -> None:
     with socket.socket() as unused:  # bound, and refusing
         unused.bind(("127.0.0.1", 0))
