@@ -192,7 +192,7 @@ def test_commands_exist_with_their_options(page: Path) -> None:
     for text in written_commands(page):
         command = named_command(text)
         assert command is not None, text
-        assert set(re.findall(r"--[a-z-]+", text)) <= options(COMMANDS[command]), text
+        assert set(re.findall(r"--[a-z0-9-]+", text)) <= options(COMMANDS[command]), text
 
 
 def test_the_table_of_commands_is_complete() -> None:

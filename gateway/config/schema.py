@@ -271,8 +271,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         ]
         if unstated:
             yield (
-                f"No multiplier and no price is stated for {', '.join(unstated)}: usage is billed "
-                "with 1.0. State the right one under models."
+                f"Neither multiplier nor price is stated for {', '.join(unstated)}: usage is "
+                "billed with multiplier 1.0. State the right one under models."
             )
 
     def _unstated_prices(self) -> Iterator[str]:
@@ -282,7 +282,6 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         unstated = [model.id for model in self._served_models if model.price is None]
         if unstated and any(model.price is not None for model in self._served_models):
             yield (
-                f"No price is stated for {', '.join(unstated)}: it costs nothing in USD, and "
-                "budgets in USD do not limit it. State the price under models, or a "
-                "money.unit_price."
+                f"No price is stated for {', '.join(unstated)}: usage costs nothing in USD, and "
+                "budgets in USD do not limit it. State the price under models, or money.unit_price."
             )

@@ -8,6 +8,7 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway.config.schema import Server
+from gateway.server.budget_headers import BUDGET_HEADERS
 from gateway.server.count_tokens import ESTIMATED_HEADER
 from gateway.server.headers import CORS_HEADERS, DROPPED_HEADER, RATE_LIMIT_HEADERS, STRICT_HEADER
 from gateway.server.middleware import is_subapp_request
@@ -39,6 +40,7 @@ _EXPOSED_HEADERS: Final = ", ".join(
         DROPPED_HEADER,
         ESTIMATED_HEADER,
         *RATE_LIMIT_HEADERS,
+        *BUDGET_HEADERS,
     )
 )
 

@@ -15,8 +15,9 @@ from aiohttp import hdrs, web
 from gateway.config.schema import Server
 from gateway.config.secrets import is_secret_name
 from gateway.core.formats import Format
-from gateway.errors import InvalidRequest, UnsupportedField
-from gateway.quota.limits import LimitStatuses
+from gateway.errors import InsufficientQuota, InvalidRequest, UnsupportedField
+from gateway.quota.limits import Holder, LimitStatuses
+from gateway.server.budget_headers import budget_headers
 from gateway.server.exchange import RUNTIME, Exchange
 from gateway.server.exchange_record import format_dropped
 from gateway.upstream.response import UpstreamResponse
@@ -53,6 +54,7 @@ _RESPONSE_HEADERS: Final = (
 )
 """Headers of an upstream that a client of the same format receives."""
 
+_RESPONSES_PATH: Final = "/v1/responses"
 _LIMITED: Final = ("requests", "tokens")
 _FIELDS: Final = ("limit", "remaining", "reset")
 _LIMIT_HEADERS: Final = {
@@ -159,6 +161,8 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
         statuses = runtime.quota.limit_statuses(permit.holders, asyncio.get_running_loop().time())
         for name, value in rate_limit_headers(client_format(request), statuses, runtime.now()):
             lines += f"{name}: {value}\r\n"
+    if permit is not None and permit.has_budget:
+        lines += _budget_lines(request, exchange, permit.holders)
     if exchange.attempts_made:
         lines += (
             f"x-gateway-attempts: {exchange.attempts_made}\r\n"
@@ -169,6 +173,19 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
     if exchange.client_request_id:
         lines += f"x-client-request-id: {exchange.client_request_id}\r\n"
     return lines
+
+
+def _budget_lines(request: web.Request, exchange: Exchange, holders: Iterable[Holder]) -> str:
+    runtime = exchange.runtime
+    path_format = client_format(request)
+    if request.path.startswith(_RESPONSES_PATH):
+        path_format = Format.RESPONSES
+    headers = budget_headers(
+        path_format,
+        runtime.quota.budget_statuses(holders, runtime.now()),
+        is_rejected=isinstance(exchange.error, InsufficientQuota),
+    )
+    return "".join(f"{name}: {value}\r\n" for name, value in headers)
 
 
 def client_format(request: web.Request) -> Format | None:

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from gateway.config.channel import Traits
+from gateway.config.document import ConfigError
 from gateway.config.load import demo_config, load_config, parse_config
 from gateway.config.schema import Config
 from gateway.core.formats import Family, Format
@@ -214,9 +215,53 @@ def test_models_whose_multiplier_is_not_stated() -> None:
     }
     config = parse_config(orjson.dumps({"channels": [channel]}).decode())
     assert config.warnings == (
-        "No multiplier is stated for alpha-opus-4-7, alpha-fable-5: usage is billed with 1.0. "
-        "State the right one under models.",
+        "Neither multiplier nor price is stated for alpha-opus-4-7, alpha-fable-5: usage is billed "
+        "with multiplier 1.0. State the right one under models.",
     )
     models = [{"id": name, "family": "alpha", "multiplier": 1} for name in channel["models"]]
     stated = {"channels": [channel], "models": models}
     assert parse_config(orjson.dumps(stated).decode()).warnings == ()
+
+
+PRICE = {"input": 3, "output": 15}
+
+
+@pytest.mark.parametrize(
+    ("models", "money", "named"),
+    [
+        ({"one": {"price": PRICE}, "two": {"price": PRICE}}, {}, []),
+        ({"one": {"price": PRICE}, "two": {"multiplier": 2}}, {}, ["No price is stated for two:"]),
+        ({"one": {"price": PRICE}, "two": {"multiplier": 2}}, {"unit_price": 0.001}, []),
+        (
+            {"one": {"price": PRICE}, "two": {}},
+            {"unit_price": 0.001, "currency": "EUR"},
+            ["Neither multiplier nor price is stated for two:", "No price is stated for two:"],
+        ),
+        ({"one": {"multiplier": 1}, "two": {"multiplier": 2}}, {}, []),
+    ],
+)
+def test_models_without_a_price_where_others_have_one(
+    models: dict[str, dict[str, Any]], money: dict[str, Any], named: list[str]
+) -> None:
+    channel = {
+        "name": "main",
+        "format": "messages",
+        "base_url": "https://upstream.test",
+        "models": list(models),
+        "accounts": [{"name": "a", "key": "key-of-the-house"}],
+    }
+    catalog = [{"id": id, "family": "alpha"} | fields for id, fields in models.items()]
+    stated = {"channels": [channel], "models": catalog, "money": money}
+    warnings = parse_config(orjson.dumps(stated).decode()).warnings
+    assert [warning.startswith(text) for warning, text in zip(warnings, named, strict=True)] == [
+        True
+    ] * len(named)
+
+
+@pytest.mark.parametrize(
+    "price", [{"input": 3}, {"output": 3}, {"input": -1, "output": 1}, {"input": "3", "output": 1}]
+)
+def test_prices_that_are_not_valid(price: dict[str, Any]) -> None:
+    model = {"id": "one", "family": "alpha", "price": price}
+    with pytest.raises(ConfigError):
+        parse_config(orjson.dumps({"models": [model]}).decode())
