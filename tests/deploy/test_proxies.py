@@ -290,7 +290,7 @@ async def test_the_console_behind_tls(
     kind: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with front(kind, tmp_path, upstream.address) as it:
-        await it.gateway.daemon.console.sessions.set_password(PASSWORD)
+        await it.gateway.daemon.console.access.admins.set_password(PASSWORD)
         origin = {"origin": it.proxy.url, "sec-fetch-site": "same-origin"}
         async with ClientSession(
             it.proxy.url,
