@@ -136,9 +136,8 @@ class Reloader:
             self._check_channels(config)
         except ConfigError as error:
             self._runtime.config_error = _public_message(error)
-            log.error("the configuration is unchanged, because its file is invalid:")
             for problem in error.problems:
-                log.error("%s", problem)
+                log.error("the configuration is unchanged: %s", problem)
             raise
         return self._apply(config)
 

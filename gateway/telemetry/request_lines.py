@@ -31,7 +31,7 @@ def request_level(row: RequestRow) -> int:
 
 def request_fields(row: RequestRow, key: str, trace_id: str, redact: Redact) -> dict[str, Any]:
     """Without those that have no value. `key` is what may be shown of the key; times are in
-    milliseconds, the cost is in units."""
+    milliseconds, `cost` is in units."""
     fields: dict[str, Any] = {
         "request_id": row.id,
         "trace_id": trace_id,
@@ -63,6 +63,7 @@ def request_fields(row: RequestRow, key: str, trace_id: str, redact: Redact) -> 
             "output_tokens": row.output_tokens,
             "reasoning_tokens": row.reasoning_tokens,
             "cost": row.cost_micro / 1e6,
+            "cost_usd": row.usd_micro / 1e6 if row.usd_micro else None,
         }
     return {name: value for name, value in fields.items() if value is not None and value != ""}
 

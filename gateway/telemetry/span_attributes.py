@@ -43,6 +43,7 @@ def request_attributes(row: RequestRow) -> Attributes:
             "gateway.end_reason": row.end_reason,
             "gateway.error.code": row.error_code,
             "gateway.cost": row.cost_micro / 1e6,
+            "gateway.cost_usd": row.usd_micro / 1e6 if row.usd_micro else None,
         }
     )
 

@@ -42,6 +42,7 @@ ROW = RequestRow(
     total_us=2500,
     attempts=1,
     cost_micro=1_250_000,
+    usd_micro=37,
 )
 
 
@@ -79,6 +80,7 @@ def test_all_fields() -> None:
         "output_tokens": 7,
         "reasoning_tokens": 0,
         "cost": 1.25,
+        "cost_usd": 0.000037,
     }
 
 
