@@ -76,12 +76,12 @@ async def socket_actor(request: web.Request) -> Actor:
         return Actor("socket: disconnected")
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, _ = _CREDENTIALS.unpack(packed)
-    return Actor(f"socket: {await asyncio.to_thread(_user, uid)}")
+    return Actor(f"socket: {await asyncio.to_thread(user_name, uid)}")
 
 
 @lru_cache(100)
-def _user(uid: int) -> str:
-    """The id and the name, which may be looked up over a network."""
+def user_name(uid: int) -> str:
+    """The id and the name of a user. It may be looked up over a network."""
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -36,6 +36,7 @@ def add_session_routes(admin: web.Application, access: Access) -> None:
     admin.router.add_put("/password", set_password)
     admin.router.add_get("/sessions", list_sessions)
     admin.router.add_delete("/sessions", end_sessions)
+    admin.router.add_post("/backups", note_backup)
 
 
 @asynccontextmanager
@@ -53,6 +54,20 @@ async def open_admin_app(state_dir: Path, now: Callable[[], int]) -> AsyncIterat
         await access.close()
     finally:
         await database.close()
+
+
+class BackupForm(Form):
+    """A copy of the database that a command has made."""
+
+    file: str
+
+
+@requires(Permission.ADMINISTER, "db.backup")
+async def note_backup(request: web.Request) -> web.Response:
+    """Only for the audit log."""
+    form = await read_form(request, BackupForm)
+    await request.app[ACCESS].audit.record("db.backup", form.file)
+    return web.Response(status=204)
 
 
 @requires(Permission.ADMINISTER, "admin.set")

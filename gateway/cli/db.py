@@ -57,6 +57,7 @@ def backup(context: CommandContext, file: Path | None, keep: int | None) -> None
     FILE can be a directory; the default is `backups` in the state directory. The copy there is
     named after the time. It has digests of keys, no keys, and no secrets of the configuration.
     """
+    from gateway.cli.audit_note import note_backup
     from gateway.store import backup as backups
 
     folder = context.state_dir / backups.BACKUP_DIR if file is None else file
@@ -66,6 +67,7 @@ def backup(context: CommandContext, file: Path | None, keep: int | None) -> None
     target = folder if is_named else folder / backups.backup_name(datetime.now(UTC))
     with _refused(), _progress(context, "Copying") as progress:
         copied = backups.back_up(context.state_dir, target, progress, keep=keep)
+    note_backup(context.state_dir, copied.file)
     context.print(_fields(copied), lambda _: _print_copied(copied))
 
 
@@ -76,11 +78,13 @@ def restore(context: CommandContext, file: Path) -> None:
     The present database is kept in a folder beside it. What happened since the backup is lost:
     keys, limits, usage, the request log.
     """
+    from gateway.cli.audit_note import audit_row
     from gateway.store import backup as backups
     from gateway.store.migrations import MIGRATIONS
 
     with _refused(), _progress(context, "Copying") as progress:
-        restored = backups.restore(context.state_dir, file, progress, datetime.now(UTC))
+        note = audit_row("db.restore", file)
+        restored = backups.restore(context.state_dir, file, progress, datetime.now(UTC), note)
     if not context.as_json:
         click.echo(f"{restored.file} is now {file} (schema {restored.schema}).")
         if restored.replaced is not None:

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.file_errors import file_error_reason
+from gateway.store.audit_file import add_to_file
 from gateway.store.errors import DamagedDatabase, NewerSchema, StateLocked, StoreError
 from gateway.store.lock import DATABASE_NAME, check_owner, lock_state_dir
 from gateway.store.migrations import MIGRATIONS
+from gateway.store.records import AuditRow
 
 BACKUP_DIR: Final = "backups"
 """In the state directory."""
@@ -94,9 +96,16 @@ def back_up(
     return Copied(target, size, schema, _remove_old(target.parent, keep))
 
 
-def restore(state_dir: Path, backup: Path, progress: Progress, now: datetime) -> Restored:
-    """Replaces the database, while no gateway runs. There is a complete one at any moment. Raises
-    StoreError for a file that is no database of this or an older release."""
+def restore(
+    state_dir: Path,
+    backup: Path,
+    progress: Progress,
+    now: datetime,
+    note: AuditRow | None = None,
+) -> Restored:
+    """Replaces the database, while no gateway runs. There is a complete one at any moment. `note`
+    is added to its audit log. Raises StoreError for a file that is no database of this or an older
+    release."""
     target = state_dir / DATABASE_NAME
     if not backup.is_file():
         raise StoreError(f"{backup} is no file")
@@ -105,6 +114,8 @@ def restore(state_dir: Path, backup: Path, progress: Progress, now: datetime) ->
         with _reader(backup) as reader:
             _copy(reader, draft, progress)
         schema = check_copy(draft)
+        if note is not None:
+            add_to_file(draft, note)
         replaced = _set_aside(target, now) if target.exists() else None
         draft.rename(target)
     return Restored(target, schema, replaced)

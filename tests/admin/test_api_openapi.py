@@ -23,7 +23,7 @@ from gateway.admin.api_access import (
     add_access_routes,
 )
 from gateway.admin.api_alerts import add_alert_routes
-from gateway.admin.api_console import PasswordForm, add_session_routes
+from gateway.admin.api_console import BackupForm, PasswordForm, add_session_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
 from gateway.admin.api_responses import ResponseForm, ResponsePageForm
@@ -96,6 +96,7 @@ BODIES: dict[tuple[str, str], type[Form]] = {
     ("post", "/groups"): CreateGroupForm,
     ("patch", "/groups/{name}"): UpdateGroupForm,
     ("put", "/password"): PasswordForm,
+    ("post", "/backups"): BackupForm,
     ("post", "/admins"): CreateAdminForm,
     ("patch", "/admins/{name}"): UpdateAdminForm,
     ("post", "/tokens"): CreateTokenForm,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -89,3 +91,59 @@ def test_on_a_terminal_the_password_is_typed_twice_without_echo(shell: CommandRu
     os.close(ours)
     assert PASSWORD.encode() not in output
     assert shell.json("admin", "sessions")["password"] is True
+
+
+def test_backups_and_their_restoration_are_audited(shell: CommandRunner, tmp_path: Path) -> None:
+    """By a running gateway, without one, and in what was restored."""
+    shell.create_key("first")
+    with running_gateway(shell.state_dir, lambda _: []):
+        shell("db", "backup", str(tmp_path / "one.db"))
+    assert shell("db", "backup", str(tmp_path / "two.db")).stderr == ""
+    shell.create_key("lost")
+    assert shell("db", "restore", str(tmp_path / "two.db")).exit_code == 0
+    rows = shell.json("admin", "audit", "--what", "db")
+    assert [(row["action"], row["target"]) for row in rows] == [
+        ("db.restore", str(tmp_path / "two.db")),
+        ("db.backup", str(tmp_path / "one.db")),
+    ]
+    user = f"{os.geteuid()}/{getpass.getuser()}"
+    assert [row["actor"] for row in rows] == [f"command: {user}", f"socket: {user}"]
+    assert "lost" not in str(shell.json("admin", "audit"))
+
+
+def test_admins_tokens_and_audit(shell: CommandRunner) -> None:
+    def typed(text: str, *arguments: str) -> Result:
+        return CliRunner().invoke(
+            main, ["admin", *arguments], input=text, env=shell.environ, catch_exceptions=False
+        )
+
+    assert typed(PASSWORD, "add", "Alice", "--role", "viewer").stderr == "Added alice as viewer.\n"
+    assert typed(PASSWORD, "add", "alice", "--role", "admin").exit_code == 1
+    assert typed(PASSWORD, "add", "a b", "--role", "admin").exit_code == 1
+    assert typed(PASSWORD, "password", "nobody").exit_code == 1
+    assert typed(PASSWORD, "password", "alice").stderr == "The password is set.\n"
+    assert shell("admin", "set", "alice", "--role", "admin").exit_code == 0
+    refused = shell("admin", "remove", "alice")
+    assert (refused.exit_code, "add another one first" in refused.stderr) == (1, True)
+    assert [each["role"] for each in shell.json("admin", "list")] == ["admin"]
+    created = shell("admin", "token", "create", "ci", "--scope", "keys", "--expires", "30d")
+    secret = created.stdout.strip()
+    assert secret.startswith("gwa_")
+    assert secret not in created.stderr
+    listed = shell("admin", "token", "list").stdout
+    assert secret[:8] in listed
+    assert secret not in listed
+    assert shell("admin", "token", "revoke", "ci").exit_code == 0
+    assert shell("admin", "token", "revoke", "ci").exit_code == 1
+    assert shell.json("admin", "token", "list") == []
+    actions = [row["action"] for row in shell.json("admin", "audit")][::-1]
+    assert actions == [
+        *("admin.add", "admin.set", "admin.set"),
+        *("admin_token.create", "admin_token.revoke"),
+    ]
+    assert shell.json("admin", "audit", "--who", "nobody") == []
+    assert shell.json("admin", "audit", "--what", "admin_token.", "--limit", "1") == (
+        shell.json("admin", "audit", "--limit", "1")
+    )
+    assert "role=viewer" in shell("admin", "audit", "--since", "1h").stdout
+    assert PASSWORD not in str(shell.json("admin", "audit"))

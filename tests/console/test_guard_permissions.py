@@ -37,6 +37,7 @@ EXPECTED = {
         GET /admin/api/groups
         GET /admin/api/groups/{name}
         GET /admin/api/usage
+        GET /admin/api/budgets
         GET /admin/api/check
         GET /admin/api/overview
         GET /admin/api/requests

@@ -279,3 +279,35 @@ async def test_nothing_of_a_token_is_logged(
     await ask(gateway, "GET", KEYS, secret)
     await ask(gateway, "GET", f"{API}/nowhere?x={secret}", secret)
     assert secret not in caplog.text
+
+
+async def test_access_that_ends_while_the_body_is_sent_changes_nothing(
+    gateway: RunningGateway,
+) -> None:
+    """For a session and a token alike."""
+    access = access_of(gateway)
+    secret, cookie = await create_token(gateway, Scope.ALL), await session_of(gateway, Role.ADMIN)
+    await access.admins.add("other", Role.ADMIN, "correct horse battery")
+    ends = {
+        f"authorization: Bearer {secret}": lambda: access.tokens.revoke(Scope.ALL),
+        f"cookie: {cookie}": lambda: access.admins.remove(Role.ADMIN),
+    }
+    port = int(gateway.address.rpartition(":")[2])
+    keys = await gateway.operations.list_keys()
+    for header, end in ends.items():
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = b'{"name": "late", "group": "default"}'
+        head = (
+            f"POST {KEYS} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n{header}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body[:10])
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        await end()
+        writer.write(body[10:])
+        async with asyncio.timeout(10):
+            assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
+        await writer.wait_closed()
+    assert await gateway.operations.list_keys() == keys
