@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,8 @@ import click
 from gateway.cli.errors import report_config_errors
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import Column, print_json, print_note, print_table
-from gateway.config.load import find_config, load_config
+from gateway.cli.socket_unit import socket_warning
+from gateway.config.load import SYSTEM_CONFIG, find_config, load_config
 from gateway.config.schema import Config
 
 _COLUMNS: Final[dict[str, Column]] = {
@@ -37,11 +39,13 @@ def check(config: Path | None, schema: bool, as_json: bool) -> None:
     file = find_config(config)
     with report_config_errors(as_json=as_json):
         loaded = load_config(file)
-    summary = _summary(loaded)
+    of_socket = socket_warning(loaded.server) if file == SYSTEM_CONFIG else None
+    warnings = (*loaded.warnings, of_socket) if of_socket is not None else loaded.warnings
+    summary = _summary(loaded, warnings)
     if as_json:
         print_json({"ok": True, "file": str(file), **summary})
         return
-    for warning in loaded.warnings:
+    for warning in warnings:
         print_note(f"{file}: warning: {warning}")
     counts = f"channels: {len(loaded.channels)}, models: {len(loaded.models)}"
     click.echo(f"{file}: ok ({counts}, state in {loaded.state_dir})")
@@ -49,7 +53,7 @@ def check(config: Path | None, schema: bool, as_json: bool) -> None:
         print_table(summary["channels"], _COLUMNS)
 
 
-def _summary(config: Config) -> dict[str, Any]:
+def _summary(config: Config, warnings: Sequence[str]) -> dict[str, Any]:
     channels = [
         {
             "name": channel.name,
@@ -64,5 +68,5 @@ def _summary(config: Config) -> dict[str, Any]:
         "state_dir": str(config.state_dir),
         "models": len(config.models),
         "channels": channels,
-        "warnings": config.warnings,
+        "warnings": warnings,
     }

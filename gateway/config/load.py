@@ -16,7 +16,8 @@ from gateway.config.secrets import SecretResolver
 from gateway.config.validation import validate
 from gateway.core.formats import Format
 
-_DEFAULT_PATHS: Final = (Path("config/channels.yaml"), Path("/etc/gateway/channels.yaml"))
+SYSTEM_CONFIG: Final = Path("/etc/gateway/channels.yaml")
+_DEFAULT_PATHS: Final = (Path("config/channels.yaml"), SYSTEM_CONFIG)
 _OTHERS_CAN_READ: Final = 0o044
 
 
