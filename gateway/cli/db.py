@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -221,10 +222,15 @@ def _refused() -> Iterator[None]:
 
 @contextmanager
 def _progress(context: CommandContext, text: str) -> Iterator[backups.Progress]:
-    """On a terminal's standard error, and gone at the end."""
+    """On a terminal's standard error, and gone at the end. SIGTERM ends the command as Ctrl-C does,
+    so that no part of a copy stays."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     console = Console(stderr=True)
     columns = (TextColumn(text), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     is_hidden = context.as_json or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    try:
+        with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
+            task = bar.add_task(text, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+    finally:
+        signal.signal(signal.SIGTERM, before)

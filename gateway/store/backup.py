@@ -92,7 +92,7 @@ def back_up(
         schema = check_copy(draft)
         size = draft.stat().st_size
         draft.rename(target)
-    _remove_log(state_dir)
+    remove_empty_log(state_dir)
     return Copied(target, size, schema, _remove_old(target.parent, keep))
 
 
@@ -161,9 +161,19 @@ def check_copy(file: Path) -> int:
         finding = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         if finding != "ok":
             raise DamagedDatabase(f"the copy is damaged ({finding}); gateway db check says more")
-        query = "SELECT value FROM settings WHERE name = 'schema_version'"
-        tables = "SELECT 1 FROM sqlite_master WHERE name = 'settings'"
-        row = copy.execute(query).fetchone() if copy.execute(tables).fetchone() else None
+        return _read_schema(copy)
+
+
+def schema_of(path: Path) -> int:
+    """Of a database, without a check of its pages. Raises as `check_copy`."""
+    with _reader(path) as reader:
+        return _read_schema(reader)
+
+
+def _read_schema(connection: sqlite3.Connection) -> int:
+    query = "SELECT value FROM settings WHERE name = 'schema_version'"
+    tables = "SELECT 1 FROM sqlite_master WHERE name = 'settings'"
+    row = connection.execute(query).fetchone() if connection.execute(tables).fetchone() else None
     if row is None or not str(row[0]).isdecimal():
         raise StoreError("it is no database of a gateway")
     if (schema := int(row[0])) > len(MIGRATIONS):
@@ -275,7 +285,7 @@ def _set_aside(path: Path, now: datetime) -> Path:
     return folder
 
 
-def _remove_log(state_dir: Path) -> None:
+def remove_empty_log(state_dir: Path) -> None:
     """Where no gateway runs, the reader has left an empty log, which only a writer removes."""
     path = state_dir / DATABASE_NAME
     with (

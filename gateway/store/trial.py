@@ -9,7 +9,13 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.store.backup import Progress, free_space, trial_copy
+from gateway.store.backup import (
+    Progress,
+    free_space,
+    remove_empty_log,
+    schema_of,
+    trial_copy,
+)
 from gateway.store.database import SqliteDatabase
 from gateway.store.errors import StoreError
 from gateway.store.lock import DATABASE_NAME, check_owner, lock_state_dir
@@ -41,8 +47,11 @@ def try_migrations(state_dir: Path, progress: Progress) -> Migrated:
     """On a copy. Raises StoreError, also for a migration that would fail."""
     check_owner(state_dir)
     path = _existing(state_dir)
-    with trial_copy(state_dir, progress) as copy:
-        steps = asyncio.run(_migrate(_Uncopied(copy)))
+    steps: tuple[Step, ...] = ()
+    if schema_of(path) != len(MIGRATIONS):
+        with trial_copy(state_dir, progress) as copy:
+            steps = asyncio.run(_migrate(_Uncopied(copy)))
+    remove_empty_log(state_dir)
     return Migrated(len(MIGRATIONS), steps, path.stat().st_size, free_space(state_dir))
 
 

@@ -194,22 +194,36 @@ async def test_a_damaged_database_is_not_a_backup(state: Path) -> None:
     assert not list(state.glob("copy.db*"))
 
 
-async def test_a_killed_backup_leaves_nothing_under_the_name(state: Path) -> None:
+def start_backup(state: Path) -> subprocess.Popen[bytes]:
+    """The command as a process, which has begun to copy."""
     enlarge(state / DATABASE_NAME, 60)
-    folder = state / "backups"
-    started = [sys.executable, "-m", "gateway", "db", "backup", "--state-dir", str(state)]
-    process = subprocess.Popen(started, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    command = [sys.executable, "-m", "gateway", "db", "backup", "--state-dir", str(state)]
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
     deadline = time.monotonic() + 20
-    while not list(folder.glob("*.part")) and time.monotonic() < deadline:
-        await asyncio.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
+    while time.monotonic() < deadline:
+        if any(each.stat().st_size for each in (state / "backups").glob("*.part")):
+            return process
+        time.sleep(0.001)
+    raise AssertionError("the command copies nothing")
+
+
+async def test_a_killed_backup_leaves_nothing_under_the_name(state: Path) -> None:
+    process, folder = start_backup(state), state / "backups"
+    process.kill()
     process.wait(10)
-    found = list(folder.iterdir())
-    assert [each.suffix for each in found if not each.name.endswith("-journal")] == [".part"]
+    assert [each.suffix for each in folder.iterdir()] == [".part"]
     database = await Database.open(state / DATABASE_NAME)
     await database.close()
     back_up(state, folder / backup_name(NOW), quiet, keep=7)
     assert [each.name for each in folder.iterdir()] == [backup_name(NOW)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_ended_backup_leaves_nothing(state: Path, number: signal.Signals) -> None:
+    process = start_backup(state)
+    process.send_signal(number)
+    assert process.wait(10) == {signal.SIGTERM: 143, signal.SIGINT: 1}[number]
+    assert list((state / "backups").iterdir()) == []
 
 
 async def test_two_backups_to_one_target(state: Path) -> None:
