@@ -9,7 +9,7 @@ import click
 
 from gateway.cli.budgets import get_spent, limit_columns, limit_summary
 from gateway.cli.client import connect, quote_path
-from gateway.cli.key_options import warn_unknown_models, with_group_options
+from gateway.cli.key_options import warn_unknown_models, warn_unpriced, with_group_options
 from gateway.cli.options import Command, CommandContext, Decorator, subcommand
 from gateway.cli.output import Column, Record, print_note, print_record, print_table
 from gateway.store.records import UserAgentMode
@@ -76,6 +76,7 @@ def add(context: CommandContext, group_name: str, settings: dict[str, Any]) -> N
     """Create a group: gateway group add NAME --models 'beta-*' family:alpha"""
     with connect(context.state_dir, may_create=True) as client:
         added = client.post("/groups", {"name": group_name} | settings)
+    warn_unpriced(context, settings)
     _report(context, added)
 
 
@@ -87,6 +88,7 @@ def set_(context: CommandContext, group_name: str, settings: dict[str, Any]) -> 
     """
     with connect(context.state_dir) as client:
         changed = client.patch(f"/groups/{quote_path(group_name)}", settings)
+    warn_unpriced(context, settings)
     _report(context, changed)
 
 

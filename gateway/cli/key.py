@@ -13,7 +13,7 @@ from gateway.cli.client import connect, quote_path
 from gateway.cli.errors import CommandRefused
 from gateway.cli.find_key import KeyRecord, effective_state, find_key, old_key_expiry
 from gateway.cli.key_import import import_keys
-from gateway.cli.key_options import warn_unknown_models, with_key_options
+from gateway.cli.key_options import warn_unknown_models, warn_unpriced, with_key_options
 from gateway.cli.option_types import DURATION
 from gateway.cli.options import CommandContext, subcommand
 from gateway.cli.output import (
@@ -149,6 +149,7 @@ def mint(context: CommandContext, settings: dict[str, Any]) -> None:
         created = client.post("/keys", settings)
         is_standalone = client.is_standalone
     warn_unknown_models(context, settings.get("models"))
+    warn_unpriced(context, settings)
     context.print(created, partial(_print_created, context, is_standalone))
 
 
@@ -166,6 +167,7 @@ def set_(context: CommandContext, reference: str, settings: dict[str, Any]) -> N
     """
     changed = _patch(context, reference, settings)
     warn_unknown_models(context, settings.get("models"))
+    warn_unpriced(context, settings)
     _report(context, changed, f"changed. Details: `gateway key show {changed['id']}`")
 
 

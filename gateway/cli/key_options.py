@@ -5,7 +5,7 @@ Omitted options change nothing; `none` clears a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from gateway.cli.errors import CommandRefused
 from gateway.cli.option_types import CLEARED, TEXT, field_type
 from gateway.cli.options import Command, CommandContext, Decorator, add_options
 from gateway.cli.output import print_note
-from gateway.core.limits import LIMIT_NAMES
+from gateway.core.limits import BUDGETS, LIMIT_NAMES, Currency
 from gateway.store.records import UserAgentMode
 
 _FIELDS: Final = (
@@ -137,6 +137,26 @@ with_group_options: Final = add_options(
     _with_settings,
 )
 """Options of a group; the command gets `settings`, with its own `--models`."""
+
+
+def warn_unpriced(context: CommandContext, settings: Mapping[str, Any]) -> None:
+    """Warns of a budget in dollars where no model has a price in dollars."""
+    limits = settings.get("limits") or {}
+    in_usd = [
+        name
+        for name, kind in BUDGETS.items()
+        if kind.currency is Currency.USD and limits.get(name) is not None
+    ]
+    if not in_usd or (catalog := context.catalog()) is None:
+        return
+    money = context.money()
+    if money.currency == "USD" and money.unit_price is not None:
+        return
+    if all(model.price is None for model in catalog):
+        print_note(
+            f"Warning: no model of {context.config} has a price in USD, so a budget in USD limits "
+            "nothing: state price under models, or money.unit_price."
+        )
 
 
 def warn_unknown_models(context: CommandContext, patterns: Iterable[str] | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gateway.cli.option_types import now_us
@@ -84,3 +86,25 @@ def test_amounts_that_are_no_dollars(shell: CommandRunner, alice: str, amount: s
     result = shell("key", "set", "alice", "--budget-usd-week", amount)
     assert result.exit_code
     assert "--budget-usd-week" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "warns"),
+    [
+        ("models: [{id: beta-5.4, family: beta}]", True),
+        ("models: [{id: beta-5.4, family: beta, price: {input: 1, output: 2}}]", False),
+        ("money: {unit_price: 0.001}", False),
+        ("money: {unit_price: 0.001, currency: EUR}", True),
+    ],
+)
+def test_a_budget_in_dollars_without_any_price(
+    shell: CommandRunner, tmp_path: Path, config: str, warns: bool
+) -> None:
+    file = tmp_path / "channels.yaml"
+    file.write_text(f"{config}\n")
+    shell.create_key("alice")
+    options = ("--config", str(file), "--budget-usd-day", "5")
+    for command in (("key", "set", "alice"), ("group", "set", "default")):
+        assert ("has a price in USD" in shell(*command, *options).stderr) is warns
+    result = shell("key", "set", "alice", "--config", str(file), "--budget-usd-day", "none")
+    assert "has a price in USD" not in result.stderr

@@ -183,6 +183,45 @@ def test_exceeded_budgets(shortfall: BudgetShortfall, message: str) -> None:
     assert (error.status, error.messages_status) == (429, 402)
 
 
+def rolling(name: str, spent: int, reserved: int, resets_at: int | None) -> BudgetShortfall:
+    return BudgetShortfall(Budget(BUDGETS[name], 5_000_000), spent, reserved, resets_at)
+
+
+@pytest.mark.parametrize(
+    ("shortfall", "amount", "message"),
+    [
+        (
+            rolling("budget_usd_5h", 4_900_000, 0, DAWN),
+            250_000,
+            "5-hour budget of $5: $4.9 spent, $0 reserved by running requests, this request may "
+            "cost $0.25; has room again at 2026-11-22T00:00:00Z",
+        ),
+        (
+            rolling("budget_week", 0, 4_900_000, None),
+            250_000,
+            "weekly budget of 5 units: 0 spent, 4.9 reserved by running requests, this request may "
+            "cost 0.25; has room again when they have ended",
+        ),
+        (
+            rolling("budget_5h", 4_900_000, 0, DAWN),
+            5_000_001,
+            "5-hour budget of 5 units: 4.9 spent, 0 reserved by running requests, this request may "
+            "cost 5.000001; it alone exceeds the budget",
+        ),
+        (
+            rolling("budget_usd_day", 4_900_000, 0, DAWN),
+            5_000_001,
+            "daily budget of $5: $4.9 spent, $0 reserved by running requests, this request may "
+            "cost $5.000001; resets at 2026-11-22T00:00:00Z",
+        ),
+    ],
+)
+def test_rolling_budgets_and_dollars(shortfall: BudgetShortfall, amount: int, message: str) -> None:
+    error = budget_exceeded(LAPTOP, shortfall, amount)
+    assert error.message == f"Insufficient quota: key laptop: {message}"
+    assert (error.status, error.messages_status) == (429, 402)
+
+
 @pytest.mark.parametrize(
     ("micro", "text"),
     [

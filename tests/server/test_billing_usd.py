@@ -141,6 +141,10 @@ async def test_two_requests_at_once_at_the_edge_of_a_budget(
             await asyncio.sleep(0.01)
         second = await gateway.post(Format.CHAT, max_tokens=4)
         assert second.status == 429
+        (in_use,) = await gateway.operations.list_budgets()
+        assert (in_use.budget.kind.name, in_use.budget.limit) == ("budget_usd_week", 60)
+        assert (in_use.spent, in_use.reserved > 30) == (0, True)
+        assert list(gateway.daemon.runtime.budget_statuses()) == [in_use]
         assert "weekly budget of $0.00006" in (await second.json())["error"]["message"]
         assert (await first).status == 200
         await gateway.rows(2)
