@@ -27,7 +27,11 @@ NOT_LOCAL: Final = (
     "Metrics are readable on the gateway's own machine, without a proxy; others need metrics.token"
 )
 UNAUTHENTICATED: Final = "Metrics need their token (metrics.token): Authorization: Bearer TOKEN"
-_FORWARDING_HEADERS: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_FORWARDING_HEADERS: Final = (
+    *("forwarded", "via", "x-forwarded", "x-real-ip", "x-client-ip"),
+    *("true-client-ip", "cf-connecting-ip"),
+)
+"""What their names begin with."""
 _HOST: Final = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::\d+)?", re.ASCII)
 
 
@@ -104,11 +108,10 @@ def _is_local(request: web.Request, runtime: Runtime) -> bool:
     own `host`, which also tells a web page from elsewhere (DNS rebinding).
     """
     peer, proxies = request.remote or "", runtime.config.server.trusted_proxies
-    if any(name in request.headers for name in _FORWARDING_HEADERS):
-        is_trusted = in_networks(peer, proxies)
-        address = request[EXCHANGE].client_address if is_trusted else ""
-    else:
-        address = peer
+    address = peer
+    if any(name.lower().startswith(_FORWARDING_HEADERS) for name in request.headers):
+        names_client = in_networks(peer, proxies) and "x-forwarded-for" in request.headers
+        address = request[EXCHANGE].client_address if names_client else ""
     return (
         _is_loopback(address)
         and request.version >= HttpVersion11
