@@ -44,7 +44,7 @@ from gateway.store.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
 from gateway.store.tokens import record_origin
-from gateway.telemetry.metrics import measuring_loop_lag
+from gateway.telemetry.metrics import run_metrics
 from gateway.telemetry.process_log import ProcessLog
 from gateway.telemetry.tracing import tracing
 from gateway.wire.responses.stored import item_ids
@@ -141,7 +141,7 @@ async def run_daemon(
         await stack.enter_async_context(run_retention(runtime, database, operations.audit))
         alerts = await stack.enter_async_context(run_alerts(runtime, database))
         add_alert_routes(admin, alerts)
-        await stack.enter_async_context(measuring_loop_lag(lambda: runtime.metrics))
+        await stack.enter_async_context(run_metrics(lambda: runtime.metrics))
         await stack.enter_async_context(serve_admin(admin, config.state_dir))
         console = ConsoleContext(
             operations, runtime, accounts, reloader, access, feed, alerts, unix_microseconds

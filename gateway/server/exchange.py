@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from math import inf
 from time import perf_counter
 from typing import Final, Protocol
@@ -24,7 +24,7 @@ from gateway.runtime import Runtime, new_request_id
 from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, Token
-from gateway.telemetry.ended_exchange import EndedExchange, Observer
+from gateway.telemetry.ended_exchange import EndedExchange
 from gateway.wire.long_texts import LongTexts
 
 INTENT_TIMEOUT: Final = 0.25
@@ -256,11 +256,9 @@ class Exchange:
         if ending is not None and not ending.done():
             ending.add_done_callback(lambda _: self.finish())
             return
-        self.runtime.release(self.snapshot)
-        observers = self.runtime.observers
-        if self.token is None:
-            if observers:
-                self._finish_without_row(observers)
+        runtime, has_row = self.runtime, self.token is not None
+        runtime.release(self.snapshot)
+        if not has_row and not runtime.observers:
             return
         if self.storing is not None:
             self.storing.close()
@@ -268,22 +266,15 @@ class Exchange:
         if self.booked:
             self.release_body(self.booked)
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
-        self.runtime.queue.settle(self.meter.lease, bill.tokens, bill.cost)
+        runtime.queue.settle(self.meter.lease, bill.tokens, bill.cost)
         row = build_settlement(self, self.intent or build_intent(self), bill)
-        self.runtime.recorder.record_settlement(row, tuple(self.attempts), self.searches)
-        if observers:
-            self._notify(observers, row)
-
-    def _finish_without_row(self, observers: Iterable[Observer]) -> None:
-        if self.error is None and self.state is ExchangeState.ERROR:
-            self.state = ExchangeState.OK  # a health check, say, which nothing else completes
-        bill = self.meter.final_bill(committed=False, failed=True)
-        self._notify(observers, build_settlement(self, build_intent(self), bill))
-
-    def _notify(self, observers: Iterable[Observer], row: RequestRow) -> None:
+        if has_row:
+            runtime.recorder.record_settlement(row, tuple(self.attempts), self.searches)
+        elif self.error is None and row.state is ExchangeState.ERROR:
+            row = row._replace(state=ExchangeState.OK)  # a health check, say: nothing completes it
         times = self.queue_time, self.upload_time, self.upstream_time
         ended = EndedExchange(row, self.attempts, self.searches, *times, self.trace)
-        for observe in observers:
+        for observe in runtime.observers:
             try:
                 observe(ended)
             except Exception:  # the others, and the request, have to go on

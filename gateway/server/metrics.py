@@ -44,6 +44,7 @@ async def show_metrics(request: web.Request) -> web.StreamResponse:
     _check_reader(request, runtime)
     accept = request.headers.get(hdrs.ACCEPT, "")
     async with runtime.metrics_rendering:  # one at a time: all use the same thread
+        metrics.count_ended()
         gauges = read_gauges(runtime)
         text, content_type = await runtime.worker.run(_render, metrics, gauges, accept)
     if request.method == hdrs.METH_HEAD:

@@ -267,7 +267,7 @@ def fill(gateway: RunningGateway) -> None:
     assert metrics is not None
     for number in range(metrics.requests.capacity):
         name = f"model-{number}"
-        metrics.observe(ended(ROW._replace(catalog_model=name, group_name=name)))
+        metrics.count(ended(ROW._replace(catalog_model=name, group_name=name)))
 
 
 async def test_concurrent_scrapes_do_not_stall_others(gateway: RunningGateway) -> None:

@@ -53,7 +53,7 @@ def test_names_follow_the_conventions() -> None:
 
 def test_tokens_are_in_one_class_each() -> None:
     metrics = Metrics()
-    metrics.observe(ended())
+    metrics.count(ended())
     text = rendered(metrics)
     classes = ("input", "cache_read", "cache_write", "output", "reasoning")
     tokens = {name: values(text, "gateway_tokens_total", **{"class": name}) for name in classes}
@@ -71,7 +71,7 @@ def test_tokens_are_in_one_class_each() -> None:
 def test_histograms_are_cumulative() -> None:
     metrics = Metrics()
     for seconds in (0.2, 2.0, 2000.0):
-        metrics.observe(ended(ROW._replace(total_us=round(seconds * 1e6))))
+        metrics.count(ended(ROW._replace(total_us=round(seconds * 1e6))))
     text, name = rendered(metrics), "gateway_request_duration_seconds"
     buckets = values(text, f"{name}_bucket")
     assert buckets == sorted(buckets)
@@ -83,7 +83,7 @@ def test_histograms_are_cumulative() -> None:
 
 def test_openmetrics_where_the_reader_wants_it() -> None:
     metrics = Metrics()
-    metrics.observe(ended())
+    metrics.count(ended())
     body, content_type = render(metrics, {}, OPENMETRICS)
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     assert body.endswith(b"# EOF\n")
@@ -101,7 +101,7 @@ def test_no_name_breaks_the_text(name: str, accept: str) -> None:
     metrics = Metrics()
     metrics.with_keys = True
     row = ROW._replace(group_name=name, catalog_model=name, token_id=name, format=name)
-    metrics.observe(ended(row, ATTEMPT._replace(channel=name, account=name, verdict=name)))
+    metrics.count(ended(row, ATTEMPT._replace(channel=name, account=name, verdict=name)))
     text = rendered(metrics, accept)
     assert len(text) < 100_000
     assert not any(line.startswith(("a", "b", "x")) for line in text.splitlines())
@@ -118,7 +118,7 @@ def test_the_fullest_tables_are_rendered_in_bounded_time_and_size() -> None:
             state=ExchangeState.OK,
         )
         attempt: AttemptRow = ATTEMPT._replace(channel=f"channel-{number}")
-        metrics.observe(ended(row, attempt)._replace(queue_seconds=1.0))
+        metrics.count(ended(row, attempt)._replace(queue_seconds=1.0))
     started = time.perf_counter()
     text = rendered(metrics)
     assert time.perf_counter() - started < 5

@@ -22,7 +22,7 @@ from gateway.telemetry.metrics import (
     Metrics,
     Requests,
     Table,
-    measuring_loop_lag,
+    run_metrics,
 )
 from tests.support.gateway import ACCOUNT, BETA, RunningGateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream
@@ -70,7 +70,7 @@ def ended(row: RequestRow = ROW, *attempts: AttemptRow) -> EndedExchange:
 
 def test_a_request_is_counted_under_its_labels() -> None:
     metrics = Metrics()
-    metrics.observe(ended())
+    metrics.count(ended())
     ((labels, requests),) = metrics.requests.items()
     assert labels == (
         *("/v1/chat/completions", "chat", "messages", BETA, "team"),
@@ -88,19 +88,33 @@ def test_a_request_is_counted_under_its_labels() -> None:
     assert not metrics.waits
 
 
+async def test_what_has_ended_is_counted_soon_and_once() -> None:
+    metrics = Metrics()
+    async with run_metrics(lambda: metrics):
+        for number in range(1, 4):
+            metrics.observe(ended())
+            async with asyncio.timeout(5):
+                while sum(row.count for row in metrics.requests.values()) < number:
+                    await asyncio.sleep(0.02)
+    metrics.observe(ended())
+    metrics.count_ended()
+    metrics.count_ended()
+    assert [row.count for row in metrics.requests.values()] == [4]
+
+
 def test_keys_are_counted_only_where_they_are_wanted() -> None:
     metrics = Metrics()
     metrics.with_keys = True
-    metrics.observe(ended())
-    metrics.observe(ended(ROW._replace(token_id="", status=401, state=ExchangeState.REJECTED)))
+    metrics.count(ended())
+    metrics.count(ended(ROW._replace(token_id="", status=401, state=ExchangeState.REJECTED)))
     assert {labels: row.count for labels, row in metrics.keys.items()} == {("tok_1", "ok"): 1}
 
 
 def test_waits_and_retries_are_no_time_of_the_gateway() -> None:
     metrics = Metrics()
     exchange = ended()._replace(queue_seconds=0.06, upload_seconds=0.03)
-    metrics.observe(exchange)
-    metrics.observe(ended(ROW, ATTEMPT._replace(verdict="overloaded"), ATTEMPT))
+    metrics.count(exchange)
+    metrics.count(ended(ROW, ATTEMPT._replace(verdict="overloaded"), ATTEMPT))
     latency = metrics.latencies["/v1/chat/completions", BETA, "true"]
     assert latency.own_time.total == pytest.approx(0.01)
     assert sum(latency.own_time.counts) == 1
@@ -127,7 +141,7 @@ def test_labels_that_clients_and_upstreams_could_choose(
     changes: dict[str, object], label: int, value: str
 ) -> None:
     metrics = Metrics()
-    metrics.observe(ended(ROW._replace(**changes)))  # type: ignore[arg-type]
+    metrics.count(ended(ROW._replace(**changes)))  # type: ignore[arg-type]
     ((labels, _),) = metrics.requests.items()
     assert labels[label] == value
 
@@ -152,7 +166,7 @@ def test_tables_stay_bounded_and_say_what_they_folded() -> None:
             user_agent=word(),
         )
         attempt = ATTEMPT._replace(channel=word(), account=word(), verdict=word())
-        metrics.observe(ended(row, attempt)._replace(queue_seconds=0.1))
+        metrics.count(ended(row, attempt)._replace(queue_seconds=0.1))
     for name in ("requests", "keys", "latencies", "attempts", "waits", "first_tokens"):
         table = getattr(metrics, name)
         assert len(table) <= 2 * table.capacity + 1, name
@@ -208,6 +222,7 @@ async def test_a_real_request(
     await gateway.rows()
     metrics = gateway.daemon.runtime.metrics
     assert metrics is not None
+    metrics.count_ended()
     ((labels, requests),) = metrics.requests.items()
     assert labels[:5] == ("/v1/chat/completions", "chat", "chat", BETA, "default")
     assert (requests.input_tokens, requests.output_tokens) == (12, 4)
@@ -230,7 +245,7 @@ async def test_the_time_between_events(gateway: RunningGateway, upstream: Script
 
 async def test_a_stall_of_the_event_loop_is_measured() -> None:
     metrics = Metrics()
-    async with measuring_loop_lag(lambda: metrics):
+    async with run_metrics(lambda: metrics):
         await asyncio.sleep(0.15)
         time.sleep(0.4)  # the stall
         await asyncio.sleep(0.05)
