@@ -93,7 +93,7 @@ class ScratchImage:
             cwd=self.workdir if self.workdir.is_dir() else self.root,
             stdin=subprocess.DEVNULL,
             check=True,
-            timeout=150,
+            timeout=300,
         )
 
     def _copy(self, words: list[str]) -> None:

@@ -201,7 +201,7 @@ def files(root: Path) -> Mapping[str, str]:
     }
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_steps_make_what_compose_runs(image: ScratchImage, record_property: Any) -> None:
     root = image.root
     etc, secrets = root / "etc" / "gateway", root / "run" / "secrets"
@@ -261,7 +261,7 @@ def test_the_steps_make_what_compose_runs(image: ScratchImage, record_property: 
     assert size < 200
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_list_of_components_is_the_lock(image: ScratchImage, tmp_path: Path) -> None:
     """The program validates what it writes by the schema of CycloneDX."""
     pytest.importorskip("cyclonedx_py")

@@ -45,4 +45,5 @@ def test_man_formats_it_without_warnings(page: Path) -> None:
     assert (done.returncode, done.stderr.decode()) == (0, "")
     text = done.stdout.decode()
     assert "--budget-day" in text  # hyphens that can be copied
-    assert "gateway completion bash > " in text
+    assert "gateway completion bash > /usr/share/" in text  # lines that are not filled
+    assert "gateway completion zsh > /usr/share/" in text
