@@ -157,7 +157,7 @@ async def test_the_price_is_apart_from_the_estimates(
         await gateway.rows()
         async with signed_in_visitor(gateway) as visitor:
             page = await visitor.get("/console")
-    assert re.search(r"\d USD, 1 request estimated", page.text)
+    assert re.search(r"\$\d+\.\d\d, 1 request estimated", page.text)
 
 
 async def test_alerts_that_fire_are_listed(tmp_path: Path, upstream: ScriptedUpstream) -> None:
