@@ -39,6 +39,8 @@ async def test_all_routes(gateway: RunningGateway) -> None:
         ("HEAD", "/healthz"),
         ("GET", "/readyz"),
         ("HEAD", "/readyz"),
+        ("GET", "/metrics"),
+        ("HEAD", "/metrics"),
         ("GET", "/"),
         ("HEAD", "/"),
         ("HEAD", "/v1/{anything}"),
@@ -124,7 +126,6 @@ async def test_methods(gateway: RunningGateway, method: str, path: str, allowed:
             "for chat and responses plus /v1",
         ),
         ("GET", "/admin/keys", "Invalid URL (GET /admin/keys)"),
-        ("GET", "/metrics", "Invalid URL (GET /metrics)"),
         ("GET", "/v1/messages/../../etc/passwd", "Invalid URL (GET /etc/passwd)"),
     ],
 )

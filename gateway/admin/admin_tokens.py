@@ -94,12 +94,11 @@ class AdminTokens:
         return next((each for each in found if each.id == reference), found[0])
 
     async def touch(self, token: AdminToken, address: str) -> None:
-        """Notes the last use, and saves it once a minute and when the address changes."""
+        """Notes the last use, and saves it once a minute."""
         now = self._now()
         used = replace(token, last_used_at=now, last_address=address)
         self._tokens[token.digest] = used
-        since = now - self._saved_at.get(token.id, 0)
-        if since < _SAVE_INTERVAL and token.last_address == address:
+        if now - self._saved_at.get(token.id, 0) < _SAVE_INTERVAL:
             return
         self._saved_at[token.id] = now
         try:

@@ -20,7 +20,7 @@ from gateway.admin.errors import AdminError
 from gateway.console.context import ConsoleContext
 from gateway.console.guard import SIGN_IN, Guard, add_guard
 from gateway.console.pages import PAGES
-from gateway.console.rejections import INVALID_TOKEN, Rejection
+from gateway.console.rejections import INVALID_TOKEN, TOO_MANY_ATTEMPTS, Rejection
 from gateway.console.rendering import PACKAGE_DIR, TEMPLATES, Templates, redirect, render
 from gateway.store.errors import StoreError
 
@@ -99,6 +99,8 @@ def _reject_as_json(request: web.Request, rejection: Rejection) -> web.StreamRes
     error = {"message": rejection.message, "code": rejection.code}
     body = orjson.dumps({"error": error})
     headers = {hdrs.WWW_AUTHENTICATE: "Bearer"} if rejection is INVALID_TOKEN else {}
+    if rejection is TOO_MANY_ATTEMPTS:
+        headers = {hdrs.RETRY_AFTER: "1"}
     return web.Response(
         body=body, status=rejection.status, content_type="application/json", headers=headers
     )

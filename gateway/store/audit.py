@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -75,10 +76,18 @@ async def page(
         return [AuditRow(*row) for row in await connection.execute(query)]
 
 
-async def delete_before(database: Database, cutoff_us: int) -> int:
-    """Returns the number of deleted rows."""
-    expired = delete(audit_log).where(audit_log.c.id < first_id(cutoff_us))
-    return await database.write(lambda connection: connection.execute(expired).rowcount)
+async def delete_before(
+    database: Database, cutoff_us: int, *, batch: int = 500, pause: float = 0.02
+) -> int:
+    """Returns the number of deleted rows. After a transaction, which deletes `batch` of them, other
+    writers have the database for `pause` seconds."""
+    expired = select(audit_log.c.id).where(audit_log.c.id < first_id(cutoff_us)).limit(batch)
+    statement = delete(audit_log).where(audit_log.c.id.in_(expired.scalar_subquery()))
+    deleted = 0
+    while count := await database.write(lambda connection: connection.execute(statement).rowcount):
+        deleted += count
+        await asyncio.sleep(pause)
+    return deleted
 
 
 def first_id(at: int) -> str:

@@ -225,11 +225,16 @@ async def test_rows_expire(gateway: RunningGateway) -> None:
     keep = runtime.config.audit.keep
     assert keep == 400 * 86_400
     old = runtime.now() - int((keep + 3600) * 1e6)
-    row = AuditRow(f"aud_{old:014x}{'0' * 10}", old, "gateway", None, "old", None, None, None)
-    await add(audit.database, [row])
-    before = await audited(gateway)
-    assert await delete_old_actions(runtime, audit) == 1
-    assert await audited(gateway) == before[1:]
+    await add(
+        audit.database,
+        [
+            AuditRow(f"aud_{old:014x}{n:010}", old, "gateway", None, "old", None, None, None)
+            for n in range(1200)
+        ],
+    )
+    new = await audited(gateway, since=old + 1)
+    assert await delete_old_actions(runtime, audit) == 1200
+    assert await audited(gateway) == new != []
 
 
 async def test_changes_by_commands_of_a_running_gateway(

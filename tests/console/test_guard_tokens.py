@@ -7,9 +7,11 @@ import logging
 from itertools import product
 from pathlib import Path
 
+import orjson
 import pytest
 from aiohttp import ClientSession
 
+from gateway.config.schema import Server
 from gateway.store.keys import ADMIN_PREFIX, generate_key, well_formed
 from gateway.store.records import Role, Scope
 from tests.admin.feed_client import follow_feed
@@ -202,12 +204,17 @@ async def test_the_last_use_is_noted_and_saved_at_most_once_a_minute(
     secret = await create_token(gateway, Scope.READ)
     monkeypatch.setattr(access_of(gateway).tokens._audit.database, "write", count)
     before = gateway.daemon.runtime.now()
-    for _ in range(20):
-        await ask(gateway, "GET", f"{API}/groups", secret)
+    config = gateway.daemon.runtime.config
+    behind = {"public_url": "https://gateway.example", "trusted_proxies": ["127.0.0.1/32"]}
+    server = Server.model_validate_json(orjson.dumps(behind))
+    gateway.daemon.runtime.replace_config(config.model_copy(update={"server": server}))
+    for number in range(20):  # from two addresses in turn
+        forwarded = {"x-forwarded-for": f"203.0.113.{number % 2}"}
+        await ask(gateway, "GET", f"{API}/groups", secret, headers=forwarded)
     (token,) = access_of(gateway).tokens.all()
     assert token.last_used_at is not None
     assert token.last_used_at >= before
-    assert token.last_address == "127.0.0.1"
+    assert token.last_address == "203.0.113.1"
     assert saved == 1
 
 
