@@ -144,7 +144,7 @@ def _check(file: Path | None, directory: Path | None, *, probe: bool) -> list[Fi
     findings += check_clock()
     findings += check_versions(running["version"] if running is not None else None)
     if config is not None:
-        findings += check_channels(config, running=running is not None)
+        findings += check_channels(file, config, running=running is not None)
     if running is not None:
         findings += check_states(running["accounts"])
     if probe and config is not None:

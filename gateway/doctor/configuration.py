@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
-
-from pydantic import SecretStr, ValidationError
 
 from gateway.config.channel import Account, Channel
 from gateway.config.document import ConfigError
@@ -47,19 +45,37 @@ def check_configuration(
 
 
 def check_channels(
-    config: Config, *, running: bool, env: Mapping[str, str] = os.environ
+    path: Path | None, config: Config, *, running: bool, env: Mapping[str, str] = os.environ
 ) -> list[Finding]:
-    """Addresses and credentials; nothing is sent. `running`: a gateway has resolved its own, so
-    that those that are missing here are only worth a warning."""
+    """Addresses, and the secrets of the file that `config` comes from; nothing is sent. `running`:
+    a gateway has resolved its own, so that those that are missing here are only worth a warning."""
     area = Area("channels")
-    for channel in config.channels:
+    report = area.warn if running else area.problem
+    errors = _secret_errors(path, config.state_dir, env)
+    for number, channel in enumerate(config.channels):
         _check_address(area, channel, config.server)
-        _check_accounts(area, channel, env, running)
-    if config.search is not None and config.search.key is not None:
-        key = config.search.key
-        if (error := _resolve(Account(name="search", key=key), env)[1]) is not None:
-            area.problem("search", f"its key cannot be used: {error}", _REMEDY)
+        _check_accounts(area, channel, env, _errors_of(errors, number, channel), report)
+    for place, error in errors.items():
+        report(place, f"the secret cannot be used here: {error}", _REMEDY)
     return area.findings
+
+
+def _secret_errors(path: Path | None, state_dir: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Place in the file → why the reference there cannot be resolved."""
+    try:
+        load_config(path, state_dir=state_dir, env=env)
+    except ConfigError as error:
+        return {problem.path: problem.text for problem in error.problems}
+    return {}
+
+
+def _errors_of(errors: dict[str, str], number: int, channel: Channel) -> dict[str, str]:
+    """Those of the channel's accounts, by their names; they are removed from `errors`."""
+    places = {
+        f"channels[{number}].accounts[{index}].key": account.name
+        for index, account in enumerate(channel.accounts)
+    }
+    return {name: errors.pop(place) for place, name in places.items() if place in errors}
 
 
 def _check_address(area: Area, channel: Channel, server: Server) -> None:
@@ -97,15 +113,19 @@ _REMEDY: Final = (
 )
 
 
-def _check_accounts(area: Area, channel: Channel, env: Mapping[str, str], running: bool) -> None:
+def _check_accounts(
+    area: Area,
+    channel: Channel,
+    env: Mapping[str, str],
+    errors: Mapping[str, str],
+    report: Callable[[str, str, str], None],
+) -> None:
     first: dict[str, str] = {}
     for account in channel.accounts:
         subject = f"{channel.name}/{account.name}"
-        key, error = _resolve(account, env)
-        if error is not None:
-            report = area.warn if running else area.problem
+        if (error := errors.get(account.name)) is not None:
             report(subject, f"the credential cannot be used here: {error}", _REMEDY)
-        elif (other := first.setdefault(key, account.name)) != account.name:
+        elif (other := first.setdefault(_resolve(account, env), account.name)) != account.name:
             area.warn(
                 subject,
                 f"has the same credential as {other}: both share the upstream's limits",
@@ -117,16 +137,9 @@ def _check_accounts(area: Area, channel: Channel, env: Mapping[str, str], runnin
         area.warn(channel.name, "all its accounts have weight 0", "set the weight of one to 1")
 
 
-def _resolve(account: Account, env: Mapping[str, str]) -> tuple[str, str | None]:
-    """The key, or why there is none."""
-    reference = account.key.get_secret_value()
-    try:
-        resolved = Account.model_validate(
-            {"name": account.name, "key": SecretStr(reference)}, context=SecretResolver(env)
-        )
-    except ValidationError as error:
-        return "", error.errors(include_url=False, include_input=False)[0]["msg"]
-    return resolved.key.get_secret_value(), None
+def _resolve(account: Account, env: Mapping[str, str]) -> str:
+    """The key of an account without an error."""
+    return SecretResolver(env).resolve(account.key.get_secret_value())
 
 
 def secret_files(config: Config) -> Iterator[Path]:

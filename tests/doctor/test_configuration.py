@@ -32,7 +32,7 @@ def write(tmp_path: Path, base_url: str = "https://chat.example/v1", **changes: 
 def channel_findings(file: Path, *, running: bool = False, **env: str) -> dict[str, Finding]:
     config, findings = check_configuration(file, None, env)
     assert config is not None, findings
-    return {each.subject: each for each in check_channels(config, running=running, env=env)}
+    return {each.subject: each for each in check_channels(file, config, running=running, env=env)}
 
 
 def test_a_missing_file_is_a_problem() -> None:
@@ -98,3 +98,20 @@ def test_files_of_secrets_are_named(tmp_path: Path) -> None:
     config, _ = check_configuration(write(tmp_path, accounts=accounts), None, {})
     assert config is not None
     assert list(secret_files(config)) == [Path("/run/key")]
+
+
+def test_secrets_elsewhere_in_the_file_are_resolved_too(tmp_path: Path) -> None:
+    file = write(tmp_path, headers={"x-api-token": "${TOKEN_NOT_SET}"})
+    finding = channel_findings(file, CHAT_KEY=SECRET)["channels[0].headers.x-api-token"]
+    assert finding.state is State.PROBLEM
+    assert "TOKEN_NOT_SET is not set" in finding.text
+
+
+def test_a_literal_key_in_a_file_that_others_can_read(tmp_path: Path) -> None:
+    file = write(tmp_path, accounts=[{"name": "a1", "key": SECRET}])
+    file.chmod(0o644)
+    found = channel_findings(file)
+    assert "only its owner can read" in found["chat-main/a1"].text
+    assert SECRET not in repr(found)
+    file.chmod(0o600)
+    assert channel_findings(file)["chat-main/a1"].state is State.OK
