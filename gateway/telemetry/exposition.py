@@ -32,6 +32,8 @@ Samples = Mapping[str, Iterable[tuple[Labels, Value]]]
 
 _MAX_LABEL: Final = 128
 """Characters of a label."""
+_MAX_ACCEPT: Final = 1024
+"""Characters of a header; Prometheus sends some 200."""
 
 
 def render(metrics: Metrics, gauges: Samples, accept: str) -> tuple[bytes, str]:
@@ -40,7 +42,10 @@ def render(metrics: Metrics, gauges: Samples, accept: str) -> tuple[bytes, str]:
     registry = CollectorRegistry()
     registry.register(_Families({**gauges, **_counted(metrics)}))
     ProcessCollector(registry=registry)
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept[:_MAX_ACCEPT])
+    except (TypeError, ValueError):  # a version that is no number
+        encode, content_type = choose_encoder("")
     return encode(registry), content_type
 
 

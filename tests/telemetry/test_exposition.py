@@ -93,6 +93,19 @@ def test_openmetrics_where_the_reader_wants_it() -> None:
     assert render(metrics, {}, "text/html")[1].startswith("text/plain; version=0.0.4")
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+@pytest.mark.parametrize(
+    "version",
+    ["", "abc", "1.0.0é", "\udcff", "1.0.0\r\nx: y", "9" * 5000, "1." * 5000, "-1", "0.0.1"],
+)
+def test_no_version_that_is_asked_for_breaks_it(kind: str, version: str) -> None:
+    body, content_type = render(Metrics(), {}, f"{kind};version={version}")
+    assert b"gateway_draining" in body
+    assert content_type.isprintable()
+    assert content_type.isascii()
+    assert len(content_type) < 1200
+
+
 @pytest.mark.parametrize("accept", ["", OPENMETRICS])
 @pytest.mark.parametrize(
     "name", ['a"b', "a\\b", "a\nb", "a\r\nb", "\x00\x1b[31m", "\ud800", "\u202e", "x" * 100_000, ""]
