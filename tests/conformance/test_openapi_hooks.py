@@ -107,11 +107,13 @@ def generate(demo: Demo, tmp_path: Path, *options: str) -> dict[str, Counter[int
 
 def test_client_endpoints(demo: Demo, tmp_path: Path) -> None:
     credential = ("--header", f"Authorization: Bearer {demo.key}")
-    counts = generate(demo, tmp_path, *credential, "--include-path-regex", "^/(v1/|healthz|readyz)")
+    counts = generate(
+        demo, tmp_path, *credential, "--include-path-regex", "^/(v1/|healthz|readyz|metrics)"
+    )
     for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/conversations"):
         assert counts[f"POST {path}"][200] > 0
         assert counts[f"POST {path}"][400] > 0
-    assert counts["GET /readyz"][200] > 0
+    assert counts["GET /readyz"][200] > 0 and counts["GET /metrics"][200] > 0
     assert sum(counter.total() for counter in counts.values()) > 1000
 
 
