@@ -46,5 +46,7 @@ def unsupported_media_type(expected: str) -> Rejection:
 
 def forbidden(actor: str, permission: str | None) -> Rejection:
     """`permission` is None where nobody has it."""
-    what = "Nobody may do this here" if permission is None else f"This needs {permission}"
-    return Rejection(403, "forbidden", f"{what}: {actor} is not allowed to.")
+    if permission is None:
+        return Rejection(403, "forbidden", "Nobody is allowed to do this over the network.")
+    text = f"This needs the permission {permission}, which {actor} does not have."
+    return Rejection(403, "forbidden", text)

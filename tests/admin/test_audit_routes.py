@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +31,7 @@ from tests.console.access_api import (
     session_of,
 )
 from tests.console.browser import FORM_HEADERS, PASSWORD
-from tests.support.gateway import ACCOUNT, RunningGateway, channels, run_gateway
+from tests.support.gateway import ACCOUNT, UPSTREAM_KEY, RunningGateway, channels, run_gateway
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -204,13 +206,16 @@ async def test_every_action_has_exactly_one_row(gateway: RunningGateway, client:
         if route.method != "HEAD"
     }
     assert set(stated) == set(CALLS)
+    secrets = {PASSWORD, gateway.key, UPSTREAM_KEY}
     for name, action in stated.items():
         call, method = CALLS[name], name.partition(" ")[0]
         named = await call.before(gateway) if call.before is not None else ""
         path, cookie = call.path.replace("{}", named), await session_of(gateway, Role.ADMIN)
         before = await audited(gateway)
         answer = await send(client, method, call, path, cookie)
-        assert answer.status < 400, (name, answer.status, await answer.text())
+        text = await answer.text()
+        assert answer.status < 400, (name, answer.status, text)
+        secrets |= {*re.findall(r"\b(?:sk-|gwa_)\w{48}\b", text), cookie.partition("=")[2]}
         (row,) = await new_rows(gateway, before)
         assert (row.action, row.actor, row.address, row.times) == (
             action,
@@ -225,6 +230,10 @@ async def test_every_action_has_exactly_one_row(gateway: RunningGateway, client:
             assert await new_rows(gateway, before) == [], name
         for clean in (group, admin):
             await undo(gateway, clean)
+    assert len(secrets) > len(stated)
+    rows = repr(await audited(gateway))
+    assert [secret for secret in secrets if secret in rows] == []
+    assert all(hashlib.sha256(secret.encode()).hexdigest() not in rows for secret in secrets)
 
 
 async def undo(gateway: RunningGateway, made: object) -> None:

@@ -117,7 +117,7 @@ async def test_a_viewer_is_offered_nothing_to_change(
         assert await page.get_by_text("New key").count() == 0
         assert await page.get_by_role("link", name="Audit").count() == 0
         await page.goto("/console/tokens/new")
-        assert await page.get_by_text("is not allowed to").is_visible()
+        assert await page.get_by_text("which admin: vera does not have").is_visible()
         user.excuse("403")
         await access.admins.remove("vera")
         await page.goto("/console/tokens")

@@ -257,7 +257,7 @@ async def test_a_route_without_a_stated_permission_is_denied(gateway: RunningGat
         answer = await client.get(f"{API}/unstated", headers={"cookie": cookie})
         assert await answer.json() == {
             "error": {
-                "message": "Nobody may do this here: admin: admin is not allowed to.",
+                "message": "Nobody is allowed to do this over the network.",
                 "code": "forbidden",
             }
         }

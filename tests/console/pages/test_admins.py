@@ -100,7 +100,7 @@ async def test_pages_offer_what_the_role_may_do(gateway: RunningGateway, role: R
         denied = await browser.get("/console/audit")
         assert denied.status == (200 if role is Role.ADMIN else 403)
         if role is not Role.ADMIN:
-            assert f"admin: {role} is not allowed to." in await denied.text()
+            assert f"administer, which admin: {role} does not have." in await denied.text()
 
 
 async def test_a_role_change_takes_effect_on_the_next_request(
