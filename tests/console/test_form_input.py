@@ -39,6 +39,13 @@ TOKEN = Token(
         budget=5 * 10**12,
         budget_day=500_000,
         budget_month=1_234_567_890_000,
+        budget_5h=1_000_000,
+        budget_week=2_500_000,
+        budget_usd=50_000_000,
+        budget_usd_5h=1_250_000,
+        budget_usd_day=0,
+        budget_usd_week=1,
+        budget_usd_month=2_000_000_000,
     ),
 )
 GROUP = Group(
@@ -58,6 +65,8 @@ def test_texts_of_a_key_parse_to_its_settings() -> None:
     assert texts["tokens_per_minute"] == "250k"
     assert texts["budget_month"] == "1234567.89"
     assert texts["concurrent"] == "0"
+    assert (texts["budget_usd"], texts["budget_usd_5h"]) == ("50", "1.25")
+    assert texts["budget_usd_month"] == "2k"
     settings = parse_form(CreateKeyForm, texts, {}, NOW).settings()
     assert settings.pop("expires_at") == NOW
     assert settings == {

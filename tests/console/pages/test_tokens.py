@@ -62,7 +62,7 @@ async def test_create_with_every_setting(visitor: Visitor, gateway: RunningGatew
     assert (limits.requests_per_minute, limits.tokens_per_minute) == (60, 200_000)
     assert (limits.concurrent, limits.budget) == (3, 5_000_000_000_000)
     assert (limits.budget_day, limits.budget_month) == (500_000, None)
-    for text in ("2199-01-31", "beta-*", "10.0.0.0/8", "curl/", "200", "0 % : 0 of 5"):
+    for text in ("2199-01-31", "beta-*", "10.0.0.0/8", "curl/", "200", "0 % : 0 units of 5"):
         assert text.replace(" ", "") in created.text.replace(" ", "").replace("\u202f", "")
 
 
