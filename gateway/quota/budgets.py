@@ -125,10 +125,13 @@ class RollingWindow:
 
 @dataclass(slots=True, eq=False)
 class BudgetTracker:
-    """`total` is all that was spent; the other amounts are by the start of their period."""
+    """`total` is all that was spent; the other amounts are by the start of their period, without
+    that of the latest step, which is added to them when the next one begins, or they are read."""
 
     total: int = 0
     reserved: int = 0
+    _step_start: int = 0
+    _step_spent: int = 0
     _days: dict[int, int] = field(default_factory=dict)
     _months: dict[int, int] = field(default_factory=dict)
     _month: Period = _NEVER
@@ -146,7 +149,7 @@ class BudgetTracker:
     ) -> None:
         """Sets what was spent in total, and in days, hours and steps of five minutes, given as any
         time of theirs: of the last month, the last week and the last five hours, at least."""
-        fresh = BudgetTracker(total, self.reserved)
+        fresh = BudgetTracker()
         for at, spent in by_day.items():
             fresh._add_to_periods(spent, at)
         for at, spent in by_hour.items():
@@ -154,10 +157,11 @@ class BudgetTracker:
         for at, spent in latest.items():
             fresh._hours.add(spent, at)
         self.total, self._days, self._months = total, fresh._days, fresh._months
-        self._hours, self._week = fresh._hours, fresh._week
+        self._hours, self._week, self._step_spent = fresh._hours, fresh._week, 0
 
     def spent(self, window: BudgetWindow, at: int) -> int:
         """In the window that `at` belongs to, or that ends with it."""
+        self._end_step()
         match window:
             case BudgetWindow.DAY:
                 return self._days.get(at - at % _DAY, 0)
@@ -173,6 +177,7 @@ class BudgetTracker:
     def time_of_room(self, budget: Budget, at: int, amount: int) -> int | None:
         """When the amount fits a budget in which it does not fit now; None: never, or when running
         requests have ended. A day and a month begin anew for any amount."""
+        self._end_step()
         match budget.kind.window:
             case BudgetWindow.DAY:
                 return day_of(at).end
@@ -206,8 +211,19 @@ class BudgetTracker:
     def settle(self, reserved: int, spent: int, at: int) -> None:
         """An exchange that began at `at` has ended: what it had reserved, and its cost."""
         self.reserved -= reserved
+        if not spent:
+            return
+        self.total += spent
+        if not 0 <= at - self._step_start < FIVE_HOURS_STEP:
+            self._end_step()
+            self._step_start = at - at % FIVE_HOURS_STEP
+        self._step_spent += spent
+
+    def _end_step(self) -> None:
+        """Every period consists of whole steps."""
+        spent, at = self._step_spent, self._step_start
         if spent:
-            self.total += spent
+            self._step_spent = 0
             self._add_to_periods(spent, at)
             self._hours.add(spent, at)
             self._week.add(spent, at)

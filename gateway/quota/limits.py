@@ -288,7 +288,8 @@ class _HolderUsage:
     def reserve(self, cost: Cost) -> None:
         units, usd = self.budgets
         units.reserved += cost.units
-        usd.reserved += cost.usd
+        if cost.usd:
+            usd.reserved += cost.usd
 
     def record(self, limits: Limits, now: float, tokens: int) -> _Reservation | None:
         """Counts one request; returns the reservation of its tokens if they are limited."""
