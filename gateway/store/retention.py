@@ -68,7 +68,7 @@ async def shrink(database: Database, *, pause: float = 0.02) -> Shrunk | None:
     """Cut free pages from the file until a tenth of it is free, which later rows use; None if there
     are not more, or they cannot be cut off.
 
-    Each step takes the writer for some 10 ms, and a fourth of the time at most.
+    Each step takes the writer for some milliseconds, and a fourth of the time at most.
     """
     before = state = await database.free_pages()
     if state is None or before is None or not state.can_shrink or not has_much_free(state):
