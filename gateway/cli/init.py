@@ -14,7 +14,7 @@ import orjson
 from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.options import FILE, json_option
 from gateway.cli.output import print_json
-from gateway.config.load import parse_config
+from gateway.config.load import LOCAL_CONFIG, find_config, parse_config
 from gateway.core.formats import Format
 
 _TEMPLATE: Final = """\
@@ -110,7 +110,9 @@ def _check_key(ctx: click.Context, option: click.Parameter, value: str | None) -
 
 @click.command()
 @click.option(
-    "--config", type=FILE, help="The file to write; default: $GATEWAY_CONFIG, channels.yaml."
+    "--config",
+    type=FILE,
+    help=f"The file to write; default: $GATEWAY_CONFIG, {LOCAL_CONFIG}.",
 )
 @click.option(
     "--state-dir", type=FILE, default=Path("var"), help="The state directory; default: var."
@@ -147,9 +149,12 @@ def init(
     What is not given as an option is asked for. With --from-env, for the upstreams whose variables
     are set; their values are not written, but references to them.
     """
-    file = config or Path(os.environ.get("GATEWAY_CONFIG") or "channels.yaml")
+    file = config or Path(os.environ.get("GATEWAY_CONFIG") or LOCAL_CONFIG)
     if file.exists() and not force:
-        raise CommandRefused(f"{file} exists already: give another --config, or --force")
+        raise CommandRefused(
+            f"{file} exists already: write another file with --config FILE, or replace it with "
+            "--force"
+        )
     if from_env:
         if format_ or url or key:
             raise click.UsageError("--from-env finds format, address and key itself.")
@@ -160,9 +165,8 @@ def init(
     with report_config_errors(as_json=as_json):
         parse_config(text, str(file))
     _write(file, text, force=force)
-    commands = [
-        f"gateway {rest} --config {file}" for rest in ("check", "key mint --name me", "serve")
-    ]
+    option = "" if find_config() == file else f" --config {file}"
+    commands = [f"gateway {rest}{option}" for rest in ("check", "key mint --name me", "serve")]
     if as_json:
         print_json(
             {"file": str(file), "channels": [asdict(each) for each in upstreams], "next": commands}

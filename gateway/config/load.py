@@ -17,7 +17,8 @@ from gateway.config.validation import validate
 from gateway.core.formats import Format
 
 SYSTEM_CONFIG: Final = Path("/etc/gateway/channels.yaml")
-_DEFAULT_PATHS: Final = (Path("config/channels.yaml"), SYSTEM_CONFIG)
+LOCAL_CONFIG: Final = Path("config/channels.yaml")
+_DEFAULT_PATHS: Final = (LOCAL_CONFIG, SYSTEM_CONFIG)
 _OTHERS_CAN_READ: Final = 0o044
 
 

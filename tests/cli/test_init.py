@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.config.load import load_config
+from gateway.config.load import LOCAL_CONFIG, load_config
 from tests.cli.cli_runner import CommandRunner
 
 SECRET = "sk-of-the-vendor-4711"
@@ -28,7 +28,7 @@ def call(*arguments: str, typed: str = "", **environment: str) -> Result:
     return CliRunner().invoke(main, ["init", *arguments], input=typed, env=env)
 
 
-def channels(file: str = "channels.yaml", **environment: str) -> list[dict[str, Any]]:
+def channels(file: str | Path = LOCAL_CONFIG, **environment: str) -> list[dict[str, Any]]:
     """The file as the gateway loads it, with its secrets."""
     config = load_config(Path(file), env=environment)
     assert config.warnings == ()
@@ -56,10 +56,10 @@ def test_options_answer_everything(shell: CommandRunner) -> None:
             "keys": [SECRET],
         }
     ]
-    assert load_config(Path("channels.yaml"), resolve_secrets=False).state_dir == Path("here: #it")
+    assert load_config(LOCAL_CONFIG, resolve_secrets=False).state_dir == Path("here: #it")
     lines = [line.strip() for line in result.output.splitlines()[1:]]
     assert [line.split()[1] for line in lines] == ["check", "key", "serve"]
-    assert shell("check", "--config", "channels.yaml").exit_code == 78  # the variable is not set
+    assert shell("check").exit_code == 78  # the variable is not set
     env = {"CHAT_KEY": SECRET}
     assert CliRunner().invoke(main, lines[0].split()[1:], env=env).exit_code == 0
 
@@ -77,8 +77,8 @@ def test_a_typed_key_is_asked_for_again_and_not_repeated() -> None:
     result = call(*ANSWERS, typed=f"{SECRET}\nfile:/run/key\n")
     assert result.exit_code == 0, result.output
     assert "file:/path" in result.output
-    assert SECRET not in Path("channels.yaml").read_text()
-    assert "file:/run/key" in Path("channels.yaml").read_text()
+    assert SECRET not in LOCAL_CONFIG.read_text()
+    assert "file:/run/key" in LOCAL_CONFIG.read_text()
 
 
 def test_variables_of_the_environment_are_references() -> None:
@@ -91,7 +91,7 @@ def test_variables_of_the_environment_are_references() -> None:
     }
     result = call("--from-env", **environment)
     assert result.exit_code == 0, result.output
-    assert SECRET not in Path("channels.yaml").read_text() + result.output
+    assert SECRET not in LOCAL_CONFIG.read_text() + result.output
     openai, anthropic = channels(**environment)
     assert (openai["format"], openai["keys"]) == ("responses", [SECRET])
     assert (anthropic["format"], anthropic["keys"]) == ("messages", [f"{SECRET}-2"])
@@ -130,11 +130,12 @@ def test_refused(
     result = call(*arguments, **environment)
     assert (result.exit_code, message in result.output) == (code, True), result.output
     assert SECRET not in result.output
-    assert not Path("channels.yaml").exists()
+    assert not LOCAL_CONFIG.exists()
 
 
 def test_a_file_is_overwritten_only_if_forced(shell: CommandRunner) -> None:
-    file = Path("channels.yaml")
+    file = LOCAL_CONFIG
+    file.parent.mkdir()
     file.write_text("mine")
     result = call(*ANSWERS, *KEY)
     assert (result.exit_code, file.read_text()) == (1, "mine")
