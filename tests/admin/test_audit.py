@@ -233,8 +233,11 @@ async def test_rows_expire(gateway: RunningGateway) -> None:
         ],
     )
     new = await audited(gateway, since=old + 1)
-    assert await delete_old_actions(runtime, audit) == 1200
-    assert await audited(gateway) == new != []
+    assert await delete_old_actions(runtime, audit) > 0  # the gateway deletes at its start too
+    async with asyncio.timeout(10):
+        while await audited(gateway) != new:
+            await asyncio.sleep(0.01)
+    assert new != []
 
 
 async def test_changes_by_commands_of_a_running_gateway(
