@@ -29,7 +29,11 @@ from tests.support.gateway import channel, run_gateway
 from tests.support.upstream import fixture_stream, scripted_upstream
 
 WARM_UP = 5
-"""Requests before the one that is counted: the first ones fill caches."""
+"""Requests before those that are counted: the first ones fill caches."""
+
+MEASURED = 3
+"""Requests that are counted; the one with the fewest functions is taken, as periodic work of the
+gateway can run beside the others."""
 
 SETTLE_SECONDS = 0.3
 """From the end of a reply until its row is written, at most."""
@@ -87,7 +91,7 @@ def record_calls(calls: list[Call]) -> Iterator[None]:
 
 
 async def measure() -> CallPath:
-    calls: list[Call] = []
+    paths: list[CallPath] = []
     with tempfile.TemporaryDirectory(prefix="gateway-callpath-") as folder:
         async with scripted_upstream() as upstream:
             upstream.respond_with(fixture_stream("messages"))
@@ -96,11 +100,14 @@ async def measure() -> CallPath:
                 for _ in range(WARM_UP):
                     await running.post(Format.CHAT, stream=True)
                 await asyncio.sleep(SETTLE_SECONDS)
-                with record_calls(calls):
-                    response = await running.post(Format.CHAT, stream=True)
-                    await asyncio.sleep(SETTLE_SECONDS)
-                assert (await response.read()).endswith(b"[DONE]\n\n")
-    return CallPath(calls)
+                for _ in range(MEASURED):
+                    calls: list[Call] = []
+                    with record_calls(calls):
+                        response = await running.post(Format.CHAT, stream=True)
+                        await asyncio.sleep(SETTLE_SECONDS)
+                    assert (await response.read()).endswith(b"[DONE]\n\n")
+                    paths.append(CallPath(calls))
+    return min(paths, key=lambda path: path.functions.total())
 
 
 def main() -> None:
