@@ -37,6 +37,7 @@ OVERLOADED: Final[Response] = json_response(
 ).with_changes(delay=0.14)
 """The response of the first channel."""
 
+_UNIT_PRICE = 0.0001
 _MODELS = {
     "alpha-sonnet-4-6": ("messages", "messages-main", "m1"),
     "alpha-opus-4-8": ("messages", "messages-main", "m2"),
@@ -109,7 +110,7 @@ def _config(state_dir: Path, overloaded: str, simulated: str) -> Config:
         "state_dir": str(state_dir),
         "channels": channels,
         "server": {"port": 0, "drain_timeout": 1},
-        "money": {"unit_price": 0.0001},
+        "money": {"unit_price": _UNIT_PRICE},
     }
     return parse_config(orjson.dumps(text).decode())
 
@@ -187,6 +188,7 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
     if dice.random() < 0.05:
         return _failure(dice, opened)
     reply_tokens = dice.randrange(60, 1800)
+    units = (prompt_tokens // 8 + reply_tokens * 3) / 2
     ended = settled(
         opened,
         input_tokens=prompt_tokens,
@@ -196,7 +198,8 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
         reasoning_tokens=reply_tokens // 4,
         first_event_us=waited,
         total_us=took,
-        cost_micro=(prompt_tokens // 8 + reply_tokens * 3) * MICRO_PER_UNIT // 2,
+        cost_micro=int(units * MICRO_PER_UNIT),
+        usd_micro=int(units * _UNIT_PRICE * 1_000_000),
         upstream_format=format,
         attempts=1,
     )
