@@ -19,6 +19,9 @@ _MAX_EXCERPT = 60
 _MAX_LISTED_TOOLS = 5
 _SENTENCES_BY_EFFORT = {"minimal": 1, "low": 1, "medium": 2}
 
+_NOTICE = re.compile(r"<(system-reminder|task-notification)>.*?(?:</\1>|\Z)", re.DOTALL)
+"""What an agent, not the user, has written. Unclosed, it goes on to the end: a linear search."""
+
 
 class Stop(StrEnum):
     """Why a reply ends."""
@@ -107,11 +110,13 @@ def _tools_to_call(request: ModelRequest) -> list[Tool]:
     if choice.mode == "none" or (request.tool_results and not required):
         return []
     uncalled = [tool for tool in tools if tool.name not in request.called_tools]
-    calls = [tool for tool in uncalled if _is_named(tool, request.question)]
+    # The notice that a sub-agent has finished names the tool: a call would start the next one.
+    question = _NOTICE.sub("", request.question)
+    calls = [tool for tool in uncalled if _is_named(tool, question)]
     if required:
         # A client that always requires a call is done when it sees the last of its tools.
         calls = calls or uncalled[:1] or tools[:1]
-    if not (request.parallel_calls and re.search(r"\bparallel\b", request.question, re.I)):
+    if not (request.parallel_calls and re.search(r"\bparallel\b", question, re.I)):
         return calls[:1]
     remaining = [tool for tool in tools if tool not in calls]
     parallel = [*calls, *remaining[: max(0, 2 - len(calls))]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -66,6 +67,47 @@ def test_a_new_question_may_call_again() -> None:
         Turn("user", (text("Read again"),)),
     )
     assert called_tools(request(turns=turns, tools=TOOLS)) == ["Read"]
+
+
+def test_the_notice_that_a_sub_agent_has_finished_starts_no_other() -> None:
+    """As Claude Code sends it, after the turn that started the sub-agent has ended."""
+    notice = (
+        "<system-reminder>\n[SYSTEM NOTIFICATION - NOT USER INPUT]\n<task-notification>\n"
+        '<summary>Agent "parallel description" finished</summary>\n'
+        "<result>Name a tool and I call it: Agent, Read.</result>\n"
+        "</task-notification>\n</system-reminder>"
+    )
+    turns = (
+        Turn("user", (text("Use the tool Agent"),)),
+        Turn("assistant", (Part("call", "{}", "Agent"),)),
+        Turn("user", (Part("result", "Async agent launched.", "Agent"),)),
+        Turn("assistant", (text("It is running."),)),
+        Turn("user", (text(notice),)),
+    )
+    agents = (Tool("Agent", {}), Tool("Read", {}))
+    after_notice = request(turns=turns, tools=agents)
+    assert called_tools(after_notice) == []
+    assert 'Agent "parallel description" finished' in generate(after_notice).text
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("<system-reminder>Agent</system-reminder>\nRead it", ["Read"]),
+        ("Read it\n<task-notification>Agent</task-notification>", ["Read"]),
+        ("Read it\n<system-reminder>Agent", ["Read"]),
+        ("Read <file>Agent</file>", ["Agent"]),
+    ],
+)
+def test_a_question_beside_a_notice_names_tools(question: str, expected: list[str]) -> None:
+    agents = (Tool("Agent", {}), Tool("Read", {}))
+    assert called_tools(request(question, tools=agents))[:1] == expected
+
+
+def test_many_unclosed_notices_are_searched_in_linear_time() -> None:
+    started = time.perf_counter()
+    called_tools(request("<system-reminder>" * 100_000, tools=TOOLS))
+    assert time.perf_counter() - started < 2
 
 
 def test_a_required_call_needs_tools() -> None:
