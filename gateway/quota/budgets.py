@@ -208,6 +208,14 @@ class BudgetTracker:
         ]
         return min(rooms, default=None)
 
+    def without_room(self, budgets: Budgets, at: int, amount: int) -> Budgets:
+        """Those that `amount` would exceed even if no running request had reserved anything."""
+        return tuple(
+            budget
+            for budget in budgets
+            if self.spent(budget.kind.window, at) + amount > budget.limit
+        )
+
     def settle(self, reserved: int, spent: int, at: int) -> None:
         """An exchange that began at `at` has ended: what it had reserved, and its cost."""
         self.reserved -= reserved

@@ -82,12 +82,23 @@ def queue_full(error: TooManyRequests, capacity: int, holder: str = "") -> TooMa
 
 
 def budget_exceeded(holder: str, shortfall: BudgetShortfall, amount: int) -> InsufficientQuota:
+    text = f"{InsufficientQuota.text}: {_budget(holder, shortfall, amount)}"
+    return InsufficientQuota(f"{text}; {_reset(shortfall, amount)}")
+
+
+def budget_reserved(holder: str, shortfall: BudgetShortfall, amount: int) -> TooManyRequests:
+    """What is spent leaves room for the request, but not what running requests have reserved."""
+    reason = f"{_budget(holder, shortfall, amount)}; it may have room when they have ended"
+    return TooManyRequests(reason=reason, retry_after=CONCURRENT_WAIT)
+
+
+def _budget(holder: str, shortfall: BudgetShortfall, amount: int) -> str:
     kind, limit = shortfall.budget.kind, shortfall.budget.limit
-    return InsufficientQuota(
-        f"{InsufficientQuota.text}: {holder}: {_WINDOWS[kind.window]} budget of "
+    return (
+        f"{holder}: {_WINDOWS[kind.window]} budget of "
         f"{format_money(limit, kind.currency)}: {_amount(shortfall.spent, kind.currency)} spent, "
         f"{_amount(shortfall.reserved, kind.currency)} reserved by running requests, this request "
-        f"may cost {_amount(amount, kind.currency)}; {_reset(shortfall, amount)}"
+        f"may cost {_amount(amount, kind.currency)}"
     )
 
 

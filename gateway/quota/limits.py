@@ -28,6 +28,7 @@ from gateway.quota.budgets import BudgetTracker
 from gateway.quota.limit_errors import (
     CONCURRENT_WAIT,
     budget_exceeded,
+    budget_reserved,
     concurrency_exceeded,
     too_many_requests,
     too_many_tokens,
@@ -194,8 +195,9 @@ class Quota:
         """One request of all holders, with its expected tokens and the cost of its longest reply;
         where nothing else is running, its expected cost has to fit, and it reserves what is left.
 
-        Raises `InsufficientQuota` for a budget, else `TooManyRequests` or `TooManyTokens`: for a
-        limit that the request alone exceeds, else for the limit with the longest wait.
+        Raises `InsufficientQuota` for a spent budget, else `TooManyRequests` or `TooManyTokens`:
+        for a limit that the request alone exceeds, else for the limit with the longest wait; that
+        of a budget which running requests have reserved is unknown.
         """
         self.check(request, now)
         cost = request.cost
@@ -263,7 +265,7 @@ class _Reservation(NamedTuple):
 
 
 class _Rejection(NamedTuple):
-    """`rank`: 2 for a budget, 1 for a limit that the request alone exceeds, 0 for a wait."""
+    """`rank`: 2 for a spent budget, 1 for a limit that the request alone exceeds, 0 for a wait."""
 
     rank: int
     until: float
@@ -328,13 +330,20 @@ class _HolderUsage:
     def _over_budget(
         self, holder: Holder, number: int, request: ResourceRequest
     ) -> _Rejection | None:
-        """By the budgets in one currency."""
-        tracker, amount = self.budgets[number], request.cost[number]
+        """By the budgets in one currency: final where one of them is spent, a wait where only the
+        reservations of running requests are in the way."""
+        tracker, budgets, at = self.budgets[number], holder.budgets[number], request.started_at
+        alone = amount = request.cost[number]
         if tracker.reserved:  # alone it may use what is left
             amount = max(amount, request.max_cost[number])
-        shortfall = tracker.shortfall(holder.budgets[number], request.started_at, amount)
+        shortfall = tracker.shortfall(budgets, at, amount)
         if shortfall is None:
             return None
+        spent = tracker.without_room(budgets, at, alone)
+        if not spent:
+            error = budget_reserved(str(holder), shortfall, amount)
+            return _rejection(holder, error.retry_after, error)
+        shortfall = tracker.shortfall(spent, at, amount) or shortfall
         until = math.inf if shortfall.resets_at is None else shortfall.resets_at
         return _Rejection(2, until, budget_exceeded(str(holder), shortfall, amount))
 

@@ -99,10 +99,10 @@ def test_budgets(budget: str, period: str) -> None:
     take(quota, laptop, micro=4 * MICRO_PER_UNIT).settle(1, Cost(4 * MICRO_PER_UNIT))
     running = take(quota, laptop, micro=MICRO_PER_UNIT // 2)
     take(quota, laptop, micro=MICRO_PER_UNIT // 2).settle(0, Cost(0))
-    error = refusal(quota, laptop, micro=MICRO_PER_UNIT // 2 + 1)
+    error = refusal(quota, laptop, micro=MICRO_PER_UNIT + 1)
     assert type(error) is InsufficientQuota
     assert error.message.startswith(f"Insufficient quota: key laptop: {period} budget of 5 units: ")
-    assert ": 4 spent, 0.5 reserved by running requests, this request may cost 0.500001; " in (
+    assert ": 4 spent, 0.5 reserved by running requests, this request may cost 1.000001; " in (
         error.message
     )
     running.settle(1, Cost(2 * MICRO_PER_UNIT))
@@ -417,16 +417,18 @@ def test_the_longest_replies_together_fit_a_budget() -> None:
     quota, holder = Quota(), key(budget=1000)
     request = ResourceRequest((holder, gateway()), NOON, 10, Cost(100), Cost(400))
     leases = [quota.acquire(request, NOW) for _ in range(2)]
-    with pytest.raises(InsufficientQuota) as raised:
+    with pytest.raises(TooManyRequests) as raised:
         quota.acquire(request, NOW)
     assert "0.0008 reserved by running requests, this request may cost 0.0004" in str(raised.value)
     leases[0].settle(10, Cost(350))
-    with pytest.raises(InsufficientQuota):
+    with pytest.raises(TooManyRequests):
         quota.acquire(request, NOW)
     leases[1].settle(10, Cost(350))
     assert quota.acquire(request, NOW).cost.units == 300, "alone: all that is left"
-    with pytest.raises(InsufficientQuota):
+    with pytest.raises(TooManyRequests):
         take(quota, holder, micro=1)
+    with pytest.raises(InsufficientQuota):
+        take(quota, holder, micro=301)
 
 
 def test_a_request_alone_needs_room_for_its_expected_cost() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.limits import BUDGETS, BudgetWindow, Cost, Currency
-from gateway.errors import InsufficientQuota
+from gateway.errors import InsufficientQuota, TooManyRequests
 from gateway.quota.limits import BudgetStatus, HolderKind, Quota, ResourceRequest
 from tests.quota.holders import NOON, NOW, gateway, group, key, refusal, take
 
@@ -30,6 +30,41 @@ def test_every_budget_rejects_what_exceeds_it(name: str) -> None:
     only = status(quota, **{name: 100})
     assert (only.budget.kind, only.budget.limit, only.spent, only.reserved) == (kind, 100, 60, 0)
     assert (only.remaining, only.utilization) == (40, 0.6)
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_what_running_requests_have_reserved_is_a_wait(name: str) -> None:
+    quota, laptop, kind = Quota(), key(**{name: 100, "concurrent": 2}), BUDGETS[name]
+
+    def cost(amount: int) -> dict[str, int]:
+        in_usd = kind.currency is Currency.USD
+        return {"micro": 0, "usd": amount} if in_usd else {"micro": amount, "usd": 0}
+
+    take(quota, laptop, **cost(30)).settle(1, Cost(*cost(30).values()))
+    running = take(quota, laptop, **cost(60))
+    error = refusal(quota, laptop, **cost(70))
+    assert type(error) is TooManyRequests
+    assert (error.status, error.code) == (429, "rate_limit_exceeded")
+    assert error.headers() == {"retry-after": "1"}
+    assert error.holder == (HolderKind.KEY, "key_1")
+    assert error.message.startswith("Too Many Requests: key laptop: ")
+    assert error.message.endswith("; it may have room when they have ended")
+    assert type(refusal(quota, laptop, **cost(71))) is InsufficientQuota
+    running.settle(1, Cost(0, 0))
+    take(quota, laptop, **cost(70))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_spent_budget_is_final_beside_one_that_is_reserved(apart: bool) -> None:
+    """The reserved one resets later, or never."""
+    quota = Quota()
+    holders = [key(budget_day=50), group(budget=100)] if apart else [key(budget_day=50, budget=100)]
+    take(quota, *holders, micro=40).settle(1, Cost(40))
+    running = take(quota, *holders, micro=50, at=NOON + 24 * HOUR)
+    assert running.cost.units == 50
+    error = refusal(quota, *holders, micro=11)
+    assert type(error) is InsufficientQuota
+    assert "daily budget of 0.00005 units: 0.00004 spent" in error.message
 
 
 def test_a_lease_reserves_and_settles_both_currencies() -> None:

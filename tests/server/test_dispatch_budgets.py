@@ -18,6 +18,7 @@ from tests.server.key_limits import (
     ErrorReply,
     cancel,
     expected_error,
+    gateway_with_queue,
     in_use,
     limit_group,
     limit_key,
@@ -176,6 +177,42 @@ async def test_concurrent_requests_never_exceed_the_limit(
     assert set(statuses) == {200, 429}
     assert 3 <= statuses.count(200) <= 6
     assert spent == statuses.count(200) * 16 * MICRO_PER_UNIT <= 100 * MICRO_PER_UNIT
+
+
+@pytest.mark.parametrize("format", Format)
+async def test_a_reserved_budget_is_no_final_answer(
+    upstream: ScriptedUpstream, tmp_path: Path, format: Format
+) -> None:
+    upstream.respond_with(Response(ending=Ending.STALLED), fixture_reply(format))
+    async with plain_gateway(upstream, tmp_path) as gateway:
+        limit_key(gateway, budget_5h=1_100 * MICRO_PER_UNIT)
+        running = start_request(gateway)
+        await upstream.wait_for_request()
+        answer = await gateway.post(format, max_tokens=200)
+        error = await read_error(answer)
+        assert error.status == 429
+        assert error.type == ("rate_limit_error" if format is Format.MESSAGES else "requests")
+        assert "5-hour budget of 1,100 units: 0 spent, 1,0" in error.message
+        assert answer.headers["retry-after"] == "1"
+        assert "x-should-retry" not in answer.headers
+        assert answer.headers["x-gateway-budget-status"] == "allowed"
+        assert answer.headers["x-gateway-budget-remaining"] == "1100"
+        await cancel(running)
+        await wait_all_released(gateway)
+        assert (await gateway.post(format, max_tokens=200)).status == 200
+
+
+async def test_requests_wait_for_a_reserved_budget_in_the_queue(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(fixture_reply("chat").with_changes(delay=0.1))
+    async with gateway_with_queue(upstream, tmp_path, wait=20, **CONFIG) as gateway:
+        limit_key(gateway, budget=100 * MICRO_PER_UNIT)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(gateway.post(Format.CHAT, max_tokens=10)) for _ in range(5)]
+        assert [task.result().status for task in tasks] == [200] * 5
+        spent = sum(row.cost_micro for row in await gateway.rows(5))
+    assert spent == 5 * 16 * MICRO_PER_UNIT
 
 
 async def test_only_running_requests_can_exceed_a_budget(
