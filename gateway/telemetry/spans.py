@@ -6,6 +6,7 @@ Only imported where traces are on: it needs the extra `otel`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from time import perf_counter
@@ -41,8 +42,16 @@ from gateway.telemetry.span_attributes import (
 _SERVICE: Final = "model-gateway"
 _TRACED: Final = "/v1/"
 """The paths of clients' requests; health checks and metrics are not traced."""
+_MAX_PARENT: Final = 512
+"""Characters of a client's traceparent that are read; the library would log that there are more."""
 _MAX_STATE: Final = 512
 """Characters of a client's tracestate; a longer one is dropped."""
+_MAX_STATE_MEMBERS: Final = 32
+_STATE_MEMBER: Final = re.compile(
+    r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
+    r"=[ -+\--<>-~]{0,255}[!-+\--<>-~]"
+)
+"""https://www.w3.org/TR/trace-context-1/#tracestate-header-field-values"""
 _COUNT_PATHS: Final = ("/count_tokens", "/input_tokens")
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
@@ -83,9 +92,8 @@ class Tracer:
             return None
         context = Context()
         if traceparent := request.headers.get("traceparent"):
-            state = request.headers.get("tracestate", "")
-            carrier = {"traceparent": traceparent}
-            if state and len(state) <= _MAX_STATE:
+            carrier = {"traceparent": traceparent[:_MAX_PARENT]}
+            if state := _valid_state(",".join(request.headers.getall("tracestate", ()))):
                 carrier["tracestate"] = state
             context = _PROPAGATOR.extract(carrier, context)
         attributes = {"http.request.method": request.method, "http.route": route}
@@ -208,6 +216,17 @@ class _Trace:
         if row.error is not None:
             span.set_status(StatusCode.ERROR)
         span.end(start + row.total_us * 1000)
+
+
+def _valid_state(state: str) -> str:
+    """A client's tracestate, or "" where it is invalid or too long: the library would log the text
+    of the client."""
+    if len(state) > _MAX_STATE:
+        return ""
+    members = [member for each in state.split(",") if (member := each.strip(" \t"))]
+    if len(members) > _MAX_STATE_MEMBERS or not all(map(_STATE_MEMBER.fullmatch, members)):
+        return ""
+    return ",".join(members)
 
 
 def _session() -> Session:

@@ -241,7 +241,7 @@ async def test_a_trace_that_the_client_does_not_sample(
     ],
 )
 async def test_a_malformed_traceparent(
-    traced: Traced, upstream: ScriptedUpstream, header: str
+    traced: Traced, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture, header: str
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     headers = {"traceparent": header, "tracestate": "a=b"}
@@ -250,17 +250,42 @@ async def test_a_malformed_traceparent(
     assert server.parent is None
     assert trace_id(server) != TRACE
     assert "tracestate" not in upstream.last_request.headers
+    assert_library_is_silent(caplog)
 
 
-@pytest.mark.parametrize("state", ["a=" + "b" * 600, "no state at all;", "a=b\u00e9"])
+STATES = (
+    *("a=" + "b" * 600, "no state at all;", "a=b\u00e9", "\u00e9=b", "a", "a=", "a=b=c", "A=b"),
+    *("1=b", "a=b\tc", "t@1=b", "a=b,\u65e5=c", ",".join(f"k{n}=v" for n in range(33)), "a=1,a=2"),
+)
+
+
+@pytest.mark.parametrize("state", STATES)
 async def test_a_tracestate_that_is_not_passed_on(
-    traced: Traced, upstream: ScriptedUpstream, state: str
+    traced: Traced, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture, state: str
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": state}
     assert (await traced.gateway.post(Format.CHAT, headers=headers)).status == 200
     assert "tracestate" not in upstream.last_request.headers
     assert trace_headers(upstream.last_request)[1] == TRACE
+    assert_library_is_silent(caplog)
+
+
+@pytest.mark.parametrize(
+    "state", ["a=b", "1t@v=b", 'a/b_c-d*e="{x}" y', ",".join(f"k{n}=v" for n in range(32))]
+)
+async def test_a_tracestate_that_is_passed_on(
+    traced: Traced, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture, state: str
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": f" {state} ,"}
+    await traced.gateway.post(Format.CHAT, headers=headers)
+    assert upstream.last_request.headers["tracestate"] == state
+    assert_library_is_silent(caplog)
+
+
+def assert_library_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    assert not [each for each in caplog.records if each.name.startswith("opentelemetry")]
 
 
 async def test_what_is_sampled(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
