@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 from aiohttp import hdrs, web
@@ -23,6 +22,7 @@ from gateway.admin.audit import SAFE
 from gateway.admin.permissions import PERMISSIONS, requirement_of
 from gateway.admin.sessions import Session
 from gateway.admission.client_address import client_address
+from gateway.admission.local_client import is_local_client, is_loopback_host
 from gateway.config.schema import Server
 from gateway.console import CONSOLE_PATH
 from gateway.console.context import CONTEXT, ConsoleContext
@@ -267,13 +267,8 @@ def has_tls(server: Server) -> bool:
 
 
 def is_secure_transport(request: web.Request, server: Server) -> bool:
-    """Whether a password cannot be intercepted: TLS is configured, or both the client's address and
-    the host name are loopback. A name that merely resolves to loopback does not count: someone else
-    may control it."""
-    if has_tls(server):
-        return True
-    address = client_address(request, server.trusted_proxies)
-    return _is_loopback(address) and _is_loopback(_hostname(request.host))
+    """Whether a password cannot be intercepted: TLS is configured, or it stays on this machine."""
+    return has_tls(server) or is_local_client(request, server.trusted_proxies)
 
 
 def is_cross_site(request: web.Request, server: Server) -> bool:
@@ -298,25 +293,6 @@ def _allowed_origins(host: str, server: Server) -> set[str]:
     origins = set()
     if server.public_url is not None:
         origins.add(str(URL(server.public_url).origin()).lower())
-    if not has_tls(server) or _is_loopback(_hostname(host)):
+    if not has_tls(server) or is_loopback_host(host):
         origins.add(f"http://{host.lower()}")
     return origins
-
-
-def _hostname(host: str) -> str:
-    """The host without its port; empty if it is invalid."""
-    try:
-        return URL(f"http://{host}").host or ""
-    except ValueError:
-        return ""
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback

@@ -31,7 +31,8 @@ INSECURE_TRANSPORT: Final = Rejection(
     403,
     "insecure_transport",
     "Admin tokens are not accepted without TLS, as they could be intercepted: put a TLS proxy in "
-    "front and configure server.public_url, or connect on the gateway's machine. Revoke this one.",
+    "front and configure server.public_url, or connect on the gateway's machine without a proxy. "
+    "Revoke this one.",
 )
 CROSS_SITE: Final = Rejection(
     403, "cross_site", "The request came from another site and was rejected."

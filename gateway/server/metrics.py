@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import re
 from functools import cache
 from hmac import compare_digest
-from ipaddress import ip_address
 from typing import Final
 
-from aiohttp import ClientConnectionResetError, HttpVersion11, hdrs, web
+from aiohttp import ClientConnectionResetError, hdrs, web
 
 from gateway import __version__, commit
-from gateway.admission.client_address import in_networks
+from gateway.admission.local_client import is_local_client
 from gateway.errors import InvalidApiKey, InvalidUrl, MissingApiKey, PermissionDenied
 from gateway.runtime import Runtime
 from gateway.server.exchange import EXCHANGE, RUNTIME
@@ -27,12 +25,6 @@ NOT_LOCAL: Final = (
     "Metrics are readable on the gateway's own machine, without a proxy; others need metrics.token"
 )
 UNAUTHENTICATED: Final = "Metrics need their token (metrics.token): Authorization: Bearer TOKEN"
-_FORWARDING_HEADERS: Final = (
-    *("forwarded", "via", "x-forwarded", "x-real-ip", "x-client-ip"),
-    *("true-client-ip", "cf-connecting-ip"),
-)
-"""What their names begin with."""
-_HOST: Final = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::\d+)?", re.ASCII)
 
 
 async def show_metrics(request: web.Request) -> web.StreamResponse:
@@ -91,7 +83,7 @@ def _check_reader(request: web.Request, runtime: Runtime) -> None:
     """Raises `MissingApiKey`, `InvalidApiKey` or `PermissionDenied`."""
     token = runtime.config.metrics.token
     if token is None:
-        if not _is_local(request, runtime):
+        if not is_local_client(request, runtime.config.server.trusted_proxies):
             raise PermissionDenied(NOT_LOCAL)
         return
     scheme, _, presented = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
@@ -100,38 +92,3 @@ def _check_reader(request: web.Request, runtime: Runtime) -> None:
     expected = token.get_secret_value().encode()
     if not compare_digest(presented.strip().encode("utf-8", "surrogateescape"), expected):
         raise InvalidApiKey
-
-
-def _is_local(request: web.Request, runtime: Runtime) -> bool:
-    """Whether a program on this machine asks by itself.
-
-    A proxy on it is a loopback peer too. It shows by its headers, by HTTP/1.0, or by the client's
-    own `host`, which also tells a web page from elsewhere (DNS rebinding).
-    """
-    peer, proxies = request.remote or "", runtime.config.server.trusted_proxies
-    address = peer
-    if any(name.lower().startswith(_FORWARDING_HEADERS) for name in request.headers):
-        names_client = in_networks(peer, proxies) and "x-forwarded-for" in request.headers
-        address = request[EXCHANGE].client_address if names_client else ""
-    return (
-        _is_loopback(address)
-        and request.version >= HttpVersion11
-        and _is_loopback_host(request.headers.get(hdrs.HOST, ""))
-    )
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback
-
-
-def _is_loopback_host(host: str) -> bool:
-    match = _HOST.fullmatch(host)
-    if match is None:
-        return False
-    name = match[1] or match[2]
-    return name.lower() == "localhost" or _is_loopback(name)

@@ -76,7 +76,22 @@ def test_client_address_behind_proxies() -> None:
     assert client_address(proxied, BEHIND.trusted_proxies) == "203.0.113.7"
     assert client_address(proxied, DEFAULT.trusted_proxies) == "127.0.0.1"
     assert not is_secure_transport(proxied, BEHIND)
-    assert is_secure_transport(proxied, DEFAULT)
+    assert not is_secure_transport(proxied, DEFAULT)
+    assert is_secure_transport(proxied, TLS)
+    assert is_secure_transport(request("localhost", X_Forwarded_For="127.0.0.1"), BEHIND)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("Forwarded", "Via", "X_Forwarded_For", "X_Forwarded_Proto", "X_Original_Forwarded_For"),
+        *("X_Real_IP", "X_Client_IP", "True_Client_IP", "CF_Connecting_IP", "Fly_Client_IP"),
+        *("Fastly_Client_IP", "X_Cluster_Client_IP", "X_Envoy_External_Address"),
+    ],
+)
+def test_behind_a_proxy_that_is_not_configured(header: str) -> None:
+    """The proxy's client may be anywhere, and without TLS."""
+    assert not is_secure_transport(request("127.0.0.1", **{header: "127.0.0.1"}), DEFAULT)
 
 
 def test_tls_is_configured() -> None:

@@ -53,6 +53,7 @@ EXPECTED = {
         GET /admin/api/misdirected
         GET /admin/api/alerts
         GET /console
+        GET /console/
         GET /console/charts/{name}.svg
         GET /console/tokens
         GET /console/tokens/{id}

@@ -318,3 +318,22 @@ async def test_access_that_ends_while_the_body_is_sent_changes_nothing(
         writer.close()
         await writer.wait_closed()
     assert await gateway.operations.list_keys() == keys
+
+
+async def test_through_a_proxy_without_tls_on_this_machine(gateway: RunningGateway) -> None:
+    """Its clients may be anywhere, as with metrics."""
+    proxied = {"x-forwarded-for": "9.9.9.9", "x-forwarded-proto": "http"}
+    secret = await create_token(gateway, Scope.ALL)
+    assert (await ask(gateway, "GET", KEYS, secret)).status == 200
+    answer = await ask(gateway, "GET", KEYS, secret, headers=proxied)
+    assert (answer.status, await code_of(answer)) == (403, "insecure_transport")
+    cookie = await session_of(gateway, Role.ADMIN)
+    assert (await ask(gateway, "GET", KEYS, headers={"cookie": cookie})).status == 200
+    assert (await ask(gateway, "GET", KEYS, headers={"cookie": cookie} | proxied)).status == 401
+    form = {"username": Role.ADMIN.value, "password": f"the password of {Role.ADMIN}"}
+    page = "/console/sign-in"
+    answer = await ask(gateway, "POST", page, headers=FORM_HEADERS, data=form)
+    assert answer.status == 303
+    answer = await ask(gateway, "POST", page, headers=FORM_HEADERS | proxied, data=form)
+    assert answer.status == 403
+    assert "Signing in is disabled without TLS" in await answer.text()

@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.admin.permissions import Permission, requires
+from gateway.console import CONSOLE_PATH
 from gateway.console.channel_view import channel_health
 from gateway.console.charts import CHARTS, HEIGHT, WIDTH
 from gateway.console.context import CONTEXT
-from gateway.console.rendering import render, render_chart
+from gateway.console.rendering import redirect, render, render_chart
 from gateway.quota.budgets import format_utc
 from gateway.store.overview import DAY_US, Breakdown, Overview
 from gateway.store.records import ExchangeState
@@ -42,7 +43,14 @@ class TopRow:
 
 def add_routes(app: web.Application) -> None:
     app.router.add_get("", show_overview)
+    app.router.add_get("/", redirect_to_overview)
     app.router.add_get("/charts/{name}.svg", draw_chart)
+
+
+@requires(Permission.READ)
+async def redirect_to_overview(request: web.Request) -> web.Response:
+    query = request.rel_url.raw_query_string
+    return redirect(f"{CONSOLE_PATH}?{query}" if query else CONSOLE_PATH)
 
 
 @requires(Permission.READ)

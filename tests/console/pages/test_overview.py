@@ -34,6 +34,13 @@ async def test_without_requests(visitor: Visitor) -> None:
     assert figure(page.html, "Requests") == "0"
 
 
+async def test_with_a_slash_at_the_end(visitor: Visitor) -> None:
+    for query in ("", "?range=7d"):
+        async with visitor.http.get(f"{PAGE}/{query}", allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["location"]) == (303, f"{PAGE}{query}")
+        assert (await visitor.get(f"{PAGE}/{query}")).status == 200
+
+
 async def test_metrics(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
