@@ -66,7 +66,7 @@ def backup(context: CommandContext, file: Path | None, keep: int | None) -> None
     if is_named and keep is not None:
         raise click.UsageError("--keep needs a directory, where backups are named after the time.")
     target = folder if is_named else folder / backups.backup_name(datetime.now(UTC))
-    with _refused(), _progress(context, "Copying") as progress:
+    with _refused(file), _progress(context, "Copying") as progress:
         copied = backups.back_up(context.state_dir, target, progress, keep=keep)
     note_backup(context.state_dir, copied.file)
     context.print(_fields(copied), lambda _: _print_copied(copied))
@@ -83,7 +83,7 @@ def restore(context: CommandContext, file: Path) -> None:
     from gateway.store import backup as backups
     from gateway.store.migrations import MIGRATIONS
 
-    with _refused(), _progress(context, "Copying") as progress:
+    with _refused(file), _progress(context, "Copying") as progress:
         note = audit_row("db.restore", file)
         restored = backups.restore(context.state_dir, file, progress, datetime.now(UTC), note)
     if not context.as_json:
@@ -208,7 +208,8 @@ def _fields(result: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _refused() -> Iterator[None]:
+def _refused(file: Path | None = None) -> Iterator[None]:
+    """`file` is what the user named."""
     try:
         yield
     except StateLocked as error:
@@ -216,8 +217,13 @@ def _refused() -> Iterator[None]:
             f"{error}: stop the gateway first (systemctl stop gateway.socket gateway)."
         ) from None
     except StoreError as error:
-        text = str(error)
-        raise CommandRefused(f"{text[0].upper()}{text[1:]}.") from None
+        raise CommandRefused(f"{_sentence(str(error), file)}.") from None
+
+
+def _sentence(text: str, file: Path | None) -> str:
+    """Begins with a capital letter, if it does not begin with a path."""
+    is_path = file is not None and text.startswith(str(file))
+    return text if is_path or not text.split()[0].isalpha() else f"{text[0].upper()}{text[1:]}"
 
 
 @contextmanager

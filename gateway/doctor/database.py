@@ -13,6 +13,7 @@ from typing import Any, Final
 from gateway.admin.units import format_duration
 from gateway.doctor.findings import Area, Finding
 from gateway.runtime import unix_microseconds
+from gateway.store.backup import size_with_log
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.migrations import MIGRATIONS
 
@@ -46,7 +47,7 @@ def check_database(
         return area.findings
     try:
         with closing(sqlite3.connect(_url(path, running=running), uri=True)) as database:
-            _check_pages(area, path, size, database)
+            _check_pages(area, path, size_with_log(path), database)
             _check_schema(area, path, database)
             _check_rows(area, path, database, running=running, now=now_us())
     except sqlite3.OperationalError as error:

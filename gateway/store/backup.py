@@ -89,7 +89,7 @@ def back_up(
     with _draft(target) as draft, _reader(source) as reader:
         _check_space(target.parent, _value(reader, "page_count") * _value(reader, "page_size"))
         _copy(reader, draft, progress)
-        schema = check_copy(draft)
+        schema = check_copy(draft, source)
         size = draft.stat().st_size
         draft.rename(target)
     remove_empty_log(state_dir)
@@ -108,12 +108,12 @@ def restore(
     release."""
     target = state_dir / DATABASE_NAME
     if not backup.is_file():
-        raise StoreError(f"{backup} is no file")
+        raise StoreError(f"there is no file {backup}")
     with lock_state_dir(state_dir), _draft(target) as draft:
         _check_space(state_dir, backup.stat().st_size)
         with _reader(backup) as reader:
             _copy(reader, draft, progress)
-        schema = check_copy(draft)
+        schema = check_copy(draft, backup, "restore another backup")
         if note is not None:
             add_to_file(draft, note)
         replaced = _set_aside(target, now) if target.exists() else None
@@ -136,7 +136,7 @@ def compact(state_dir: Path) -> Compacted:
             _check_space(state_dir, pages * _value(owner, "page_size"))
             owner.execute("PRAGMA auto_vacuum = INCREMENTAL")
             owner.execute("VACUUM INTO ?", (str(draft),))
-        check_copy(draft)
+        check_copy(draft, path)
         size = draft.stat().st_size
         draft.rename(path)
     return Compacted(before, size)
@@ -153,33 +153,42 @@ def trial_copy(state_dir: Path, progress: Progress) -> Iterator[Path]:
         yield draft
 
 
-def check_copy(file: Path) -> int:
+def size_with_log(path: Path) -> int:
+    """Bytes of a database and its write-ahead log, which may have most of it."""
+    log = path.with_name(f"{path.name}-wal")
+    with suppress(FileNotFoundError):
+        return path.stat().st_size + log.stat().st_size
+    return path.stat().st_size
+
+
+def check_copy(file: Path, source: Path, advice: str = "gateway db check says more") -> int:
     """The schema of a copy. Raises StoreError where it is damaged, or no database of this or an
-    older release."""
-    with _database_errors(file), closing(sqlite3.connect(file, isolation_level=None)) as copy:
+    older release; the messages name what it is a copy of."""
+    with _database_errors(source), closing(sqlite3.connect(file, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")  # so that it is a single file
         finding = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         if finding != "ok":
-            raise DamagedDatabase(f"the copy is damaged ({finding}); gateway db check says more")
-        return _read_schema(copy)
+            reason = " ".join(finding.split())
+            raise DamagedDatabase(f"{source} is damaged ({reason}): {advice}")
+        return _read_schema(copy, source)
 
 
 def schema_of(path: Path) -> int:
     """Of a database, without a check of its pages. Raises as `check_copy`."""
     with _reader(path) as reader:
-        return _read_schema(reader)
+        return _read_schema(reader, path)
 
 
-def _read_schema(connection: sqlite3.Connection) -> int:
+def _read_schema(connection: sqlite3.Connection, path: Path) -> int:
     query = "SELECT value FROM settings WHERE name = 'schema_version'"
     tables = "SELECT 1 FROM sqlite_master WHERE name = 'settings'"
     row = connection.execute(query).fetchone() if connection.execute(tables).fetchone() else None
     if row is None or not str(row[0]).isdecimal():
-        raise StoreError("it is no database of a gateway")
+        raise StoreError(f"{path} is no database of a gateway")
     if (schema := int(row[0])) > len(MIGRATIONS):
         raise NewerSchema(
-            f"it has schema {schema}, this release supports schemas up to {len(MIGRATIONS)}: use "
-            "the newer release"
+            f"{path} has schema {schema}, this release supports schemas up to {len(MIGRATIONS)}: "
+            "use the newer release"
         )
     return schema
 
@@ -217,15 +226,15 @@ def _value(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _copy(reader: sqlite3.Connection, draft: Path, progress: Progress) -> None:
+    # In a transaction: the copy would begin again with every commit of the gateway.
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
     with _database_errors(draft), closing(sqlite3.connect(draft, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = OFF")  # a copy that fails is removed
-        # In a transaction: the copy would begin again with every commit of the gateway.
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
         reader.backup(
             copy, pages=_PAGES, progress=lambda _, left, total: progress(total - left, total)
         )
-        reader.execute("ROLLBACK")
+    reader.execute("ROLLBACK")
 
 
 @contextmanager

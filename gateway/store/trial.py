@@ -14,6 +14,7 @@ from gateway.store.backup import (
     free_space,
     remove_empty_log,
     schema_of,
+    size_with_log,
     trial_copy,
 )
 from gateway.store.database import SqliteDatabase
@@ -33,8 +34,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """`size` and `free` are bytes: of the database, and on its disk. `copy` is the file from
-    before, where the database was changed."""
+    """`size` and `free` are bytes: of the database with its log, and on its disk. `copy` is the
+    file from before, where the database was changed."""
 
     schema: int
     steps: tuple[Step, ...]
@@ -52,7 +53,7 @@ def try_migrations(state_dir: Path, progress: Progress) -> Migrated:
         with trial_copy(state_dir, progress) as copy:
             steps = asyncio.run(_migrate(_Uncopied(copy)))
     remove_empty_log(state_dir)
-    return Migrated(len(MIGRATIONS), steps, path.stat().st_size, free_space(state_dir))
+    return Migrated(len(MIGRATIONS), steps, size_with_log(path), free_space(state_dir))
 
 
 def migrate_now(state_dir: Path) -> Migrated:
@@ -62,7 +63,7 @@ def migrate_now(state_dir: Path) -> Migrated:
         steps = asyncio.run(_migrate(SqliteDatabase(path)))
     before = len(MIGRATIONS) - len(steps)
     copy = str(path.with_name(f"{path.name}.schema-{before}.copy")) if steps else None
-    return Migrated(len(MIGRATIONS), steps, path.stat().st_size, free_space(state_dir), copy)
+    return Migrated(len(MIGRATIONS), steps, size_with_log(path), free_space(state_dir), copy)
 
 
 class _Uncopied(SqliteDatabase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from pathlib import Path
 from typing import Final
 
@@ -94,6 +95,42 @@ def test_a_backup_and_its_restoration(shell: CommandRunner, token_id: str) -> No
     assert first == f"{shell.state_dir / DATABASE_NAME} is now {backup} (schema {SCHEMA})."
     assert "gateway.db.replaced-" in second
     assert [key["name"] for key in shell.json("key", "list")] == ["alice"]
+
+
+def test_a_refused_restoration_names_the_file(
+    shell: CommandRunner, token_id: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As it was typed, with advice that concerns it."""
+    monkeypatch.chdir(tmp_path)
+    Path("garbage").write_bytes(b"text" * 5000)
+    damaged = Path("damaged")
+    damaged.write_bytes(Path(shell.json("db", "backup")["file"]).read_bytes())
+    with damaged.open("r+b") as file:
+        file.seek(4096 * 5)
+        file.write(b"\xff" * 4096 * 10)
+    sqlite3.connect("birds").execute("CREATE TABLE birds (name TEXT)").connection.close()
+    for name, message in {
+        "ff": "There is no file ff.",
+        "garbage": "garbage is no database, or damaged: ",
+        "damaged": "damaged is damaged (",
+        "birds": "birds is no database of a gateway.",
+    }.items():
+        result = shell("db", "restore", name)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"Error: {message}")
+        assert ".part" not in result.stderr
+        assert "db check" not in result.stderr
+    assert "restore another backup" in shell("db", "restore", "damaged").stderr
+
+
+def test_the_size_has_the_write_ahead_log(shell: CommandRunner, token_id: str) -> None:
+    path = shell.state_dir / DATABASE_NAME
+    with admin_gateway(shell.state_dir), raw_connection(path) as connection:
+        connection.execute("CREATE TABLE ballast AS SELECT randomblob(3000000) AS content")
+        connection.commit()
+        log = path.with_name(f"{path.name}-wal").stat().st_size
+        assert log > 3_000_000
+        assert shell.json("db", "migrate", "--dry-run")["size"] == path.stat().st_size + log
 
 
 def test_backups_in_a_directory(shell: CommandRunner, token_id: str, tmp_path: Path) -> None:
