@@ -211,7 +211,9 @@ class Health:
             case AccountPenalty.NONE:
                 pass
         self.record_abandoned(ticket)
-        return breaker.status(now) if opened else None
+        status = breaker.status(now)
+        # A retry hint of 0 seconds makes no pause.
+        return status if opened and status.state is not HealthState.HALF_OPEN else None
 
     def record_abandoned(self, ticket: HealthTicket) -> None:
         """An attempt ended without information about the account, such as a client disconnect."""

@@ -53,3 +53,13 @@ async def test_rate_limits_and_circuits(
     assert any(
         level == logging.WARNING and "it fails too often" in text for level, text in told(caplog)
     )
+
+
+async def test_a_rate_limit_without_a_pause(
+    gateway: RunningGateway, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    error = json_response({"error": {"message": "slower"}}, 429, retry_after="0")
+    upstream.respond_with(error)
+    assert (await gateway.post(Format.CHAT)).status == 503
+    assert told(caplog) == []

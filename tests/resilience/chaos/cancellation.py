@@ -138,7 +138,7 @@ class Stage:
 
     def watch(self) -> None:
         """Every connection from now on; the kernel holds little of what is written to it."""
-        listener = self.gateway.daemon.listener._server
+        listener = self.gateway.daemon.listener._servers[0]
         server = listener._protocol_factory.args[0]
         server.request_handler = partial(self._handle, server.request_handler)
         for connection in listener.sockets:
