@@ -19,7 +19,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.core.formats import Format
-from gateway.core.limits import MICRO_PER_UNIT, Cost
+from gateway.core.limits import FREE, MICRO_PER_UNIT, Cost
 from gateway.quota.limits import HolderKind, ResourceRequest
 from gateway.routing.health import Health
 from gateway.routing.retry_budget import RetryBudget
@@ -185,7 +185,7 @@ class Stage:
         holders = runtime.permit(token).holders
         request = ResourceRequest(holders, runtime.now(), 1, Cost(1))
         lease = runtime.quota.acquire(request, loop.time())
-        loop.call_later(WHILE, runtime.queue.settle, lease, 0, 0)
+        loop.call_later(WHILE, runtime.queue.settle, lease, 0, FREE)
 
     async def row(self, token: Token) -> RequestRow:
         """The one row of a key's one request, which has ended, when nothing is left of it."""
