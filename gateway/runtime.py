@@ -55,10 +55,11 @@ def new_request_id(now: int) -> str:
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """Connections of clients: open ones, and those that were one too many."""
+    """Connections of clients: open ones, those that were one too many, and malformed requests."""
 
     open: int = 0
     refused: int = 0
+    malformed: int = 0
 
 
 class Snapshot:

@@ -1,10 +1,10 @@
-"""How many connections clients may have: all together, and each address."""
+"""How many connections clients may have: all together, and each address; what is logged of those
+that no request comes of."""
 
 from __future__ import annotations
 
 import logging
 import resource
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +12,7 @@ from gateway.admission.client_address import in_networks
 from gateway.config.schema import Server
 from gateway.errors import GatewayError, ServiceUnavailable, TooManyRequests
 from gateway.runtime import ConnectionCounts
+from gateway.server.line_limit import LineLimit
 
 RESERVED_FILES: Final = 128
 """Open files that are not for clients and the requests that they cause."""
@@ -22,6 +23,7 @@ takes about 20 KB."""
 
 _RETRY: Final = 5.0
 _LOG_INTERVAL: Final = 60.0
+_MALFORMED_INTERVAL: Final = 1.0
 """Seconds."""
 
 log = logging.getLogger(__name__)
@@ -43,8 +45,8 @@ class Connections:
         self._server = server
         self._default = default_limit()
         self._by_address: dict[str, int] = {}
-        self._refused = 0
-        self._logged_at = 0.0
+        self._refused_lines = LineLimit(_LOG_INTERVAL)
+        self._malformed_lines = LineLimit(_MALFORMED_INTERVAL)
         self.counts = counts
 
     def add(self, address: str) -> GatewayError | None:
@@ -73,14 +75,17 @@ class Connections:
         if count := self._by_address.pop(address) - 1:
             self._by_address[address] = count
 
+    def log_malformed(self, address: str | None, text: str) -> None:
+        """A request that no endpoint gets. Anybody can send many, without a key."""
+        self.counts.malformed += 1
+        if count := self._malformed_lines.count():
+            others = f" (and {count - 1} others since the last such line)" if count > 1 else ""
+            log.info("%s: %s%s", address, text, others)
+
     def _log_refused(self, address: str, error: GatewayError) -> None:
         self.counts.refused += 1
-        self._refused += 1
-        now = time.monotonic()
-        if now - self._logged_at >= _LOG_INTERVAL or not self._logged_at:
-            self._logged_at = now
+        if count := self._refused_lines.count():
             log.warning(
                 "%d connections refused, the last one of %s: %s (%d are open)",
-                *(self._refused, address, error.message, self.counts.open),
+                *(count, address, error.message, self.counts.open),
             )
-            self._refused = 0

@@ -29,6 +29,7 @@ def read_gauges(runtime: Runtime) -> dict[str, Numbers]:
         "gateway_queue_length": len(runtime.queue),
         "gateway_client_connections": runtime.client_connections.open,
         "gateway_client_connections_refused_total": runtime.client_connections.refused,
+        "gateway_malformed_requests_total": runtime.client_connections.malformed,
         "gateway_bodies_bytes": runtime.bodies.total,
         "gateway_bodies_limit_bytes": snapshot.max_bodies,
         "gateway_log_unwritten_rows": recorder.backlog,

@@ -2,7 +2,8 @@
 
 aiohttp's own shutdown waits twice and then cuts streams; here running replies may end within the
 drain time, and those that do not end with an error. aiohttp's own parse errors repeat the input,
-and each logs a traceback; here they are errors of the gateway, and the log gets one line.
+and each logs a traceback; here they are errors of the gateway, and the log gets one line per
+second.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class GatewayProtocol(web.RequestHandler):
         """Closes the connection, with the error as a response unless a request is running."""
         is_idle = self._waiter is not None and not self._waiter.done()
         if error is not None and is_idle and self.transport is not None:
-            log.info("%s: %s", self._address, error.message)
+            self._connections.log_malformed(self._address, error.message)
             _refuse(self.transport, error)
         self.force_close()
 
@@ -243,7 +244,8 @@ class GatewayProtocol(web.RequestHandler):
         request_id = new_request_id(unix_microseconds())
         reason = type(exc).__name__ if exc else status
         if status < 500:
-            log.info("%s: malformed request (%s) from %s", request_id, reason, request.remote)
+            text = f"{request_id}: malformed request ({reason})"
+            self._connections.log_malformed(self._address, text)
             if exc is not None:
                 exc.__traceback__ = None  # a cycle, which would keep the bytes that were read
         else:

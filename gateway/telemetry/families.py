@@ -159,6 +159,12 @@ FAMILIES: Final = (
         "Connections of clients that were one too many.",
     ),
     Family(
+        "gateway_malformed_requests_total",
+        "counter",
+        (),
+        "Requests that were no valid HTTP, or whose heads were too large or too late.",
+    ),
+    Family(
         "gateway_upstream_connections",
         "gauge",
         ("state",),

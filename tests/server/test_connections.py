@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import time
 from contextlib import AsyncExitStack
 from ipaddress import ip_network
 from pathlib import Path
@@ -17,7 +18,7 @@ from gateway.config.schema import Server
 from gateway.errors import ServiceUnavailable, TooManyRequests
 from gateway.runtime import ConnectionCounts
 from gateway.server.connections import MAX_DEFAULT, Connections, default_limit
-from tests.support.gateway import channels, run_gateway
+from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.raw_client import Received, raw_client
 from tests.support.upstream import ScriptedUpstream
 
@@ -71,6 +72,25 @@ def test_a_flood_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> Non
         counted.add(FIRST)
     assert len(caplog.records) == 1
     assert FIRST in caplog.text
+
+
+async def test_a_flood_of_malformed_requests(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody without a key can fill the log: a line per second, which counts the others."""
+    caplog.set_level(logging.INFO)
+    heads = (b"FOO123 / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"y" * 40_000)
+    started = time.monotonic()
+    for number in range(60):
+        async with raw_client(gateway.address) as client:
+            await client.send(heads[number % 2])
+            assert (await client.answer()).status in (400, 431)
+    seconds = time.monotonic() - started
+    lines = [each.getMessage() for each in caplog.records if each.name.startswith("gateway.server")]
+    assert 1 <= len(lines) <= 2 + seconds
+    assert lines[0].startswith("127.0.0.1: req_")
+    assert lines[0].endswith(": malformed request (BadHttpMethod)")
+    assert gateway.daemon.runtime.client_connections.malformed == 60
 
 
 async def test_one_connection_too_many(upstream: ScriptedUpstream, tmp_path: Path) -> None:

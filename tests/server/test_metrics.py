@@ -70,6 +70,7 @@ async def test_what_a_scrape_says(gateway: RunningGateway, upstream: ScriptedUps
     assert value(text, "gateway_time_to_first_token_seconds_count") == 1
     assert value(text, "gateway_requests_running") == 1  # this one
     assert value(text, "gateway_client_connections") >= 1
+    assert value(text, "gateway_malformed_requests_total") == 0
     assert value(text, "gateway_channel_accounts_usable") == 3
     assert value(text, "gateway_account_state", state="healthy") == 3
     assert value(text, "gateway_config_last_reload_successful") == 1

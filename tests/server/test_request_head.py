@@ -164,7 +164,7 @@ async def test_a_rejected_head_leaves_no_cycle(gateway: RunningGateway) -> None:
                 assert (await client.answer()).status in (400, 431)
         await asyncio.sleep(0.05)
         large = [each for each in gc.get_objects() if isinstance(each, StreamReader)]
-        assert not [each for each in large if each._buffer]
+        assert not [each for each in large if getattr(each, "_buffer", None)]  # some are empty
         held = [each for each in gc.get_objects() if isinstance(each, tuple | list)]
         pieces = (each for owner in held for each in owner if isinstance(each, bytes))
         assert not [piece for piece in pieces if len(piece) >= PIECE]
