@@ -11,6 +11,7 @@ import click
 from gateway.cli.admin_audit import audit
 from gateway.cli.admin_token import token
 from gateway.cli.client import Client, connect, quote_path
+from gateway.cli.errors import CommandRefused
 from gateway.cli.options import CommandContext, subcommand
 from gateway.cli.output import Column, print_note, print_table
 from gateway.store.records import Role
@@ -117,7 +118,12 @@ def _set_password(client: Client, name: str | None, new_password: str) -> Any:
 def _read_password() -> str:
     if sys.stdin.isatty():
         return str(click.prompt("New password", hide_input=True, confirmation_prompt=True))
-    return sys.stdin.readline().rstrip("\r\n")
+    if typed := sys.stdin.readline().rstrip("\r\n"):
+        return typed
+    raise CommandRefused(
+        "No password: standard input is no terminal, so its first line has to be the password of "
+        "at least 12 characters."
+    )
 
 
 def _print_admins(admins: list[dict[str, Any]]) -> None:

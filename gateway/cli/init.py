@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import orjson
@@ -226,16 +226,27 @@ def _ask(
     """Asks for what is missing."""
     if format is None:
         choice = click.Choice([each.value for each in Format])
-        format = Format(click.prompt("Format of the upstream", type=choice, err=True))
+        format = Format(_prompt("--format", "Format of the upstream", type=choice))
     if url is None:
         example = "without /v1" if format is Format.MESSAGES else "with /v1"
-        url = click.prompt(f"Its base address ({example})", err=True)
+        url = _prompt("--url", f"Its base address ({example})")
     if not models:
-        models = tuple(click.prompt("Its models, separated by spaces", err=True).split())
+        models = tuple(_prompt("--model", "Its models, separated by spaces").split())
     if key is None:
         question = "Where its key is (${NAME} or file:/path)"
-        key = click.prompt(question, err=True, value_proc=_check_reference)
+        key = _prompt("--key", question, value_proc=_check_reference)
     return Upstream("main", format, url, key, models)
+
+
+def _prompt(option: str, question: str, **how: Any) -> str:
+    """The answer that `option` would give. Raises UsageError at the end of the input."""
+    try:
+        return str(click.prompt(question, err=True, **how))
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            click.echo(err=True)
+            raise click.UsageError(f"The input has ended: give {option} as well.") from None
+        raise
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:

@@ -95,6 +95,7 @@ def serve(
     """Serve requests until SIGTERM or Ctrl-C; then running replies can finish."""
     if demo and config:
         raise click.UsageError("--demo has no configuration: use either --demo or --config.")
+    _open_standard_files()
     options = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     with log_to_stderr() as process_log:
         try:
@@ -115,6 +116,17 @@ def serve(
             _exit(f"{error}; choose another port with --port", 1, process_log)
         except (ActivationError, OSError) as error:
             _exit(str(error), 1, process_log)
+
+
+def _open_standard_files() -> None:
+    """Those that were closed at the start (`2>&-`) are the null device: the next file that is
+    opened, of the event loop or the database, would get their number, and text meant for them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, this one
+            os.set_inheritable(opened, True)
 
 
 def _inherited_sockets(options: Mapping[str, object]) -> list[socket.socket]:

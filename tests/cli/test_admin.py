@@ -45,6 +45,17 @@ def test_a_short_password_is_refused(shell: CommandRunner) -> None:
     assert shell.json("admin", "sessions")["password"] is False
 
 
+@pytest.mark.parametrize(
+    "arguments", [("password",), ("password", "eve"), ("add", "eve", "--role", "viewer")]
+)
+def test_an_empty_standard_input_is_told_what_is_missing(
+    shell: CommandRunner, arguments: tuple[str, ...]
+) -> None:
+    result = CliRunner().invoke(main, ["admin", *arguments], input="", env=shell.environ)
+    assert result.exit_code == 1
+    assert "its first line has to be the password" in result.stderr
+
+
 def test_sessions_are_listed_and_ended(shell: CommandRunner) -> None:
     with running_gateway(shell.state_dir, lambda _: []) as gateway:
 

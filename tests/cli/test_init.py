@@ -73,6 +73,22 @@ def test_what_is_missing_is_asked_for() -> None:
     assert channel["models"] == ["claude-large", "claude-small"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "missing"),
+    [
+        ("", "--format"),
+        ("chat\n", "--url"),
+        ("chat\nhttp://x/v1\n", "--model"),
+        ("chat\nhttp://x/v1\nm\n", "--key"),
+    ],
+)
+def test_input_that_ends_early_is_told_what_is_missing(typed: str, missing: str) -> None:
+    result = call(typed=typed)
+    assert result.exit_code == 2
+    assert f"The input has ended: give {missing} as well." in result.output
+    assert not LOCAL_CONFIG.exists()
+
+
 def test_a_typed_key_is_asked_for_again_and_not_repeated() -> None:
     result = call(*ANSWERS, typed=f"{SECRET}\nfile:/run/key\n")
     assert result.exit_code == 0, result.output
@@ -120,7 +136,7 @@ def test_another_server_of_the_same_interface_has_chat() -> None:
         (("--from-env", *KEY), {}, 2, "--from-env finds"),
         ((*ANSWERS[:2], "--url", "chat.example.org", "--model", "m", *KEY), {}, 78, "base_url"),
         ((*ANSWERS, *KEY, "--config", "file/channels.yaml"), {}, 1, "cannot be written"),
-        (ANSWERS[:2], {}, 1, "Aborted"),
+        (ANSWERS[:2], {}, 2, "give --url as well"),
     ],
 )
 def test_refused(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,12 +24,14 @@ from gateway.store.database import SqliteDatabase
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.migrations import MIGRATIONS, migrate
 from tests.resilience.chaos.process import (
+    GATEWAY,
     START_TIMEOUT,
     GatewayProcess,
     create_key,
     is_intact,
     write_config,
 )
+from tests.support.paths import ROOT
 from tests.support.timing import SLACK
 
 SOON = SLACK
@@ -137,6 +141,31 @@ def test_an_idle_gateway_stops_immediately(tmp_path: Path, number: signal.Signal
     assert time.monotonic() - began < SOON
     assert "Traceback" not in gateway.stderr
     assert not list((tmp_path / "state").glob("*-wal"))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_standard_files(tmp_path: Path, closed: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    command = [*GATEWAY, "serve", "--config", str(write_config(tmp_path)), "--port", port]
+    gateway = subprocess.Popen(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline and gateway.poll() is None:
+            with suppress(URLError):
+                assert status(f"http://127.0.0.1:{port}/healthz") == 200
+                break
+            time.sleep(0.05)
+        assert Path(f"/proc/{gateway.pid}/fd/2").readlink() == Path(os.devnull)
+        gateway.terminate()
+        assert gateway.wait(START_TIMEOUT) == 0
+    finally:
+        gateway.kill()
+        gateway.wait()
 
 
 @pytest.mark.processes
