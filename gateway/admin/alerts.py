@@ -39,6 +39,10 @@ class AlertSource(Protocol):
         """Oldest first; None where the configuration has no alerts."""
         ...
 
+    def held_back(self) -> dict[str, int]:
+        """By kind, how many more would fire if there were not so many already."""
+        ...
+
     def webhooks(self) -> list[str]:
         """Their names."""
         ...

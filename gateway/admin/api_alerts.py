@@ -16,7 +16,12 @@ def add_alert_routes(app: web.Application, alerts: AlertSource) -> None:
     async def list_alerts(_: web.Request) -> web.Response:
         firing, webhooks = alerts.firing(), alerts.webhooks()
         return json_response(
-            {"configured": firing is not None, "webhooks": webhooks, "alerts": firing or []}
+            {
+                "configured": firing is not None,
+                "webhooks": webhooks,
+                "alerts": firing or [],
+                "held_back": alerts.held_back(),
+            }
         )
 
     @requires(Permission.OPERATE, "alerts.test")

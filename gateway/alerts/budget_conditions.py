@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.admin.units import format_units, format_usd
 from gateway.admission.budgets import budget_holders
 from gateway.alerts.condition import Condition, exceeds
 from gateway.config.alerts import AlertKind
 from gateway.core.limits import MICRO_PER_UNIT, Currency
+from gateway.core.text import NARROW_SPACE
 from gateway.quota.budgets import format_utc
 from gateway.quota.limits import BudgetStatus
 from gateway.runtime import Runtime
@@ -23,7 +25,8 @@ _AT_ONCE: Final = 500
 
 async def budget_conditions(runtime: Runtime, thresholds: tuple[int, ...]) -> list[Condition]:
     """A condition for each threshold (in percent) of each budget that has reached it, or nearly.
-    Budgets with less use have none."""
+    Budgets with less use have none. Of several that are reached only the highest can begin an
+    alert: lower ones that fire go on."""
     if not thresholds:
         return []
     found: list[Condition] = []
@@ -41,10 +44,13 @@ def _conditions(status: BudgetStatus, thresholds: tuple[int, ...]) -> Iterator[C
     holder, name, limit = status.holder, status.budget.kind.name, status.budget.limit
     currency = status.budget.kind.currency
     percent = 100 * status.spent / limit if limit else 100.0
+    reached = max((each for each in thresholds if percent >= each), default=None)
     for threshold in thresholds:
         active = exceeds(percent, threshold, threshold - _MARGIN)
         if active is False:
             continue
+        if threshold != reached:
+            active = None
         resets = format_utc(status.resets_at) if status.resets_at is not None else None
         amounts = [_amount(amount, currency) for amount in (status.spent, limit)]
         unit = "" if currency is Currency.USD else " units"
@@ -68,6 +74,6 @@ def _conditions(status: BudgetStatus, thresholds: tuple[int, ...]) -> Iterator[C
 
 
 def _amount(micro: int, currency: Currency) -> str:
-    if currency is Currency.USD:
-        return f"${micro / MICRO_PER_UNIT:,.2f}"
-    return f"{micro / MICRO_PER_UNIT:,.0f}"
+    """As `gateway budgets` has it, in plain ASCII."""
+    text = format_usd(micro) if currency is Currency.USD else format_units(micro)
+    return text.replace(NARROW_SPACE, ",")

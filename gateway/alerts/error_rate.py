@@ -6,14 +6,15 @@ from collections import deque
 from typing import Final
 
 from gateway.store.records import ExchangeState
-from gateway.telemetry.ended_exchange import EndedExchange
+from gateway.telemetry.ended_exchange import EndedExchange, is_client_mistake
 
 _SLICES: Final = 60
 """The window consists of so many counts."""
 
-_CLIENT_ERRORS: Final = range(400, 500)
-_SERVER_ERROR: Final = 500
-_FAILED: Final = (ExchangeState.ERROR, ExchangeState.UPSTREAM_CUT)
+_ENDPOINTS: Final = frozenset({"/v1/chat/completions", "/v1/messages", "/v1/responses"})
+_FAILED: Final = frozenset(
+    {ExchangeState.ERROR, ExchangeState.UPSTREAM_CUT, ExchangeState.REJECTED}
+)
 
 
 class ErrorCounter:
@@ -24,15 +25,13 @@ class ErrorCounter:
         self._requests = self._failed = 0
 
     def observe(self, ended: EndedExchange) -> None:
-        """An observer of the runtime. What a client did wrong, and requests without a key such as
-        health checks, do not count; an error in a stream has status 200."""
+        """An observer of the runtime; the rule GatewayErrorRate of Prometheus means the same. What
+        a client did wrong does not count; an error in a stream has status 200."""
         row = ended.row
-        if not row.token_id or row.status in _CLIENT_ERRORS:
+        if row.endpoint not in _ENDPOINTS or is_client_mistake(row):
             return
         self._requests += 1
-        if row.state is not ExchangeState.OK and (
-            row.state in _FAILED or (row.status or 0) >= _SERVER_ERROR
-        ):
+        if row.state in _FAILED:
             self._failed += 1
 
     def rate(self, window: float, now: float) -> tuple[int, int]:

@@ -22,22 +22,25 @@ _DISK_TIMEOUT: Final = 2.0
 
 
 def gateway_conditions(runtime: Runtime) -> Iterator[Condition]:
-    """The configuration file and the request log."""
+    """The configuration file and the request log, where something is wrong with them."""
     error = runtime.config_error
-    yield Condition(
-        AlertKind.CONFIG_INVALID,
-        "",
-        error is not None,
-        "configuration file",
-        f"The configuration file is invalid, the earlier one stays active: {error}.",
-        {"error": error},
-    )
+    if error is not None:
+        yield Condition(
+            AlertKind.CONFIG_INVALID,
+            "",
+            True,
+            "configuration file",
+            f"The configuration file is invalid, the earlier one stays active: {error}.",
+            {"error": error},
+        )
     recorder = runtime.recorder
     seconds = recorder.write_delay
+    if seconds <= WRITE_DELAY and recorder.alive:
+        return
     yield Condition(
         AlertKind.LOG_UNWRITABLE,
         "",
-        seconds > WRITE_DELAY or not recorder.alive,
+        True,
         "request log",
         f"The request log cannot be written: {recorder.backlog} entries wait, for {seconds:.0f} s. "
         "Requests are refused soon.",
@@ -50,14 +53,14 @@ def error_rate_condition(
 ) -> Condition:
     """`complete`: the counts cover the whole window, so that few requests mean that there were
     few."""
-    kind = AlertKind.ERROR_RATE
+    share = failed / requests if requests else 0.0
+    active = exceeds(share, settings.above, settings.above * _LOWER)
     if requests < settings.min_requests:
-        return Condition(kind, "", False if complete else None)
-    share = failed / requests
+        active = False if complete else None
     return Condition(
-        kind,
+        AlertKind.ERROR_RATE,
         "",
-        exceeds(share, settings.above, settings.above * _LOWER),
+        active,
         "requests",
         f"{failed:,} of {requests:,} requests have failed in the last {settings.window:.0f} s "
         f"({100 * share:.0f} %).",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +14,10 @@ from gateway.config.alerts import AlertKind
 from gateway.core.value import FastStrEnum
 
 MAX_INCIDENTS: Final = 1000
-"""Alerts that fire at once; further ones wait until others are over."""
+"""Alerts of a kind that fire at once; further ones are held back until others are over."""
+MAX_BUDGETS: Final = 200
+"""The same for budgets, of which there are several for each key: beginnings and ends together fit
+in the queue of a webhook, and leave room there."""
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +60,12 @@ def new_incident_id() -> str:
 
 
 class Incidents:
-    """All alerts that fire, oldest first."""
+    """All alerts that fire, oldest first. `held_back` are those that would fire were there not so
+    many of their kind already."""
 
     def __init__(self) -> None:
         self._firing: dict[str, Incident] = {}
-        self._is_full = False
+        self.held_back: Counter[AlertKind] = Counter()
 
     def __iter__(self) -> Iterator[Incident]:
         return iter(self._firing.values())
@@ -79,16 +84,31 @@ class Incidents:
                     incident.calm_since = now
                 if now - incident.calm_since >= clear_after:
                     del self._firing[key]
+                    if condition is None or not condition.summary:
+                        incident.summary = f"No longer: {incident.summary}"
                     changes.append((incident, Status.RESOLVED))
             else:
                 incident.calm_since = None
-                if condition.active:
-                    incident.summary, incident.details = condition.summary, condition.details
-        for key, condition in found.items():
-            if condition.active and self._has_room():
-                incident = self._firing[key] = _begin(condition, at)
-                changes.append((incident, Status.FIRING))
-        return changes
+            if condition is not None and condition.summary:
+                incident.summary, incident.details = condition.summary, condition.details
+        begun = self._begin([each for each in found.values() if each.active], at)
+        return changes + [(incident, Status.FIRING) for incident in begun]
+
+    def _begin(self, conditions: Iterable[Condition], at: int) -> list[Incident]:
+        """Those for which there is room: each kind has its own, so that many budgets keep nothing
+        severe back."""
+        numbers = Counter(each.kind for each in self)
+        held_back: Counter[AlertKind] = Counter()
+        begun = []
+        for condition in conditions:
+            if numbers[condition.kind] >= _room(condition.kind):
+                held_back[condition.kind] += 1
+                continue
+            numbers[condition.kind] += 1
+            incident = self._firing[condition.key] = _begin(condition, at)
+            begun.append(incident)
+        self._note_held_back(held_back)
+        return begun
 
     def find(self, incident_id: str) -> Incident | None:
         return next((each for each in self if each.id == incident_id), None)
@@ -97,6 +117,7 @@ class Incidents:
         """Forgets everything, and nobody is told; False if there was nothing."""
         had_any = bool(self._firing)
         self._firing.clear()
+        self.held_back.clear()
         return had_any
 
     def restore(self, stored: Iterable[dict[str, Any]]) -> None:
@@ -106,12 +127,19 @@ class Incidents:
             incident = Incident(**fields | {"kind": AlertKind(each["kind"])})
             self._firing[incident.key] = incident
 
-    def _has_room(self) -> bool:
-        is_full = len(self._firing) >= MAX_INCIDENTS
-        if is_full and not self._is_full:
-            log.error("%d alerts fire: further ones are not announced", MAX_INCIDENTS)
-        self._is_full = is_full
-        return not is_full
+    def _note_held_back(self, held_back: Counter[AlertKind]) -> None:
+        for kind in held_back.keys() - self.held_back.keys():
+            log.error(
+                "%d alerts %s fire: %d further ones are held back until others are over",
+                *(_room(kind), kind, held_back[kind]),
+            )
+        for kind in self.held_back.keys() - held_back.keys():
+            log.info("no alert %s is held back any more", kind)
+        self.held_back = held_back
+
+
+def _room(kind: AlertKind) -> int:
+    return MAX_BUDGETS if kind is AlertKind.BUDGET_USED else MAX_INCIDENTS
 
 
 def _begin(condition: Condition, at: int) -> Incident:

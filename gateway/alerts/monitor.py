@@ -28,6 +28,7 @@ from gateway.config.alerts import AlertKind, Alerts, Webhook
 from gateway.runtime import Runtime
 from gateway.store.alerts import load_alerts, save_alerts
 from gateway.store.database import Database
+from gateway.store.recorder import error_reason
 from gateway.store.records import Token
 
 MAX_EVENTS: Final = 100
@@ -69,6 +70,7 @@ class AlertMonitor:
         self._started = asyncio.get_running_loop().time()
         self._undelivered: dict[str, list[Message]] = {}  # of an earlier run
         self._is_changed = False
+        self._storing_problem = ""
 
     def note_new_client(self, token: Token, origin: str) -> None:
         """A key is used by a new client; of several between two checks the last is reported."""
@@ -93,6 +95,9 @@ class AlertMonitor:
             )
             for each in self._incidents
         ]
+
+    def held_back(self) -> dict[str, int]:
+        return {kind.value: number for kind, number in self._incidents.held_back.items()}
 
     def webhooks(self) -> list[str]:
         """The names of those of the configuration."""
@@ -263,12 +268,18 @@ class AlertMonitor:
             "waiting": {name: q.waiting for name, q in self._queues.items() if q.waiting},
             "clients": list(self._known_clients),
         }
-        self._is_changed = False
+        self._is_changed, problem = False, ""
         try:
             await save_alerts(self._database, state)
-        except Exception:
-            self._is_changed = True
-            log.warning("the state of alerts could not be stored", exc_info=True)
+        except Exception as error:  # the next round tries again
+            self._is_changed, problem = True, error_reason(error)
+        if problem and problem != self._storing_problem:
+            log.warning(
+                "the state of alerts cannot be stored, a restart might repeat some: %s", problem
+            )
+        elif self._storing_problem and not problem:
+            log.info("the state of alerts is stored again")
+        self._storing_problem = problem
 
 
 @asynccontextmanager

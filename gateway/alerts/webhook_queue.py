@@ -8,14 +8,20 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NoReturn
 
+from gateway.alerts.condition import Severity
 from gateway.alerts.delivery import Delivery, DeliveryFailed
 from gateway.alerts.message import Message
 from gateway.config.alerts import Webhook
 
 MAX_QUEUED: Final = 500
-"""Messages; beyond it the oldest is given up."""
+"""Messages; beyond it the oldest of the least severe is given up."""
+
+_LOG_EVERY: Final = 60.0
+"""Seconds between two lines about messages that were given up."""
+_SEVERITIES: Final = tuple(Severity)
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +59,9 @@ class WebhookQueue:
         self._random_float = random_float
         self._messages: deque[Message] = deque()
         self._arrived = asyncio.Event()
+        self._given_up = 0  # since the last line about them
+        self._last_given_up = ""
+        self._log_timer: asyncio.TimerHandle | None = None
         self._task = asyncio.ensure_future(self._run())
 
     @property
@@ -65,7 +74,8 @@ class WebhookQueue:
             self._messages.append(message)
             if len(self._messages) > MAX_QUEUED:
                 # not the first, which may be on its way
-                self._end(self._messages[1], f"failed: more than {MAX_QUEUED} messages waited")
+                least = max(islice(self._messages, 1, None), key=_rank)
+                self._end(least, f"failed: more than {MAX_QUEUED} messages waited")
         if self._messages:
             self._arrived.set()
 
@@ -77,6 +87,9 @@ class WebhookQueue:
                     await asyncio.sleep(0.02)
         self._task.cancel()
         await asyncio.wait({self._task})
+        if self._log_timer is not None:
+            self._log_timer.cancel()
+            self._log_given_up()
 
     async def _run(self) -> NoReturn:
         while True:
@@ -111,9 +124,35 @@ class WebhookQueue:
 
     def _end(self, message: Message, result: str) -> None:
         if result != "delivered":
-            log.error(
-                "webhook %s did not get %s (%s of %s), %s",
-                *(self.webhook.name, message["id"], message["status"], message["alert"], result),
+            self._given_up += 1
+            self._last_given_up = (
+                f"{message['id']} ({message['status']} of {message['alert']}), {result}"
             )
+            if self._log_timer is None:
+                self._log_timer = asyncio.get_running_loop().call_later(0, self._on_log_timer)
         self._messages.remove(message)
         self._on_result(self.webhook.name, message, result)
+
+    def _on_log_timer(self) -> None:
+        """At once for the first, and then every minute while there are more."""
+        self._log_timer = None
+        if self._given_up:
+            self._log_given_up()
+            loop = asyncio.get_running_loop()
+            self._log_timer = loop.call_later(_LOG_EVERY, self._on_log_timer)
+
+    def _log_given_up(self) -> None:
+        if self._given_up == 1:
+            log.error("webhook %s did not get %s", self.webhook.name, self._last_given_up)
+        elif self._given_up:
+            log.error(
+                "webhook %s did not get %d messages, the last of them %s",
+                *(self.webhook.name, self._given_up, self._last_given_up),
+            )
+        self._given_up = 0
+
+
+def _rank(message: Message) -> int:
+    """Greater for what is less severe."""
+    severity = message.get("severity")
+    return _SEVERITIES.index(severity) if severity in _SEVERITIES else 0

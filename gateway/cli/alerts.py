@@ -63,6 +63,8 @@ def test(context: CommandContext, webhook: str | None) -> None:
 def _print_alerts(answer: dict[str, Any]) -> None:
     if answer["alerts"]:
         print_table(answer["alerts"], _ALERT_COLUMNS)
+        for kind, number in answer["held_back"].items():
+            print_note(f"{number} more of {kind}, held back until others are over.")
     elif answer["configured"]:
         print_note("No alert fires.")
     else:

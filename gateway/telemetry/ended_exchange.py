@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gateway.store.records import AttemptRow, RequestRow, SearchRow
+from gateway.errors import FormatNotServed, ModelNotFound
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow
 from gateway.telemetry.request_trace import RequestTrace
+
+_CLIENT_ERRORS: Final = range(400, 500)
+_CLIENT_CODES: Final = frozenset({ModelNotFound.code, FormatNotServed.code})
+"""Refusals for what the client asked for, whose status is nevertheless 5xx."""
 
 
 class EndedExchange(NamedTuple):
@@ -31,3 +36,11 @@ class EndedExchange(NamedTuple):
 Observer = Callable[[EndedExchange], None]
 """Called in the event loop, once for each exchange, after its row was handed to the recorder: it
 must neither wait nor raise, and takes some microseconds at most."""
+
+
+def is_client_mistake(row: RequestRow) -> bool:
+    """Whether the request got no reply for a reason of its client: a status of 4xx, or a refusal
+    such as that of a model that does not exist."""
+    if row.state is ExchangeState.REJECTED and row.error_code in _CLIENT_CODES:
+        return True
+    return row.status in _CLIENT_ERRORS

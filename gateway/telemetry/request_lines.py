@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gateway.core.text import escape_unprintable
 from gateway.store.records import ExchangeState, RequestRow
+from gateway.telemetry.ended_exchange import is_client_mistake
 from gateway.telemetry.log_lines import Redact, level_name, timestamp
 
 LOGGER: Final = "gateway.requests"
@@ -21,8 +22,9 @@ _SERVER_ERROR: Final = 500
 
 
 def request_level(row: RequestRow) -> int:
-    """A failed request is a warning; one of a health check is for debugging only."""
-    if row.state in _FAILED or (row.status or 0) >= _SERVER_ERROR:
+    """A failed request is a warning, unless it was refused for a mistake of its client; one of a
+    health check is for debugging only."""
+    if row.state in _FAILED or ((row.status or 0) >= _SERVER_ERROR and not is_client_mistake(row)):
         return logging.WARNING
     if row.state is ExchangeState.OK and not row.token_id:
         return logging.DEBUG

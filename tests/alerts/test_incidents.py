@@ -74,9 +74,11 @@ def test_the_details_are_those_of_the_latest_check() -> None:
     watch = Watch()
     watch.see(condition(True, free=3))
     watch.see(condition(True, free=2))
-    watch.see(condition(None, free=0))
+    watch.see(Condition(KIND, "a", None))  # nothing is known
     (incident,) = watch.incidents
     assert incident.details == {"free": 2}
+    watch.see(condition(None, free=1))  # between its thresholds
+    assert incident.details == {"free": 1}
     assert incident.since == 1_000_000
 
 
@@ -101,10 +103,46 @@ def test_only_so_many_fire_at_once(
         assert watch.see(*many) == [Status.FIRING] * 3
         assert watch.see(*many) == []
     assert [record.getMessage() for record in caplog.records] == [
-        "3 alerts fire: further ones are not announced"
+        "3 alerts channel_down fire: 6 further ones are held back until others are over"
     ]
+    assert watch.incidents.held_back == {KIND: 6}
     watch.see(*many[3:])
     assert watch.see(*many[3:], seconds=11) == [Status.RESOLVED] * 3 + [Status.FIRING] * 3
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            watch.see(*many[3:6])
+    assert [record.getMessage() for record in caplog.records] == [
+        "no alert channel_down is held back any more"
+    ]
+    assert watch.incidents.held_back == {}
+
+
+def test_a_storm_of_budgets_keeps_nothing_else_back() -> None:
+    watch = Watch()
+    budgets = [
+        Condition(AlertKind.BUDGET_USED, str(number), True, "", "x") for number in range(2000)
+    ]
+    assert watch.see(*budgets) == [Status.FIRING] * module.MAX_BUDGETS
+    others = [
+        Condition(kind, "a", True, "", "x")
+        for kind in AlertKind
+        if kind not in (AlertKind.BUDGET_USED, AlertKind.KEY_NEW_CLIENT, AlertKind.TEST)
+    ]
+    assert watch.see(*budgets, *others) == [Status.FIRING] * len(others)
+    assert watch.incidents.held_back == {AlertKind.BUDGET_USED: 2000 - module.MAX_BUDGETS}
+
+
+def test_the_end_says_what_is_now() -> None:
+    watch = Watch()
+    watch.see(condition(True, "a"), condition(True, "b"))
+    fine = Condition(KIND, "a", False, "channel a", "up", {"free": 9})
+    watch.see(fine, Condition(KIND, "b", False))
+    changes = watch.incidents.update([fine], 10.0, 60.0, 0)
+    assert [(each.summary, each.details) for each, _ in changes] == [
+        ("up", {"free": 9}),
+        ("No longer: down", {}),
+    ]
 
 
 @pytest.mark.parametrize(("value", "active"), [(8, True), (7.9, None), (6, None), (5.9, False)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import socket
 import sqlite3
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gateway.admin.units import format_units, format_usd
 from gateway.alerts.error_rate import ErrorCounter
 from gateway.config.document import ConfigError
 from gateway.core.formats import Format
@@ -257,6 +259,16 @@ async def test_budgets_at_80_and_100_percent(
         await set_budget(cost * 2)
         await receiver.until(lambda: len(receiver.messages) == 4)
         assert receiver.messages[3]["id"] == first["incident"] + "-resolved"
+        await set_budget(cost)  # both at once: one message
+        await receiver.until(lambda: len(receiver.messages) == 5)
+        await asyncio.sleep(SETTLE)
+        assert len(receiver.messages) == 5
+        assert receiver.messages[4]["details"]["threshold_percent"] == 100
+        await set_budget(cost * 10 // 9)  # what is left of it is told
+        await receiver.until(lambda: len(receiver.messages) == 7)
+        assert sorted(
+            (each["status"], each["details"]["threshold_percent"]) for each in receiver.messages[5:]
+        ) == [("firing", 80), ("resolved", 100)]
     assert gateway.key not in str(receiver.messages)
 
 
@@ -268,7 +280,7 @@ async def test_the_budget_of_a_group(
         await gateway.post(Format.MESSAGES)
         cost = (await gateway.row()).cost_micro
         await gateway.operations.update_group("default", limits={"budget": cost})
-        await receiver.until(lambda: len(receiver.messages) == 2)
+        await receiver.until(lambda: receiver.messages)
     assert {each["subject"] for each in receiver.messages} == {"group default, budget"}
     assert receiver.messages[0]["details"]["resets_at"] is None
 
@@ -291,7 +303,10 @@ async def test_budgets_of_every_window_and_currency(
     found = {each["details"]["budget"]: each for each in receiver.messages}
     assert set(found) == set(BUDGETS)
     assert all(each["details"]["used_percent"] == 100 for each in found.values())
-    assert "$" in found["budget_usd_week"]["summary"]
+    text = format_usd(row.usd_micro)
+    assert f" 100 %: {text} of {text}; " in found["budget_usd_week"]["summary"]
+    text = format_units(row.cost_micro)
+    assert f" 100 %: {text} of {text} units" in found["budget"]["summary"]
     assert found["budget_5h"]["details"]["resets_at"] is not None
 
 
@@ -311,6 +326,7 @@ async def test_the_error_rate(
             assert (await gateway.post(Format.MESSAGES)).status == 200
         for _ in range(8):  # of the client: they do not count
             assert (await gateway.post(Format.MESSAGES, b"no JSON")).status == 400
+            assert (await gateway.post(Format.MESSAGES, model="mistyped")).status == 503
             assert (await gateway.get("/readyz")).status == 200
         upstream.respond_with(BROKEN)
         for _ in range(2):
@@ -335,12 +351,64 @@ async def test_the_error_rate(
             await gateway.post(Format.MESSAGES)
         await receiver.until(lambda: len(receiver.messages) == 2)
     assert receiver.of("error_rate") == [("firing", "requests"), ("resolved", "requests")]
+    assert receiver.messages[1]["details"]["share"] == round(3 / 9, 4)
+    assert receiver.messages[1]["summary"].startswith("3 of 9 requests ")
     assert not counts_errors(gateway)
 
 
 def counts_errors(gateway: RunningGateway) -> bool:
     observers = gateway.daemon.runtime.observers
     return any(getattr(each, "__func__", None) is ErrorCounter.observe for each in observers)
+
+
+async def test_requests_without_a_usable_account_count_as_failed(
+    tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver
+) -> None:
+    rate = {"above": 0.5, "window": 60, "min_requests": 4}
+    hook = receiver.webhook(events=["error_rate"])
+    async with watched(tmp_path, upstream, receiver, error_rate=rate, webhooks=[hook]) as gateway:
+        await gateway.daemon.console.accounts.disable(("messages-main", ACCOUNT))
+        for _ in range(4):
+            assert (await gateway.post(Format.MESSAGES)).status == 503
+        await receiver.until(lambda: receiver.messages)
+        rows = await gateway.rows(4)
+    assert {(row.attempts, row.error_code) for row in rows} == {(0, "no_available_accounts")}
+    assert receiver.messages[0]["details"]["failed"] == 4
+
+
+async def test_a_state_that_cannot_be_stored_is_one_line(
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def lines() -> list[tuple[str, object]]:
+        return [
+            (each.getMessage(), each.exc_info)
+            for each in caplog.records
+            if "state of alerts" in each.getMessage()
+        ]
+
+    async with watched(tmp_path, upstream, receiver) as gateway:
+        engine = sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)
+        engine.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON settings WHEN new.name = 'alerts' "
+            "BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        )
+        upstream.respond_with(REFUSED)
+        with caplog.at_level(logging.INFO):
+            await gateway.post(Format.MESSAGES)
+            await receiver.until(lambda: len(receiver.messages) == 2)
+            await asyncio.sleep(SETTLE)
+            ((text, traceback),) = lines()
+            assert "disk is full" in text and "INSERT" not in text
+            assert not traceback
+            engine.execute("DROP TRIGGER full")
+            engine.close()
+            await receiver.until(lambda: len(lines()) == 2)
+            await asyncio.sleep(SETTLE)
+        assert [each[0] for each in lines()[1:]] == ["the state of alerts is stored again"]
 
 
 async def test_an_invalid_configuration(tmp_path: Path, receiver: Receiver) -> None:

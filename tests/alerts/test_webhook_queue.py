@@ -97,6 +97,47 @@ async def test_what_waits_is_bounded(receiver: Receiver, monkeypatch: pytest.Mon
     assert [each["id"] for each in receiver.messages] == ["m0", "m8", "m9"]
 
 
+async def test_the_oldest_of_the_least_severe_is_given_up(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_QUEUED", 3)
+    receiver.server.respond_with(OK.with_changes(delay=30))
+    severities = ["info", "critical", "warning", "warning", "critical"]
+    async with queue_to(receiver, Results()) as queue:
+        for number, severity in enumerate(severities):
+            queue.put([message(number) | {"severity": severity}])
+        assert [each["id"] for each in queue.waiting] == ["m0", "m1", "m4"]
+
+
+async def test_one_line_counts_what_is_given_up(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "MAX_QUEUED", 3)
+    monkeypatch.setattr(module, "_LOG_EVERY", 0.3)
+    receiver.server.respond_with(OK.with_changes(delay=30))
+
+    def errors() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+
+    end = "(firing of channel_down), failed: more than 3 messages waited"
+    async with queue_to(receiver, Results()) as queue:
+        queue.put(message(number) for number in range(503))
+        await receiver.until(errors)
+        assert errors() == [
+            f"webhook receiver did not get 500 messages, the last of them m500 {end}"
+        ]
+        for number in range(503, 513):
+            queue.put([message(number)])
+            await asyncio.sleep(0)
+        assert len(errors()) == 1
+        await receiver.until(lambda: len(errors()) == 2)
+        assert errors()[1] == (
+            f"webhook receiver did not get 10 messages, the last of them m510 {end}"
+        )
+        queue.put([message(513)])
+    assert errors()[2:] == [f"webhook receiver did not get m511 {end}"]
+
+
 async def test_closing_sends_what_can_be_sent(receiver: Receiver) -> None:
     results = Results()
     async with queue_to(receiver, results) as queue:

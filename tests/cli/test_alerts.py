@@ -40,6 +40,9 @@ def receiver() -> Iterator[str]:
     server.server_close()
 
 
+HELD_BACK = {"account_auth_failed": 2}
+
+
 def channels(upstream: FaultUpstream) -> list[dict[str, Any]]:
     url = upstream.base_url(Format.MESSAGES, "refuse:401")
     return [channel(Format.MESSAGES, "", base_url=url)]
@@ -77,6 +80,30 @@ def test_alerts_are_listed_with_their_deliveries(
     titles, row, *_ = shell("alerts", "list").stdout.splitlines()
     assert " ".join(titles.split()) == "Since Severity Alert Summary Webhooks"
     assert "account_auth_failed" in row and "good: delivered, bad: waiting" in row
+    assert answer["held_back"] == {}
+
+
+def test_alerts_that_are_held_back_are_counted(
+    shell: CommandRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.alerts.incidents.MAX_INCIDENTS", 1)
+
+    def with_accounts(upstream: FaultUpstream) -> list[dict[str, Any]]:
+        keys = [{"name": f"a{number}", "key": f"sk-{number}"} for number in range(3)]
+        return [each | {"accounts": keys} for each in channels(upstream)]
+
+    with running_gateway(shell.state_dir, with_accounts, alerts={"check_every": 0.05}) as gateway:
+
+        async def fail() -> None:
+            async with asyncio.timeout(5):
+                while gateway.running.daemon.console.alerts.held_back() != HELD_BACK:
+                    await gateway.running.post(Format.MESSAGES)
+                    await asyncio.sleep(0.05)
+
+        gateway.do(fail)
+        assert shell.json("alerts", "list")["held_back"] == HELD_BACK
+        result = shell("alerts", "list")
+        assert "2 more of account_auth_failed, held back until others are over." in result.stderr
 
 
 def test_webhooks_are_tested(shell: CommandRunner, gateway: GatewayProcess) -> None:

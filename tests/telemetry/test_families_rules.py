@@ -164,8 +164,10 @@ FIRING: dict[str, Input] = {
     "GatewayErrorRate": {
         'gateway_requests_total{endpoint="/v1/messages",outcome="ok",status="2xx"}': "0+90x180",
         'gateway_requests_total{endpoint="/v1/messages",outcome="upstream_cut",status="2xx"}': (
-            "0+10x180"
+            "0+3x180"
         ),
+        'gateway_requests_total{endpoint="/v1/messages",outcome="rejected",status="5xx",'
+        'code="no_available_accounts"}': "0+7x180",
         'gateway_requests_total{endpoint="/v1/messages",outcome="rejected",status="4xx"}': (
             "0+900x180"
         ),
@@ -208,9 +210,8 @@ QUIET: dict[str, Input] = {
         'gateway_requests_total{endpoint="/v1/messages",outcome="ok",status="2xx"}': "0+96x180",
         'gateway_requests_total{endpoint="/v1/messages",outcome="error",status="5xx"}': "0+4x180",
         'gateway_requests_total{endpoint="/v1/messages",outcome="error",status="4xx"}': "0+90x180",
-        'gateway_requests_total{endpoint="/v1/messages",outcome="rejected",status="5xx"}': (
-            "0+90x180"
-        ),
+        'gateway_requests_total{endpoint="/v1/messages",outcome="rejected",status="5xx",'
+        'code="model_not_found"}': "0+90x180",
     },
     "GatewaySlowFirstToken": {
         'gateway_time_to_first_token_seconds_bucket{model="m",le="4.0"}': "0+99x180",

@@ -102,6 +102,14 @@ def test_as_text() -> None:
         ({"state": ExchangeState.REJECTED, "status": 401, "token_id": ""}, logging.INFO),
         ({"state": ExchangeState.CLIENT_GONE, "status": 499}, logging.INFO),
         ({"state": ExchangeState.REJECTED, "status": 503}, logging.WARNING),
+        (
+            {"state": ExchangeState.REJECTED, "status": 503, "error_code": "model_not_found"},
+            logging.INFO,
+        ),
+        (
+            {"state": ExchangeState.ERROR, "status": 503, "error_code": "model_not_found"},
+            logging.WARNING,  # the upstream says so of a model of the catalog
+        ),
         ({"state": ExchangeState.ERROR, "status": 200}, logging.WARNING),
         ({"state": ExchangeState.UPSTREAM_CUT, "status": 200}, logging.WARNING),
         ({"token_id": "", "endpoint": "/healthz"}, logging.DEBUG),

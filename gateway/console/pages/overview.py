@@ -76,6 +76,7 @@ async def show_overview(request: web.Request) -> web.Response:
             ("Models", list(_top_rows(overview, overview.models, "model", {})), "no model"),
         ),
         alerts=context.alerts.firing() or (),
+        held_back=context.alerts.held_back(),
         channels=channel_health(context.runtime, context.accounts),
     )
 

@@ -14,7 +14,7 @@ from gateway.console.charts import CHARTS
 from gateway.core.formats import Format
 from tests.console.hostile_text import is_harmless
 from tests.console.visitor import Visitor, signed_in_visitor
-from tests.support.gateway import ALPHA, BETA, RunningGateway, channels, run_gateway
+from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, channels, run_gateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 PAGE = "/console"
@@ -181,4 +181,26 @@ async def test_alerts_that_fire_are_listed(tmp_path: Path, upstream: ScriptedUps
                 await asyncio.sleep(0.02)
         page = await visitor.get(PAGE)
         assert "critical account_auth_failed Account messages-main/account-of-the" in page.text
+        assert "held back" not in page.text
+        assert is_harmless(page.html)
+
+
+async def test_alerts_that_are_held_back_are_counted(
+    tmp_path: Path, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.alerts.incidents.MAX_INCIDENTS", 1)
+    upstream.respond_with(json_response({}, 401))
+    accounts = [{"name": f"a{number}", "key": f"sk-{number}"} for number in range(3)]
+    main = channel(Format.MESSAGES, upstream.address, accounts=accounts)
+    alerts = {"check_every": 0.05}
+    async with (
+        run_gateway(tmp_path, [main], alerts=alerts) as gateway,
+        signed_in_visitor(gateway) as visitor,
+    ):
+        async with asyncio.timeout(5):
+            while gateway.daemon.console.alerts.held_back() != {"account_auth_failed": 2}:
+                await gateway.post(Format.MESSAGES)
+                await asyncio.sleep(0.05)
+        page = await visitor.get(PAGE)
+        assert "2 more of account_auth_failed, held back until others are over." in page.text
         assert is_harmless(page.html)
