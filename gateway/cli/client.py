@@ -21,11 +21,11 @@ import orjson
 
 from gateway.admin import API_PATH
 from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
-from gateway.cli.errors import CommandRefused, GatewayUnreachable
+from gateway.cli.errors import CommandRefused, GatewayHangs, GatewayUnreachable
 from gateway.cli.option_types import now_us
 from gateway.config.file_errors import command_of_owner, describe_owner, file_error_reason
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import lock_state_dir
+from gateway.store.lock import lock_state_dir, read_holder
 
 _CONNECT_TIMEOUT = 5.0  # seconds
 _REQUEST_TIMEOUT: Final = 30.0  # seconds
@@ -134,8 +134,9 @@ class Client:
                         "The gateway exited before it answered: check whether it made the change."
                     ) from error
             except TimeoutError:
-                raise GatewayUnreachable(
-                    f"The gateway did not answer within {self._timeout:g} s."
+                raise GatewayHangs(
+                    f"The gateway did not answer within {self._timeout:g} s.",
+                    read_holder(self._state_dir),
                 ) from None
             await self.open()
         raise GatewayUnreachable("The gateway exited before it answered.")
@@ -161,7 +162,7 @@ class Client:
         return orjson.loads(answer) if answer else None
 
     async def _is_served(self, deadline: float) -> bool:
-        """Raises GatewayUnreachable if the socket is open, but there is no response."""
+        """Raises GatewayHangs if the socket is open, but there is no response."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self._send("GET", "")
@@ -196,11 +197,13 @@ class Client:
         self.is_standalone = True
         return True
 
-    def _connect_timeout(self) -> GatewayUnreachable:
-        holder = f"process {self._lock_holder}" if self._lock_holder else "another process"
-        return GatewayUnreachable(
+    def _connect_timeout(self) -> GatewayHangs:
+        pid = self._lock_holder or read_holder(self._state_dir)
+        holder = f"process {pid}" if pid else "another process"
+        return GatewayHangs(
             f"The state directory {self._state_dir} is in use by {holder}, but its admin socket "
-            f"did not answer within {_CONNECT_TIMEOUT:g} s."
+            f"did not answer within {_CONNECT_TIMEOUT:g} s.",
+            pid,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import Client, connect, quote_path
-from gateway.cli.errors import CommandRefused, GatewayUnreachable
+from gateway.cli.errors import CommandRefused, GatewayHangs, GatewayUnreachable
 from gateway.cli.options import FILE, add_options, config_option, json_option
 from gateway.cli.output import (
     Column,
@@ -29,7 +29,7 @@ from gateway.doctor.configuration import check_channels, check_configuration, se
 from gateway.doctor.database import check_database
 from gateway.doctor.files import check_files
 from gateway.doctor.findings import Area, Finding, has_problem
-from gateway.doctor.host import check_clock, check_process, check_versions
+from gateway.doctor.host import check_clock, check_process, check_versions, hanging_process
 from gateway.doctor.network import check_network
 from gateway.doctor.process import read_process
 from gateway.doctor.temporary import temporary_gateway
@@ -132,19 +132,21 @@ def print_findings(records: list[Record]) -> None:
 def _check(file: Path | None, directory: Path | None, *, probe: bool) -> list[Finding]:
     config, findings = check_configuration(file, directory)
     state_dir = config.state_dir if config is not None else _state_dir(directory, file)
-    running, findings_of_socket = _ask_gateway(state_dir)
+    running, hung, findings_of_socket = _ask_gateway(state_dir)
     findings += check_files(file, secret_files(config) if config is not None else (), state_dir)
-    findings += check_database(state_dir, running=running is not None)
+    is_started = running is not None or hung is not None
+    findings += check_database(state_dir, running=is_started)
     server = (config or Config()).server
     if config is not None:
-        findings += check_network(server, running=running is not None)
+        findings += check_network(server, running=running is not None, hangs=hung is not None)
     findings += findings_of_socket
-    process = read_process(running["pid"]) if running is not None else None
-    findings += check_process(process, server)
+    pid = running["pid"] if running is not None else hung.pid if hung is not None else None
+    if pid is not None or hung is None:
+        findings += check_process(read_process(pid) if pid is not None else None, server)
     findings += check_clock()
     findings += check_versions(running["version"] if running is not None else None)
     if config is not None:
-        findings += check_channels(file, config, running=running is not None)
+        findings += check_channels(file, config, running=is_started)
     if running is not None:
         findings += check_states(running["accounts"])
     if probe and config is not None:
@@ -160,20 +162,22 @@ def _state_dir(flag: Path | None, file: Path | None) -> Path:
         return find_state_dir(flag, None)
 
 
-def _ask_gateway(state_dir: Path) -> tuple[Record | None, list[Finding]]:
-    """Version, process id and accounts of the running gateway; None without one."""
+def _ask_gateway(state_dir: Path) -> tuple[Record | None, GatewayHangs | None, list[Finding]]:
+    """Version, process id and accounts of the running gateway; None without one, or if it hangs."""
     area = Area("process")
     try:
         with connect(state_dir, may_serve=False) as client:
             about: Record = client.get("")
-            return about | client.get("/accounts"), area.findings
+            return about | client.get("/accounts"), None, area.findings
+    except GatewayHangs as error:
+        return None, error, hanging_process(state_dir, error.pid)
     except GatewayUnreachable as error:
         if "No gateway runs" not in error.message:
             area.problem("gateway", error.message, "journalctl -u gateway -n 50")
     except CommandRefused as error:
         if state_dir.exists():
             area.warn("gateway", error.message, "run this command as the gateway's own user")
-    return None, area.findings
+    return None, None, area.findings
 
 
 def _probe(

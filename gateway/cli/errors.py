@@ -37,6 +37,14 @@ class GatewayUnreachable(click.ClickException):
     exit_code = EX_UNAVAILABLE
 
 
+class GatewayHangs(GatewayUnreachable):
+    """Process `pid`, if that is known, holds the state directory and does not answer."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
 @contextmanager
 def report_config_errors(*, as_json: bool = False) -> Iterator[None]:
     """Turns a ConfigError into exit code 78 and one line on stderr for each problem.

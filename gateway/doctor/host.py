@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import gateway
@@ -140,6 +141,18 @@ def _check_systemd(area: Area, process: Process) -> None:
         seconds = int(watchdog) / 1e6 if watchdog.isdigit() else 0
         how = "socket activation" if sockets else "its own socket"
         area.ok("systemd", f"{unit}, watchdog {seconds:g} s, {how}")
+
+
+def hanging_process(state_dir: Path, pid: int | None) -> list[Finding]:
+    """A gateway that holds the state directory, but answers nothing, not even this command."""
+    area = Area("process")
+    holder = "another process" if pid is None else f"process {pid}"
+    area.problem(
+        "gateway",
+        f"{holder} holds {state_dir} and does not answer",
+        "journalctl -u gateway -n 50 says why; then systemctl restart gateway, or end the process",
+    )
+    return area.findings
 
 
 def check_versions(running: str | None) -> list[Finding]:

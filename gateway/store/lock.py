@@ -23,6 +23,8 @@ from gateway.store.errors import StateLocked, StoreError
 
 LOCK_NAME: Final = "lock"
 
+_MAX_PID_BYTES: Final = 32
+
 DATABASE_NAME: Final = "gateway.db"
 """The ledger's file. It is named here because a command that only calls a gateway must not have to
 load the database."""
@@ -62,6 +64,15 @@ def lock_state_dir(state_dir: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def read_holder(state_dir: Path) -> int | None:
+    """The process that the lock's file names, which is out of date if it was killed."""
+    try:
+        content = (state_dir / LOCK_NAME).read_bytes()
+    except OSError:
+        return None
+    return _parse_pid(content)
+
+
 def check_owner(state_dir: Path) -> None:
     """Raises StoreError where an existing directory belongs to another user than this process:
     what it creates there, the gateway could not write. Call it before anything is created."""
@@ -80,7 +91,11 @@ def _lock(handle: int, state_dir: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        content = os.pread(handle, 32, 0).strip()
-        pid = int(content) if content.isdigit() else None
+        pid = _parse_pid(os.pread(handle, _MAX_PID_BYTES, 0))
         holder = "another process" if pid is None else f"process {pid}"
         raise StateLocked(f"{state_dir} is in use by {holder}", pid) from None
+
+
+def _parse_pid(content: bytes) -> int | None:
+    text = content[:_MAX_PID_BYTES].strip()
+    return int(text) if text.isdigit() else None

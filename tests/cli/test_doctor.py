@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from gateway.cli import main
 from gateway.core.formats import Format
 from tests.cli.cli_runner import CommandRunner
 from tests.cli.running_gateway import GatewayProcess, running_gateway
+from tests.resilience.chaos import process as processes
 from tests.resilience.faults.upstream import FaultUpstream
 from tests.support.gateway import ALPHA, BETA, UPSTREAM_MODEL
 
@@ -121,6 +125,24 @@ def test_probes_without_a_running_gateway(
     }
     assert by_subject(report, "process")["gateway"]["state"] == "warning"
     assert not other.exists()
+
+
+@pytest.mark.processes
+def test_a_gateway_that_hangs_is_one_problem(tmp_path: Path) -> None:
+    """Not also one that does not run, nor another program at its port."""
+    own = processes.write_config(tmp_path)
+    with processes.GatewayProcess(tmp_path, "--config", own) as gateway:
+        port = int(gateway.address().rpartition(":")[2])
+        file = processes.write_config(tmp_path, port=port)
+        gateway.signal(signal.SIGSTOP)
+        result = CliRunner().invoke(main, ["doctor", "--config", str(file), "--json"])
+    report = orjson.loads(result.stdout)
+    problems = [each for each in report["findings"] if each["state"] == "problem"]
+    assert [each["subject"] for each in problems] == ["gateway"]
+    assert f"process {gateway.pid} holds" in problems[0]["text"]
+    assert "systemctl restart gateway" in problems[0]["remedy"]
+    assert "does not run" not in result.stdout
+    assert "open files" in by_subject(report, "process")
 
 
 def test_without_a_configuration(shell: CommandRunner) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from gateway.config.schema import Config, Server
 from gateway.doctor.findings import Area, Finding, State
-from gateway.doctor.host import _check_sqlite, check_clock, check_process, check_versions
+from gateway.doctor.host import (
+    _check_sqlite,
+    check_clock,
+    check_process,
+    check_versions,
+    hanging_process,
+)
 from gateway.doctor.process import Process
 from gateway.runtime import unix_microseconds
 
@@ -79,6 +86,14 @@ def test_limits_and_service(
 
 def test_without_a_gateway_nothing_is_said_about_its_process() -> None:
     assert states(check_process(None, server())) == {"gateway": State.WARNING}
+
+
+def test_a_process_that_hangs_is_named() -> None:
+    (finding,) = hanging_process(Path("/var/lib/gateway"), 77)
+    assert finding.state is State.PROBLEM
+    assert finding.text == "process 77 holds /var/lib/gateway and does not answer"
+    (finding,) = hanging_process(Path("/var/lib/gateway"), None)
+    assert finding.text.startswith("another process holds")
 
 
 def test_versions() -> None:
