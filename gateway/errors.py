@@ -537,7 +537,7 @@ class TooManyTokens(TooManyRequests):
 
 
 class InsufficientQuota(GatewayError):
-    """The request exceeds a budget."""
+    """The request exceeds what is left of a budget, or a stream what it could reserve of it."""
 
     status = 429
     messages_status = 402
