@@ -34,11 +34,14 @@ def test_every_command_is_in_it(page: Path) -> None:
     assert any(line.startswith(".SS gateway key mint ") for line in sections)
 
 
-def test_man_formats_it_without_warnings(page: Path) -> None:
+@pytest.mark.parametrize("width", ["60", "78", "100"])
+@pytest.mark.parametrize("language", ["C", "C.UTF-8"])
+def test_man_formats_it_without_warnings(page: Path, width: str, language: str) -> None:
+    """In any terminal: a line that cannot be filled would be a warning in one of them only."""
     command = [find_program("man"), "--warnings", "--local-file", page]
     done = subprocess.run(
         command,
-        env=os.environ | {"MANWIDTH": "100", "LC_ALL": "C.UTF-8"},
+        env=os.environ | {"MANWIDTH": width, "LC_ALL": language},
         capture_output=True,
         timeout=60,
     )
