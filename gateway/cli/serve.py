@@ -174,11 +174,12 @@ async def _serve(
         log.info("systemd has passed the socket: server.host and server.port do not apply")
     async with run_daemon(config, source, process_log, inherited) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
+        stop = _handle_signals(daemon)
         async with systemd_notifications(daemon):
             _freeze_objects()
             public = config.server.public_url
             log.info("serving on %s%s", daemon.address, f", for clients {public}" if public else "")
-            await _wait_for_signal(daemon)
+            await stop.wait()
 
 
 async def _demo(
@@ -191,6 +192,7 @@ async def _demo(
             run_daemon(config, inherited=inherited) as daemon,
             systemd_notifications(daemon),
         ):
+            stop = _handle_signals(daemon)
             _, key = await daemon.operations.create_key("demo", "default")
             password = token_urlsafe(12)
             await daemon.console.access.admins.set_password(password)
@@ -204,7 +206,7 @@ async def _demo(
                 ),
                 nl=False,
             )
-            await _wait_for_signal(daemon)
+            await stop.wait()
 
 
 @asynccontextmanager
@@ -233,8 +235,8 @@ def _freeze_objects() -> None:
     gc.set_threshold(_GC_THRESHOLD, 20, 20)
 
 
-async def _wait_for_signal(daemon: Daemon) -> None:
-    """Returns after the first SIGTERM or SIGINT; a second one aborts running requests."""
+def _handle_signals(daemon: Daemon) -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; a second one aborts running requests."""
     stop = asyncio.Event()
 
     def handle() -> None:
@@ -247,7 +249,7 @@ async def _wait_for_signal(daemon: Daemon) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, handle)
-    await stop.wait()
+    return stop
 
 
 def _override_server(config: Config, options: Mapping[str, object]) -> Config:

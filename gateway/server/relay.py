@@ -266,9 +266,11 @@ class StreamRelay:
 
     def _client_drained(self, draining: asyncio.Task[None]) -> None:
         self._draining_client = None
+        # Also where nobody needs it: an exception that is not retrieved is logged.
+        error = None if draining.cancelled() else draining.exception()
         if draining.cancelled() or self._ended.done():
             return
-        if (error := draining.exception()) is not None:
+        if error is not None:
             self._end(error)
             return
         self._last_activity = self._loop.time()  # the upstream was paused until now

@@ -141,7 +141,7 @@ async def test_a_client_that_leaves_before_it_has_everything(
     async with raw_client(gateway.address, room=4096) as client:
         await client.send(request(gateway.address, PATHS[Format.CHAT], body, headers(gateway)))
         await client.receive_until(b"world!")
-        await asyncio.sleep(0.1)  # the upstream's reply is complete, the client's is not
+        await asyncio.sleep(0.5)  # the upstream's reply is complete, the client's is not
         client.leave(Leave.RESET)
     row = await gateway.row()
     assert row.state is ExchangeState.CLIENT_GONE
