@@ -69,9 +69,9 @@ async def test_errors_are_next_to_their_inputs(user: User) -> None:
     page = user.page
     await page.goto("/console/tokens/new")
     await page.get_by_label("Name").fill("wrong")
-    await page.get_by_label("Total budget").fill("lots")
+    await page.get_by_label("Total budget", exact=True).fill("lots")
     await page.get_by_role("button", name="Create key").click()
-    field = page.get_by_label("Total budget")
+    field = page.get_by_label("Total budget", exact=True)
     assert await field.get_attribute("aria-invalid") == "true"
     assert await field.input_value() == "lots"
     assert await page.get_by_label("Name").input_value() == "wrong"
