@@ -22,6 +22,7 @@ from gateway.doctor.shared_steps import (
     READ_TOOL,
     RESULT,
     SHORT,
+    WORD_SCHEMA,
     bad_key_step,
     call_prompt,
     expect_pieces,
@@ -33,12 +34,6 @@ from gateway.doctor.shared_steps import (
 
 _PATH: Final = "/v1/messages"
 _TOOLS: Final = [{"name": "read_file", "description": "Reads a file.", "input_schema": READ_TOOL}]
-_SCHEMA: Final = {
-    "type": "object",
-    "properties": {"word": {"type": "string"}},
-    "required": ["word"],
-    "additionalProperties": False,
-}
 
 
 def _user(content: Any) -> dict[str, Any]:
@@ -83,7 +78,7 @@ async def _structured(replay: Replay) -> None:
         "structured output (output_config.format)",
         [_user("Answer with the word hello, as JSON.")],
         max_tokens=2 * SHORT,
-        output_config={"format": {"type": "json_schema", "schema": _SCHEMA}},
+        output_config={"format": {"type": "json_schema", "schema": WORD_SCHEMA}},
     )
     expect_text(replay, reply)
 

@@ -19,6 +19,7 @@ from gateway.doctor.shared_steps import (
     READ_TOOL,
     RESULT,
     SHORT,
+    WORD_SCHEMA,
     bad_key_step,
     call_prompt,
     expect_pieces,
@@ -28,17 +29,11 @@ from gateway.doctor.shared_steps import (
     unknown_model_step,
 )
 
-_SCHEMA: Final = {
-    "type": "object",
-    "properties": {"word": {"type": "string"}},
-    "required": ["word"],
-    "additionalProperties": False,
-}
 _AS_JSON: Final = "Answer with the word hello, as JSON."
 
 
 async def _structured(replay: Replay) -> None:
-    schema = {"name": "word", "strict": True, "schema": _SCHEMA}
+    schema = {"name": "word", "strict": True, "schema": WORD_SCHEMA}
     reply = await complete(
         replay,
         "structured output (response_format json_schema)",

@@ -33,6 +33,12 @@ READ_TOOL: Final[dict[str, Any]] = {
     "required": ["path"],
     "additionalProperties": False,
 }
+WORD_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"word": {"type": "string"}},
+    "required": ["word"],
+    "additionalProperties": False,
+}
 RESULT: Final = "1\thello from notes.txt"
 
 

@@ -129,5 +129,5 @@ def _rendered(render: Render) -> bytes:
     """Empty where it fails: the thread has to go on, and cannot log."""
     try:
         return render()
-    except Exception:
+    except Exception:  # whatever a record holds
         return b""

@@ -158,7 +158,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:
+    except Exception:  # an error whose text fails must not lose the record
         return ""
 
 

@@ -117,7 +117,7 @@ class Tracer:
     def give_up(self) -> None:
         """Ends the attempts to send."""
         if self._exporter is not None:
-            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]  # the library has no type here
 
     def child(self, parent: Span, name: str, start: int) -> Span:
         """A span of what the gateway requests from another server; `start` is in unix ns."""
