@@ -9,7 +9,7 @@ import orjson
 
 from gateway.cli.client import connect
 from gateway.cli.option_types import PAST_TIME
-from gateway.cli.options import CommandContext, add_options, with_context
+from gateway.cli.options import CommandContext, add_options, limit_option, with_context
 from gateway.cli.output import Column, Record, format_time, print_note, print_table
 
 
@@ -47,14 +47,7 @@ _COLUMNS: Final[dict[str, Column]] = {
     click.option("--target", metavar="TEXT", help="Exactly what it was done to."),
     click.option("--since", type=PAST_TIME, metavar="WHEN", help="24h, 2026-12-31."),
     click.option("--until", type=PAST_TIME, metavar="WHEN", help="Before that time."),
-    click.option(
-        "--limit",
-        type=click.IntRange(1, 1000),
-        default=50,
-        show_default=True,
-        metavar="N",
-        help="How many.",
-    ),
+    limit_option,
     click.option("--before", metavar="ID", help="Only older rows: the next page."),
 )
 @with_context

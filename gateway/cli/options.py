@@ -22,6 +22,15 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 Value = TypeVar("Value")
 
+limit_option: Final = click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="How many.",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:

@@ -8,7 +8,7 @@ import click
 
 from gateway.cli.client import connect, quote_path
 from gateway.cli.find_key import find_key, key_names
-from gateway.cli.options import CommandContext, subcommand
+from gateway.cli.options import CommandContext, limit_option, subcommand
 from gateway.cli.output import Column, Record, print_note, print_record, print_table
 from gateway.core.text import escape_json
 
@@ -51,14 +51,7 @@ def responses() -> None:
 @subcommand(
     responses,
     click.option("--key", "reference", metavar="KEY", help="Only of one key: its id or name."),
-    click.option(
-        "--limit",
-        type=click.IntRange(1, 1000),
-        default=50,
-        show_default=True,
-        metavar="N",
-        help="How many.",
-    ),
+    limit_option,
     click.option("--before", metavar="ID", help="Only older responses: the next page."),
 )
 def list_(context: CommandContext, reference: str | None, limit: int, before: str | None) -> None:
