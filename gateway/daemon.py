@@ -93,7 +93,7 @@ async def run_daemon(
     """
     async with AsyncExitStack() as stack:
         await _acquire_lock(stack, config.state_dir)
-        database = await Database.open(config.state_dir / DATABASE_NAME)
+        database = await Database.open(config.database or config.state_dir / DATABASE_NAME)
         stack.push_async_callback(database.close)
         registry = await Registry.load(database)
         recorder = Recorder(database)

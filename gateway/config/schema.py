@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError, to_json
 
 from gateway.config.alerts import Alerts
 from gateway.config.channel import Channel, FailureRule, Traits
+from gateway.config.cluster import DatabaseOption, Replica, SharedOption
 from gateway.config.limits import (
     AuditLog,
     Money,
@@ -217,6 +218,13 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """The listening address, and what is accepted from clients."""
     state_dir: Annotated[Path, AfterValidator(_check_socket_length)] = Path("var")
     """Directory of database, admin socket and backups; relative to the working directory."""
+    database: DatabaseOption = None
+    """A PostgreSQL server, as a URL or a mapping; null: an SQLite file in state_dir."""
+    shared: SharedOption = None
+    """A Valkey server for what replicas share, as a URL or a mapping; null: one replica, in
+    memory."""
+    replica: Replica = Replica()
+    """This process among the replicas that share a database."""
     models: tuple[Model, ...] = Field(default_factory=default_catalog, min_length=1)
     """The model catalog; absent: the one of the specification."""
     channels: tuple[Channel, ...] = ()

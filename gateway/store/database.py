@@ -26,9 +26,10 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from gateway.config.cluster import DatabaseServer
 from gateway.config.file_errors import describe_owner, file_error_reason
 from gateway.store.errors import DamagedDatabase, StoreError
-from gateway.store.migrations import migrate
+from gateway.store.migrations import migrate, migrations_for
 from gateway.store.records import ExchangeState
 
 T = TypeVar("T")
@@ -81,22 +82,25 @@ class Database(ABC):
 
     @staticmethod
     async def open(
-        path_or_url: str | Path, *, clock_ns: Callable[[], int] = time.time_ns
+        place: str | Path | DatabaseServer, *, clock_ns: Callable[[], int] = time.time_ns
     ) -> Database:
         """Open a database and bring its schema up to date; a missing file is created, mode 0600.
 
-        `path_or_url` is a path, or the URL of a server (`postgresql+asyncpg://…`). Raises
-        StoreError with what to do: a damaged file, a newer schema, a migration that failed, a
-        URL that cannot be used. On any error nothing stays open.
+        `place` is a file's path, or a server. Raises StoreError with what to do: a damaged file, a
+        newer schema, a migration that failed, a server that cannot be used. On any error nothing
+        stays open.
         """
         database: Database
-        if isinstance(path_or_url, str) and "://" in path_or_url:
-            database = ServerDatabase(path_or_url)
+        if isinstance(place, DatabaseServer):
+            from gateway.store.server_database import ServerDatabase
+
+            database = ServerDatabase(place)
         else:
-            database = SqliteDatabase(Path(path_or_url))
+            database = SqliteDatabase(Path(place))
         try:
             await database.check()
-            await migrate(database, clock_ns() // 1000)
+            migrations = migrations_for(database.dialect.name)
+            await migrate(database, clock_ns() // 1000, migrations)
         except BaseException as error:
             await database.close()
             if isinstance(error, SQLAlchemyError | OSError):
@@ -151,51 +155,6 @@ def driver_cursor(connection: Connection) -> Iterator[DBAPICursor]:
         ) from error
     finally:
         cursor.close()
-
-
-class ServerDatabase(Database):
-    """A database server, through an asynchronous driver."""
-
-    def __init__(self, url: str) -> None:
-        try:
-            self._engine = create_async_engine(
-                url, pool_size=1, max_overflow=0, hide_parameters=True
-            )
-            if self._engine.dialect.name == "sqlite":
-                raise StoreError("an SQLite database is named by its path, not by a URL")
-            self.reader = create_async_engine(
-                url, hide_parameters=True, execution_options={"postgresql_readonly": True}
-            )
-        except (SQLAlchemyError, ImportError) as error:
-            raise StoreError(f"the database URL cannot be used: {error}") from error
-        self.dialect = self._engine.dialect
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        async with self._engine.begin() as connection:
-            return await connection.run_sync(work)
-
-    async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
-        def run(connection: Connection) -> T:
-            with driver_cursor(connection) as cursor:
-                return work(cursor)
-
-        return await self.write(run)
-
-    async def check(self) -> None:
-        """Nothing to check: a server does not start on damaged files."""
-
-    async def copy(self, version: int) -> None:
-        """Nothing to copy: a server's operator makes its backups."""
-
-    async def free_pages(self) -> None:
-        """A server looks after its space itself."""
-
-    async def shrink(self) -> None:
-        """Nothing to cut off."""
-
-    async def close(self) -> None:
-        await self.reader.dispose()
-        await self._engine.dispose()
 
 
 class SqliteDatabase(Database):

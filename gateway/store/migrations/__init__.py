@@ -2,12 +2,15 @@
 
 A migration is one transaction, the new version number included: one that fails leaves the database
 as it was. Migrations are added at the end and never edited. The text between braces is what
-dialects write differently (`_DIALECTS`), or `now`, the present time in Unix µs.
+dialects write differently (`_DIALECTS`), or `now`, the present time in Unix µs. `NNN_name.sql` is
+for both dialects; of `NNN_name.postgresql.sql` and `NNN_name.sqlite.sql` each has the one with its
+name, and nothing to do where there is none.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,14 +23,29 @@ from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
 from gateway.store.schema import settings
 
 _FILES: Final = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
-MIGRATIONS: Final = tuple(file.read_text() for file in _FILES)
-NAMES: Final = tuple(file.stem for file in _FILES)
+NAMES: Final = tuple(dict.fromkeys(file.name.partition(".")[0] for file in _FILES))
 """Such as `001_request_log`."""
+
+
+def migrations_for(dialect: str) -> tuple[str, ...]:
+    """The text of each migration; "" where it has nothing to do with this dialect."""
+    texts = dict.fromkeys(NAMES, "")
+    for file in _FILES:
+        name, *only_for, _ = file.name.split(".")
+        if not only_for or only_for == [dialect]:
+            texts[name] = file.read_text()
+    return tuple(texts.values())
+
+
+MIGRATIONS: Final = migrations_for("sqlite")
 
 _DIALECTS: Final[Mapping[str, Mapping[str, str]]] = {
     "sqlite": {"binary": "BLOB", "false": "0", "true": "1", "without_rowid": "WITHOUT ROWID"},
     "postgresql": {"binary": "BYTEA", "false": "false", "true": "true", "without_rowid": ""},
 }
+
+_END_OF_STATEMENT: Final = re.compile(r";\n(?! )")
+"""The lines of a function's body, which have such ends too, are indented."""
 
 _VERSION = "schema_version"
 
@@ -95,8 +113,8 @@ def _version(connection: Connection) -> int:
 
 
 def _apply(connection: Connection, sql: str, number: int, now: int) -> None:
-    statements = sql.format(**_DIALECTS[connection.dialect.name], now=now).split(";\n")
-    for statement in filter(None, statements):
+    text = sql.format(**_DIALECTS[connection.dialect.name], now=now)
+    for statement in filter(None, map(str.strip, _END_OF_STATEMENT.split(text))):
         connection.exec_driver_sql(statement)
     connection.execute(delete(settings).where(settings.c.name == _VERSION))
     connection.execute(insert(settings).values(name=_VERSION, value=str(number)))

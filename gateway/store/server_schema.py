@@ -1,0 +1,53 @@
+"""The tables that only a database server has: replicas, spending by period, budget leases.
+
+Migrations create them; a test compares the two. With SQLite there is one replica, and what was
+spent is derived from the hourly sums.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, Table, Text
+
+server_metadata: Final = MetaData()
+
+replicas: Final = Table(
+    "replicas",
+    server_metadata,
+    Column("name", Text, primary_key=True),
+    Column("epoch", BigInteger, nullable=False, unique=True),
+    Column("boot_id", Text, nullable=False, unique=True),
+    Column("state_id", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("schema", Integer, nullable=False),
+    Column("config_hash", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    Column("expiry_us", BigInteger, nullable=False),
+    Column("details", Text, nullable=False, server_default="{}"),
+)
+
+spending: Final = Table(
+    "spending",
+    server_metadata,
+    Column("holder_kind", Text, primary_key=True),
+    Column("holder_id", Text, primary_key=True),
+    Column("period", Text, primary_key=True),
+    Column("start", BigInteger, primary_key=True),
+    Column("units", BigInteger, nullable=False),
+    Column("usd", BigInteger, nullable=False),
+)
+
+budget_leases: Final = Table(
+    "budget_leases",
+    server_metadata,
+    Column("holder_kind", Text, primary_key=True),
+    Column("holder_id", Text, primary_key=True),
+    Column("epoch", BigInteger, ForeignKey(replicas.c.epoch, ondelete="CASCADE"), primary_key=True),
+    Column("units", BigInteger, nullable=False),
+    Column("usd", BigInteger, nullable=False),
+)
+Index("budget_leases_of_epoch", budget_leases.c.epoch)
