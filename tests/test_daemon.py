@@ -22,12 +22,14 @@ from gateway.store.errors import StateLocked
 from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.sample_replies import ends_with_error, speech
 from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.databases import database_options
 from tests.support.gateway import PATHS, channels, run_gateway
 from tests.support.timing import SLACK
 
 
 def config(state_dir: Path, **server: Any) -> Config:
     text = {"state_dir": str(state_dir), "server": {"port": 0} | server}
+    text |= database_options(state_dir)
     return parse_config(orjson.dumps(text).decode())
 
 

@@ -16,7 +16,7 @@ from gateway.core.formats import Format
 from gateway.runtime import unix_microseconds
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.usage import Dimension, usage
-from tests.store.sample_rows import raw_connection
+from tests.support.databases import raw_connection
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.timing import SLACK
 from tests.support.upstream import ScriptedUpstream, fixture_reply

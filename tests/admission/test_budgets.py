@@ -17,6 +17,7 @@ from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from tests.quota.holders import spent
 from tests.store.sample_rows import intent, settled, token
+from tests.support.ledger_template import open_ledger
 
 
 def moment(text: str) -> int:
@@ -35,7 +36,7 @@ async def spend(recorder: Recorder, number: int, at: str, micro: int, token_id: 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = await Database.open(tmp_path / "gateway.db")
+    database = await open_ledger(tmp_path / "gateway.db")
     yield database
     await database.close()
 

@@ -14,7 +14,8 @@ from gateway.store.database import SqliteDatabase
 from gateway.store.lock import DATABASE_NAME, LOCK_NAME
 from gateway.store.migrations import MIGRATIONS, NAMES, migrate
 from tests.cli.cli_runner import CommandRunner, admin_gateway
-from tests.store.sample_rows import intent, raw_connection, settlement
+from tests.store.sample_rows import intent, settlement
+from tests.support.databases import raw_connection
 
 SCHEMA: Final = len(MIGRATIONS)
 

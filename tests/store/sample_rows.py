@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gateway.store import keys
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, Token, TokenState
+from tests.support.databases import raw_connection
 
 START = 1_790_000_000_000_000
 
@@ -106,16 +104,6 @@ def settled(row: RequestRow, **changes: Any) -> RequestRow:
         "upstream_status": 200,
     }
     return row._replace(**outcome | changes)
-
-
-@contextmanager
-def raw_connection(path: Path) -> Iterator[sqlite3.Connection]:
-    """Another program's connection, without any transaction that was not asked for."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=5)
-    try:
-        yield connection
-    finally:
-        connection.close()
 
 
 def integrity_check(path: Path) -> str:

@@ -10,7 +10,7 @@ from gateway.store import admins as store
 from gateway.store.database import Database, SqliteDatabase
 from gateway.store.migrations import MIGRATIONS, migrate
 from gateway.store.records import Admin, AdminToken, Role, Scope
-from tests.store.sample_rows import raw_connection
+from tests.support.databases import raw_connection
 
 NOW = 1_790_000_000_000_000
 PASSWORD = "correct horse battery"

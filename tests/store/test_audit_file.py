@@ -13,6 +13,8 @@ from gateway.store.errors import StoreError
 from gateway.store.migrations import MIGRATIONS, migrate
 from gateway.store.records import AuditRow
 
+pytestmark = pytest.mark.sqlite
+
 ROW = AuditRow("aud_1", 1, "command: 0/root", None, "db.restore", "/a 'file'", None, '{"a":1}', 3)
 
 

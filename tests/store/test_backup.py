@@ -27,9 +27,12 @@ from gateway.store.integrity import check
 from gateway.store.lock import DATABASE_NAME, LOCK_NAME, lock_state_dir
 from gateway.store.migrations import MIGRATIONS
 from gateway.store.recorder import Recorder
-from tests.store.sample_rows import intent, raw_connection, settlement, token
+from tests.store.sample_rows import intent, settlement, token
+from tests.support.databases import raw_connection
 from tests.support.ledger_template import copy_ledger
 from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.sqlite
 
 NOW = datetime(2026, 11, 23, 7, tzinfo=UTC)
 

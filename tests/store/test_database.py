@@ -16,8 +16,11 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.schema import settings
-from tests.store.sample_rows import raw_connection, token
+from tests.store.sample_rows import token
+from tests.support.databases import raw_connection
 from tests.support.timing import SLACK
+
+pytestmark = pytest.mark.sqlite
 
 
 async def test_files_are_private(database: Database, path: Path) -> None:

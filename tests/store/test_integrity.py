@@ -15,10 +15,10 @@ from tests.store.sample_rows import (
     START,
     attempt,
     intent,
-    raw_connection,
     request_id,
     settled,
 )
+from tests.support.databases import raw_connection
 
 
 @pytest.fixture

@@ -24,10 +24,12 @@ from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import (
     attempt,
     integrity_check,
-    raw_connection,
     request_id,
     settlement,
 )
+from tests.support.databases import raw_connection
+
+pytestmark = pytest.mark.sqlite
 
 NOW = 1_790_000_000_000_000
 

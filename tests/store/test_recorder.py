@@ -20,10 +20,10 @@ from tests.store.sample_rows import (
     attempt,
     failed_attempt,
     intent,
-    raw_connection,
     request_id,
     settlement,
 )
+from tests.support.databases import raw_connection
 
 
 async def totals(database: Database) -> dict[str, tuple[int, int, int]]:

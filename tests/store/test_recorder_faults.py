@@ -21,7 +21,9 @@ from gateway.store.errors import RowsLost
 from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
-from tests.store.sample_rows import integrity_check, intent, raw_connection, settlement
+from tests.store.sample_rows import integrity_check, intent, settlement
+from tests.support.databases import raw_connection
+from tests.support.ledger_template import open_ledger
 from tests.support.timing import SLACK
 
 
@@ -46,7 +48,7 @@ async def test_a_killed_process_loses_no_acknowledged_row(database: Database, pa
         acknowledged |= run_and_kill(path, kill * 1_000_000, 0.15 + 0.11 * kill)
         assert integrity_check(path) == "ok"
     assert len(acknowledged) > 200
-    database = await Database.open(path)
+    database = await open_ledger(path)
     recorder = Recorder(database)
     await recorder.start()
     await recorder.close()

@@ -17,7 +17,8 @@ from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, USAGE_COUNTS, ExchangeState, RequestRow
 from gateway.store.usage import Dimension, usage
-from tests.store.sample_rows import START, intent, raw_connection, settled, token
+from tests.store.sample_rows import START, intent, settled, token
+from tests.support.databases import raw_connection
 from tests.support.hypothesis_profiles import examples
 from tests.support.ledger_template import open_ledger
 

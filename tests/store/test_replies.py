@@ -17,7 +17,7 @@ from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.store.replies import ReplyStore
 from gateway.store.reply_rows import MAX_CHAIN, ROW_SIZE
-from tests.store.sample_rows import raw_connection
+from tests.support.databases import raw_connection
 
 KEY = "token-0"
 MIB = 2**20

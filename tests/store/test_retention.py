@@ -16,7 +16,9 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, RequestRow
 from gateway.store.retention import delete_before, shrink
 from gateway.store.usage import Dimension, usage
-from tests.store.sample_rows import START, attempt, intent, raw_connection, settled
+from tests.store.sample_rows import START, attempt, intent, settled
+from tests.support.databases import raw_connection
+from tests.support.ledger_template import open_ledger
 
 FIRST = START // HOUR_US
 
@@ -170,13 +172,13 @@ async def test_a_tenth_of_the_file_stays_free(database: Database, path: Path) ->
 
 async def test_a_file_that_cannot_shrink_is_left_alone(path: Path) -> None:
     """One of an older release."""
-    database = await Database.open(path)
+    database = await open_ledger(path)
     await database.close()
     with raw_connection(path) as connection:
         connection.execute("PRAGMA auto_vacuum = NONE")
         connection.execute("VACUUM")
     add_and_delete(path, 5)
-    database = await Database.open(path)
+    database = await open_ledger(path)
     assert await shrink(database) is None
     assert "run `gateway db vacuum` once" in str(await vacuum_hint(database))
     await database.close()

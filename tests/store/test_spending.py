@@ -15,7 +15,8 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, ExchangeState, RequestRow
 from gateway.store.retention import delete_before
 from gateway.store.spending import Spend, SpendByHolder, load_spend
-from tests.store.sample_rows import intent, raw_connection, settled
+from tests.store.sample_rows import intent, settled
+from tests.support.databases import raw_connection
 from tests.support.timing import SLACK
 
 MINUTE = 60_000_000

@@ -26,10 +26,10 @@ from tests.store.sample_rows import (
     attempt,
     failed_attempt,
     intent,
-    raw_connection,
     request_id,
     settlement,
 )
+from tests.support.databases import raw_connection
 from tests.support.hypothesis_profiles import examples
 
 FORMS = (MultiRowStatement, SingleRowStatement)

@@ -13,7 +13,8 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import TokenExists, UnknownGroup
 from gateway.store.records import Group, Token, TokenState
-from tests.store.sample_rows import START, raw_connection, token
+from tests.store.sample_rows import START, token
+from tests.support.databases import raw_connection
 
 WHAT_HAPPENED: dict[str, Any] = {
     "requests": 1,

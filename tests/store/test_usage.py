@@ -15,7 +15,8 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.spending import load_spend
 from gateway.store.usage import Dimension, UsageRow, usage
-from tests.store.sample_rows import raw_connection, settlement
+from tests.store.sample_rows import settlement
+from tests.support.databases import raw_connection
 from tests.support.timing import SLACK
 
 

@@ -22,6 +22,7 @@ from gateway.core.formats import Format
 from gateway.daemon import Daemon, run_daemon
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import ExchangeState, RequestRow, Token
+from tests.support.databases import database_options
 from tests.support.ledger_template import copy_ledger
 
 ALPHA = "alpha-sonnet-4-6"
@@ -144,7 +145,8 @@ async def run_gateway(
 ) -> AsyncIterator[RunningGateway]:
     """A gateway that serves in the test's own loop. `config` is the rest of the file."""
     server = {"port": 0, "drain_timeout": 1} | config.pop("server", {})
-    text = {"state_dir": str(state_dir), "channels": channels, "server": server} | config
+    text = {"state_dir": str(state_dir), "channels": channels, "server": server}
+    text |= database_options(state_dir) | config
     await copy_ledger(state_dir / DATABASE_NAME)
     async with run_daemon(parse_config(orjson.dumps(text).decode())) as daemon:
         token, key = await daemon.operations.create_key("tests", "default")

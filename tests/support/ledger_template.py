@@ -1,7 +1,8 @@
 """Ledgers with today's schema, copied from one that was migrated once in this process.
 
 Migrating an empty file costs about 30 ms and a dozen disk flushes; a copy costs neither. Tests of
-the migrations open their files themselves.
+the migrations open their files themselves. With `--database=postgresql` a path stands for a
+database of the tests' server (`databases`), which is a copy too.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ import tempfile
 from pathlib import Path
 
 from gateway.store.database import Database
+from tests.support.databases import database_url, on_server, place_of
 
 _template: bytes | None = None
 
 
 async def copy_ledger(path: Path) -> None:
-    """Writes an empty ledger to `path`, mode 0600; a file that exists is left alone."""
+    """Writes an empty ledger to `path`, mode 0600; one that exists is left alone."""
     global _template
+    if on_server():
+        database_url(path)
+        return
     if path.exists():
         return
     if _template is None:
@@ -27,9 +32,9 @@ async def copy_ledger(path: Path) -> None:
 
 
 async def open_ledger(path: Path) -> Database:
-    """`Database.open` of a copy."""
+    """`Database.open` of a copy, or of what is there."""
     await copy_ledger(path)
-    return await Database.open(path)
+    return await Database.open(place_of(path))
 
 
 async def _migrated() -> bytes:
