@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.admin.access import Access
 from gateway.admin.accounts import Accounts
@@ -48,6 +48,9 @@ from gateway.telemetry.metrics import run_metrics
 from gateway.telemetry.process_log import ProcessLog
 from gateway.telemetry.tracing import tracing
 from gateway.wire.responses.stored import item_ids
+
+if TYPE_CHECKING:  # only with a database server are they imported
+    from gateway.cluster.membership import Membership
 
 LOCK_TIMEOUT: Final = 1.5
 
@@ -95,18 +98,16 @@ async def run_daemon(
         await _acquire_lock(stack, config.state_dir)
         database = await Database.open(config.database or config.state_dir / DATABASE_NAME)
         stack.push_async_callback(database.close)
-        registry = await Registry.load(database)
         recorder = Recorder(database)
+        membership = await _join(stack, database, config, recorder.boot_id)
+        now = unix_microseconds if membership is None else membership.clock.now
+        registry = await Registry.load(database)
         await recorder.start()
         stack.push_async_callback(recorder.close)
-        key_origins = KeyOriginMonitor(
-            registry, partial(record_origin, database), unix_microseconds
-        )
+        key_origins = KeyOriginMonitor(registry, partial(record_origin, database), now)
         stack.push_async_callback(key_origins.close)
-        replies = ReplyStore(
-            database, lambda: runtime.config.responses, unix_microseconds, item_ids
-        )
-        runtime = Runtime(Snapshot(config), registry, recorder, key_origins, replies)
+        replies = ReplyStore(database, lambda: runtime.config.responses, now, item_ids)
+        runtime = Runtime(Snapshot(config), registry, recorder, key_origins, replies, now=now)
         await replies.start()
         await end_interrupted(replies)
         stack.push_async_callback(replies.close)
@@ -116,7 +117,7 @@ async def run_daemon(
         operations = AdminOperations(
             database,
             registry,
-            unix_microseconds,
+            now,
             boot_id=recorder.boot_id,
             quota=runtime.quota,
         )
@@ -134,7 +135,7 @@ async def run_daemon(
         accounts = Accounts(runtime, partial(probe_account, runtime), operations.audit)
         add_live_routes(admin, runtime, accounts)
         add_feed_routes(admin, feed)
-        access = await Access.load(operations.audit, unix_microseconds)
+        access = await Access.load(operations.audit, now)
         stack.push_async_callback(access.close)
         add_access_routes(admin, access)
         add_session_routes(admin, access)
@@ -143,9 +144,7 @@ async def run_daemon(
         add_alert_routes(admin, alerts)
         await stack.enter_async_context(run_metrics(lambda: runtime.metrics))
         await stack.enter_async_context(serve_admin(admin, config.state_dir))
-        console = ConsoleContext(
-            operations, runtime, accounts, reloader, access, feed, alerts, unix_microseconds
-        )
+        console = ConsoleContext(operations, runtime, accounts, reloader, access, feed, alerts, now)
         tracer = await stack.enter_async_context(tracing(config.traces))
         if tracer is not None:
             runtime.begin_trace = tracer.begin
@@ -158,7 +157,22 @@ async def run_daemon(
         stack.push_async_callback(
             lambda: listener.drain(runtime, runtime.config.server.drain_timeout)
         )
-        yield Daemon(runtime, operations, console, listener, reloader)
+        daemon = Daemon(runtime, operations, console, listener, reloader)
+        if membership is not None:
+            runtime.replica = membership.own
+            await membership.attach(runtime, daemon.address)
+        yield daemon
+
+
+async def _join(
+    stack: AsyncExitStack, database: Database, config: Config, boot_id: str
+) -> Membership | None:
+    """Registers this replica of a database server, until everything else has ended."""
+    if config.database is None:
+        return None
+    from gateway.cluster.membership import joined
+
+    return await stack.enter_async_context(joined(database, config.database, config, boot_id))
 
 
 def _log_configuration(runtime: Runtime, process_log: ProcessLog) -> Callable[[Config], None]:

@@ -33,6 +33,7 @@ from gateway.store.disabled_accounts import Disabling
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
+from gateway.store.replicas import OwnReplica
 from gateway.store.replies import ReplyStore
 from gateway.telemetry.ended_exchange import Observer
 from gateway.telemetry.metrics import Metrics
@@ -110,6 +111,8 @@ class Runtime:
     affinity_index: AffinityIndex = field(default_factory=AffinityIndex)
     retry_budget: RetryBudget = field(default_factory=RetryBudget)
     now: Callable[[], int] = unix_microseconds
+    replica: OwnReplica | None = None
+    """This process among several; None where there is no database server."""
     random_float: Callable[[], float] = random.random
     queue: AdmissionQueue = field(init=False)
     draining: bool = False

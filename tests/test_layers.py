@@ -1,6 +1,6 @@
 """The layout of the code: which package imports which, and where tests are.
 
-    cli → doctor → daemon → {app → {server, console → admin}, alerts → admin} → runtime
+    cli → doctor → daemon → {app → {server, console → admin}, alerts → admin, cluster} → runtime
         → {upstream, admission, telemetry} → {wire, routing, quota, store} → config → core → errors
 
 The tests read all imports, also those inside functions, without running the code.
@@ -31,7 +31,8 @@ ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
 APP = SERVER | CONSOLE | {"app"}
 ALERTS = ADMIN | {"upstream", "telemetry", "alerts"}
-DAEMON = APP | ALERTS | {"daemon"}
+CLUSTER = RUNTIME | {"cluster"}
+DAEMON = APP | ALERTS | CLUSTER | {"daemon"}
 DOCTOR = DAEMON | {"doctor"}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -52,6 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "console": CONSOLE,
     "app": APP,
     "alerts": ALERTS,
+    "cluster": CLUSTER,
     "daemon": DAEMON,
     "simulator": frozenset({"simulator"}),
     "doctor": DOCTOR,

@@ -54,3 +54,16 @@ class ChainTooLarge(StoreError):
 
 class ConversationTooLarge(StoreError):
     """A conversation would have more items or bytes than it may; the message is the limit."""
+
+
+class ReplicaNameTaken(StoreError):
+    """Another replica has this one's name."""
+
+
+class SharedStateMissing(StoreError):
+    """There is another replica, and limits are not shared with it."""
+
+
+class ReplicaUnclear(StoreError):
+    """Another process may use a copy of this state directory: if it is still heard of after
+    `LOST_AFTER`, it does."""

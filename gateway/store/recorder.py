@@ -27,7 +27,7 @@ from gateway.store.batch import build_batch, sanitize_entry, settlements_without
 from gateway.store.database import Database
 from gateway.store.errors import RowsLost
 from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
-from gateway.store.recovery import mark_interrupted
+from gateway.store.recovery import left_by_earlier_boots, mark_interrupted
 from gateway.store.refusals import WINDOW, Refusals
 from gateway.store.statements import MAX_LOOKUP, Statements
 
@@ -107,7 +107,8 @@ class Recorder:
 
     async def start(self) -> None:
         """Settle what earlier boots left running as interrupted, then start the writer task."""
-        settle = partial(mark_interrupted, statements=self._statements, boot_id=self.boot_id)
+        left = left_by_earlier_boots(self._database.dialect.name, self.boot_id)
+        settle = partial(mark_interrupted, statements=self._statements, left_by=left)
         if count := await self._database.write(settle):
             _log.warning("%d exchanges were interrupted by the end of an earlier run", count)
         self._launch()

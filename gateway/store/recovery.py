@@ -5,18 +5,40 @@ Each such exchange is billed the expected cost of its prompt.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, case, func, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    select,
+    update,
+)
 
 from gateway.store.batch import token_deltas
 from gateway.store.database import driver_cursor
 from gateway.store.records import ExchangeState, HourDelta
 from gateway.store.schema import requests
+from gateway.store.server_schema import replicas
 from gateway.store.statements import HOUR_KEY, IS_RUNNING, Statements, sum_of
 
 
-def mark_interrupted(connection: Connection, statements: Statements, boot_id: str) -> int:
-    """Settle the running rows of all boots but this one as interrupted; returns their number."""
-    left_running = (IS_RUNNING, requests.c.boot_id != boot_id)
+def left_by_earlier_boots(dialect: str, boot_id: str) -> ColumnElement[bool]:
+    """The rows of all boots but this one, and those of other replicas."""
+    earlier = requests.c.boot_id != boot_id
+    if dialect == "sqlite":
+        return earlier
+    replica = exists().where(replicas.c.boot_id == requests.c.boot_id)
+    return and_(earlier, ~replica)
+
+
+def mark_interrupted(
+    connection: Connection, statements: Statements, left_by: ColumnElement[bool]
+) -> int:
+    """Settle the running rows of some boots as interrupted; returns their number."""
+    left_running = (IS_RUNNING, left_by)
     is_estimated = requests.c.expected_input_tokens > 0
     columns = {
         **HOUR_KEY,

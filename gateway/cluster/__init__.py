@@ -1,0 +1,1 @@
+"""Replicas on one database server: who they are, and what one changes is known to all."""

@@ -1,0 +1,41 @@
+"""Connections of their own to the database server, past the pools of requests and of the log."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import asyncpg
+
+from gateway.config.cluster import DatabaseServer
+from gateway.store.server_database import connect_options, password_of
+
+Connection = Any
+"""`asyncpg.Connection`, which has no types."""
+
+ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
+"""What a lost or refused connection, and a statement on one, raise."""
+
+_IDLE_TIMEOUT: Final = 10_000
+"""Milliseconds after which the server ends a silent connection, and with it its locks.
+Longer than a leader takes itself for one without contact."""
+
+
+async def connect(server: DatabaseServer, name: str) -> Connection:
+    """`name` is shown in the server's list of connections. Raises one of `ERRORS`."""
+    address = server.address
+    options = connect_options(server)
+    settings = options["server_settings"] | {
+        "synchronous_commit": "off",  # heartbeats: after a crash of the server the last may be lost
+        "idle_session_timeout": str(_IDLE_TIMEOUT),
+        "statement_timeout": str(round(server.timeout * 1000)),
+    }
+    settings["application_name"] = f"{settings['application_name']} {name}"[:63]
+    return await asyncpg.connect(
+        host=address.host,
+        port=address.port,
+        user=address.user or None,
+        password=password_of(server),
+        database=address.name,
+        command_timeout=server.timeout,
+        **options | {"server_settings": settings},
+    )

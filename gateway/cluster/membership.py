@@ -1,0 +1,299 @@
+"""This replica's place among the others: it registers, is heard of every second, and leaves.
+
+The heartbeat has a connection of its own, so that neither the request log nor readers delay it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway import __version__
+from gateway.cluster.connection import ERRORS, Connection, connect
+from gateway.cluster.server_clock import ServerClock, steady_microseconds
+from gateway.config.cluster import DatabaseServer
+from gateway.config.schema import Config
+from gateway.runtime import Runtime
+from gateway.store.database import Database
+from gateway.store.errors import ReplicaUnclear, StoreError
+from gateway.store.migrations import NAMES
+from gateway.store.recorder import error_reason
+from gateway.store.replicas import (
+    LOST_AFTER,
+    OwnReplica,
+    Registration,
+    register,
+    remove,
+    set_address,
+    steady_seconds,
+)
+from gateway.store.statements import Statements
+
+HEARTBEAT: Final = 1.0
+"""Seconds."""
+STATE_ID: Final = "replica"
+"""The file of the state directory with the random id of this replica's state."""
+
+_LEAVE_TIMEOUT: Final = 3.0
+_RETRY: Final = 0.25
+"""Seconds between two tries to connect."""
+
+_CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_BEAT: Final = """
+UPDATE replicas SET heartbeat_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+    state = $2, config_hash = $3, details = $4
+WHERE epoch = $1 RETURNING 1
+"""
+_PLACE: Final = """
+SELECT count(*) AS living, count(*) FILTER (WHERE name < $1) AS rank FROM replicas
+WHERE name = $1 OR heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2
+"""
+
+log = logging.getLogger(__name__)
+
+
+class Membership:
+    """Keeps `own` and `clock` up to date."""
+
+    def __init__(self, database: Database, server: DatabaseServer, config: Config) -> None:
+        self.clock = ServerClock()
+        self.on_epoch: list[Callable[[int], None]] = []
+        """Called with the new epoch whenever this replica is registered again: what the earlier one
+        had, leases above all, is no longer its own."""
+        self.on_beat: list[Callable[[Connection], Any]] = []
+        """Awaited with the connection after each heartbeat; they bound their time themselves."""
+        self.failure: str | None = None
+        """Why the last heartbeat failed."""
+        self._database = database
+        self._server = server
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._config = config
+        self._has_shared = config.shared is not None
+        self._hash: tuple[Config | None, str] = (None, "")
+        self._address = ""
+        self._runtime: Runtime | None = None
+        self._place = place_of(config.state_dir)
+        self.own = OwnReplica("", "", "", 0)
+
+    async def join(self, boot_id: str) -> int:
+        """Registers and starts the heartbeat; returns how many requests of this replica's earlier
+        process were settled as interrupted.
+
+        Raises StoreError: the name is taken, there are others and nothing is shared with them, or
+        the server cannot be used.
+        """
+        config = self._config
+        self.own = OwnReplica(
+            name=config.replica.name_for(config.server.port),
+            boot_id=boot_id,
+            state_id=read_state_id(config.state_dir),
+            expiry=config.replica.expiry,
+        )
+        try:
+            try:
+                interrupted = await self._register()
+            except ReplicaUnclear:
+                await asyncio.sleep(LOST_AFTER + 0.5)
+                interrupted = await self._register()
+            await self._beat()
+        except (SQLAlchemyError, *ERRORS) as error:
+            await self._disconnect()
+            raise StoreError(f"the replica cannot be registered: {_reason(error)}") from error
+        self._task = asyncio.ensure_future(self._run())
+        return interrupted
+
+    async def leave(self) -> None:
+        """Removes the row, with what is leased, and settles what still runs.
+
+        Where the server cannot be reached in time, the next start does it, or the others do after
+        the expiry."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        with suppress(*ERRORS):
+            async with asyncio.timeout(_LEAVE_TIMEOUT):
+                statements = Statements(self._database.dialect, self.own.boot_id)
+                leave = partial(remove, epoch=self.own.epoch, statements=statements)
+                with suppress(SQLAlchemyError):
+                    await self._database.write(leave)
+                    self.own.epoch = 0
+        await self._disconnect()
+        if self.own.epoch:
+            log.warning("replica %s could not be removed from the list of replicas", self.own.name)
+
+    async def attach(self, runtime: Runtime, address: str) -> None:
+        """From now on it serves, at this address."""
+        self._runtime, self._address, epoch = runtime, address, self.own.epoch
+        try:
+            await self._database.write(partial(set_address, epoch=epoch, address=address))
+        except SQLAlchemyError as error:  # it is only shown
+            log.warning("the replica's address could not be stored: %s", error_reason(error))
+
+    def _report(self) -> tuple[str, dict[str, Any]]:
+        runtime = self._runtime
+        if runtime is None:
+            return "starting", {}
+        return "draining" if runtime.draining else "serving", {
+            "requests": runtime.active_requests,
+            "unwritten": runtime.recorder.backlog,
+        }
+
+    def _config_hash(self) -> str:
+        config = self._config if self._runtime is None else self._runtime.config
+        if self._hash[0] is not config:
+            self._hash = config, fleet_hash(config)
+        return self._hash[1]
+
+    async def _register(self) -> int:
+        own, config = self.own, self._config
+        new = Registration(
+            name=own.name,
+            boot_id=own.boot_id,
+            state_id=own.state_id,
+            expiry=own.expiry,
+            address=self._address or f"{config.server.host}:{config.server.port}",
+            version=__version__,
+            schema=len(NAMES),
+            config_hash=self._config_hash(),
+            place=self._place,
+            has_shared=self._has_shared,
+        )
+        statements = Statements(self._database.dialect, own.boot_id)
+        work = partial(register, new=new, statements=statements)
+        async with asyncio.timeout(4 * self._server.timeout):
+            registered = await self._database.write(work)
+        own.epoch = registered.epoch
+        return registered.interrupted
+
+    async def _run(self) -> None:
+        due = asyncio.get_running_loop().time()
+        while True:
+            due = max(due + HEARTBEAT, (now := asyncio.get_running_loop().time()))
+            await asyncio.sleep(due - now)
+            try:
+                await self._beat()
+            except Exception as error:
+                # Such as a server that is gone. The loop must go on: nothing else renews leases.
+                await self._note_failure(error)
+                await asyncio.sleep(_RETRY)
+                due = asyncio.get_running_loop().time() - HEARTBEAT
+
+    async def _beat(self) -> None:
+        """One heartbeat; its time is the one when it was sent."""
+        async with asyncio.timeout(min(self._server.timeout, LOST_AFTER) + _RETRY):
+            connection = self._connection
+            if connection is None or connection.is_closed():
+                self.own.holds_leader_lock = False
+                connection = self._connection = await connect(self._server, self.own.name)
+            await self._measure_clock(connection)
+            own, (state, details) = self.own, self._report()
+            details["place"] = self._place
+            sent_at = steady_seconds()
+            if not await connection.fetchval(
+                _BEAT, own.epoch, state, self._config_hash(), orjson.dumps(details).decode()
+            ):
+                await self._join_again()
+                sent_at = steady_seconds()
+            place = await connection.fetchrow(_PLACE, own.name, round(LOST_AFTER * 1e6))
+            own.rank, own.living = place["rank"], place["living"]
+            own.contact_at = sent_at
+        if self.failure is not None:
+            log.info("replica %s is in contact with the database server again", own.name)
+            self.failure = None
+        for call in self.on_beat:
+            await call(connection)
+
+    async def _measure_clock(self, connection: Connection) -> None:
+        sent_at = steady_microseconds()
+        server_time = await connection.fetchval(_CLOCK)
+        self.clock.add_sample(sent_at, server_time, steady_microseconds())
+
+    async def _join_again(self) -> None:
+        """Others have taken this replica for gone, settled its requests and use its leases."""
+        own = self.own
+        own.epoch = 0
+        await self._register()
+        log.warning("replica %s was not heard of for its expiry and is registered again", own.name)
+        for call in self.on_epoch:
+            call(own.epoch)
+
+    async def _note_failure(self, error: Exception) -> None:
+        await self._disconnect()
+        reason = _reason(error)
+        if reason != self.failure:
+            self.failure = reason
+            log.warning("the heartbeat of replica %s failed: %s", self.own.name, reason)
+
+    async def _disconnect(self) -> None:
+        self.own.holds_leader_lock = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
+@asynccontextmanager
+async def joined(
+    database: Database, server: DatabaseServer, config: Config, boot_id: str
+) -> AsyncIterator[Membership]:
+    """A registered replica for the time of the block."""
+    membership = Membership(database, server, config)
+    if count := await membership.join(boot_id):
+        log.warning("%d exchanges were interrupted by the end of an earlier run", count)
+    try:
+        yield membership
+    finally:
+        await membership.leave()
+
+
+def fleet_hash(config: Config) -> str:
+    """Of all that replicas should have in common: everything but what tells one from another."""
+    own = {"replica": True, "state_dir": True, "server": {"host", "port"}}
+    text = config.model_dump_json(exclude=own, exclude_defaults=True)  # type: ignore[arg-type]
+    return blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def read_state_id(state_dir: Path) -> str:
+    """The id of this directory's replica, made once by the holder of its lock."""
+    path = state_dir / STATE_ID
+    try:
+        if found := path.read_text("ascii").strip():
+            return found
+    except FileNotFoundError:
+        pass
+    state_id = secrets.token_hex(16)
+    draft = path.with_suffix(".part")
+    with draft.open("w", encoding="ascii") as file:
+        file.write(f"{state_id}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    return state_id
+
+
+def place_of(state_dir: Path) -> str:
+    """The machine's boot, and the directory itself: of two processes with the same, one cannot hold
+    the directory's lock. A random text where the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        status = state_dir.stat()
+    except OSError:
+        return secrets.token_hex(16)
+    return f"{boot}:{status.st_dev}:{status.st_ino}"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return error_reason(error) if isinstance(error, SQLAlchemyError) else str(error) or repr(error)

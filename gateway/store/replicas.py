@@ -1,0 +1,249 @@
+"""The replicas of a gateway in the database server, and what this one knows of itself and others.
+
+A row is a living replica, or one that has not been heard of for less than its expiry. Its epoch
+fences: what belongs to an epoch without a row is no longer that replica's.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final, NamedTuple
+
+import orjson
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Sequence,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
+
+from gateway.store.database import Database
+from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
+from gateway.store.recovery import mark_interrupted
+from gateway.store.schema import requests
+from gateway.store.server_schema import replicas
+from gateway.store.statements import Statements
+
+LOST_AFTER: Final = 5.0
+"""Seconds without a heartbeat, after which a replica is lost and has no share of limits."""
+LEASE_MARGIN: Final = 3.0
+"""Seconds before its expiry at which a replica stops to admit requests with its budget leases."""
+
+_REGISTRATION: Final = 0x67770001
+"""The advisory lock of registrations: one at a time."""
+_EPOCHS: Final = Sequence("replica_epochs")
+_NOW: Final[ColumnElement[int]] = literal_column(
+    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+)
+
+
+class ReplicaRow(NamedTuple):
+    """`state` is starting, serving or draining; times are Unix us of the server's clock. `details`
+    is a JSON object: of what the heartbeat reports."""
+
+    name: str
+    epoch: int
+    boot_id: str
+    state_id: str
+    state: str
+    address: str
+    version: str
+    schema: int
+    config_hash: str
+    started_at: int
+    heartbeat_at: int
+    expiry_us: int
+    details: str
+
+
+class ListedReplica(NamedTuple):
+    """A replica and how many seconds ago it was heard of."""
+
+    row: ReplicaRow
+    age: float
+
+    @property
+    def is_living(self) -> bool:
+        return self.age <= LOST_AFTER
+
+    @property
+    def details(self) -> dict[str, Any]:
+        details: dict[str, Any] = orjson.loads(self.row.details)
+        return details
+
+
+def steady_seconds() -> float:
+    """A clock that is never set, and that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(slots=True, eq=False)
+class OwnReplica:
+    """This process among the replicas; its heartbeat keeps it up to date (`cluster.membership`).
+
+    `epoch` is 0 where it is not registered, which begins when it was reaped. `contact_at` is when
+    the last heartbeat that succeeded was sent, by `steady_seconds`. `rank`, from 0, is its place
+    among the `living` by name.
+    """
+
+    name: str
+    boot_id: str
+    state_id: str
+    expiry: float
+    epoch: int = 0
+    contact_at: float = -inf
+    rank: int = 0
+    living: int = 1
+    holds_leader_lock: bool = False
+
+    @property
+    def contact_age(self) -> float:
+        """Seconds."""
+        return steady_seconds() - self.contact_at
+
+    @property
+    def lease_seconds(self) -> float:
+        """For how long budget leases can still be used without a further heartbeat; 0 or less: no
+        request may be admitted with them, as others may use their budgets soon."""
+        if not self.epoch:
+            return 0.0
+        return self.expiry - LEASE_MARGIN - self.contact_age
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it does what only one replica does. No other one can be sooner than the server
+        ends this one's connection, which takes longer than this."""
+        return self.holds_leader_lock and self.contact_age <= LOST_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a replica states when it starts. `place` is its machine's boot and its state directory:
+    two processes with the same one cannot both hold the directory's lock. Without `has_shared` it
+    has to be the only replica."""
+
+    name: str
+    boot_id: str
+    state_id: str
+    expiry: float
+    address: str
+    version: str
+    schema: int
+    config_hash: str
+    place: str
+    has_shared: bool
+
+
+class Registered(NamedTuple):
+    """`interrupted`: running requests of this replica's earlier process, which were settled."""
+
+    epoch: int
+    interrupted: int
+
+
+def register(connection: Connection, new: Registration, statements: Statements) -> Registered:
+    """Add the replica with a new epoch, instead of its earlier process, whose requests are settled
+    in the same transaction.
+
+    Raises ReplicaNameTaken, SharedStateMissing, or ReplicaUnclear where it is not known yet whether
+    another process uses a copy of the state directory.
+    """
+    connection.execute(select(func.pg_advisory_xact_lock(_REGISTRATION)))
+    interrupted = 0
+    for other in _listed(connection):
+        if _is_replaced_by(other, new):
+            interrupted += remove(connection, other.row.epoch, statements) or 0
+    now: int = connection.execute(select(_NOW)).scalar_one()
+    epoch: int = connection.scalar(_EPOCHS)
+    row = ReplicaRow(
+        name=new.name,
+        epoch=epoch,
+        boot_id=new.boot_id,
+        state_id=new.state_id,
+        state="starting",
+        address=new.address,
+        version=new.version,
+        schema=new.schema,
+        config_hash=new.config_hash,
+        started_at=now,
+        heartbeat_at=now,
+        expiry_us=round(new.expiry * 1e6),
+        details=orjson.dumps({"place": new.place}).decode(),
+    )
+    connection.execute(insert(replicas).values(row._asdict()))
+    return Registered(epoch, interrupted)
+
+
+def _is_replaced_by(other: ListedReplica, new: Registration) -> bool:
+    """Whether another row is that of an earlier process of the new replica, or expired."""
+    row, is_expired = other.row, other.age > other.row.expiry_us / 1e6
+    if row.state_id == new.state_id:
+        if other.is_living and other.details.get("place") != new.place:
+            raise ReplicaUnclear(
+                f"replica '{row.name}' at {row.address} has a copy of this state directory, and was"
+                f" heard of {other.age:.1f} s ago: give each replica a state directory of its own"
+            )
+        return True
+    if row.name == new.name:
+        if not is_expired:
+            raise ReplicaNameTaken(
+                f"another replica has the name '{row.name}': the one at {row.address}, heard of"
+                f" {other.age:.1f} s ago. Set replica.name to another one, or wait until that"
+                f" replica has been silent for {row.expiry_us / 1e6:.0f} s"
+            )
+        return True
+    if not new.has_shared and not is_expired:
+        raise SharedStateMissing(
+            f"replica '{row.name}' at {row.address} uses the same database, and this one has no"
+            " `shared` server: limits would apply to each replica alone. Configure `shared` for"
+            " all replicas, or stop the other one"
+        )
+    return False
+
+
+def remove(
+    connection: Connection, epoch: int, statements: Statements, unheard_since: int | None = None
+) -> int | None:
+    """Delete a replica's row, and with it its budget leases, and settle its running requests in the
+    same transaction; returns their number, or None where there is no such row.
+
+    `unheard_since` is the heartbeat (`heartbeat_at`) since which nothing was heard of it: a later
+    one keeps it.
+    """
+    gone = delete(replicas).where(replicas.c.epoch == epoch)
+    if unheard_since is not None:
+        gone = gone.where(replicas.c.heartbeat_at == unheard_since)
+    boot_id = connection.scalar(gone.returning(replicas.c.boot_id))
+    return (
+        None
+        if boot_id is None
+        else mark_interrupted(connection, statements, requests.c.boot_id == boot_id)
+    )
+
+
+def set_address(connection: Connection, epoch: int, address: str) -> None:
+    """Where it listens, once it does."""
+    changed = update(replicas).where(replicas.c.epoch == epoch).values(address=address)
+    connection.execute(changed)
+
+
+async def list_replicas(database: Database) -> list[ListedReplica]:
+    """All replicas by name; those of a database server only."""
+    async with database.reader.connect() as connection:
+        return await connection.run_sync(_listed)
+
+
+def _listed(connection: Connection) -> list[ListedReplica]:
+    columns = [replicas.c[name] for name in ReplicaRow._fields]
+    rows = connection.execute(select(*columns, _NOW).order_by(replicas.c.name))
+    return [
+        ListedReplica(row := ReplicaRow(*fields), max(0.0, (now - row.heartbeat_at) / 1e6))
+        for *fields, now in rows
+    ]

@@ -1,0 +1,193 @@
+"""Several replicas in one process, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.cluster import membership as module
+from gateway.cluster.membership import Membership, fleet_hash, joined, read_state_id
+from gateway.config.load import parse_config
+from gateway.config.schema import Config
+from gateway.store.database import Database
+from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
+from gateway.store.replicas import ListedReplica, list_replicas
+from tests.support.postgres import new_database_url
+
+
+@pytest.fixture
+async def database() -> AsyncIterator[Database]:
+    url = await new_database_url()
+    database = await Database.open(parse(url).database)  # type: ignore[arg-type]
+    yield database
+    await database.close()
+
+
+def parse(url: str, state_dir: Path | None = None, **replica: Any) -> Config:
+    text = {
+        "state_dir": str(state_dir or "unused"),
+        "database": url,
+        "shared": "valkey://127.0.0.1:1",
+        "replica": replica,
+        "channels": [],
+    }
+    return parse_config(orjson.dumps(text).decode())
+
+
+def url_of(database: Database) -> str:
+    url: str = database.server.url.get_secret_value()  # type: ignore[attr-defined]
+    return url
+
+
+@asynccontextmanager
+async def replica(
+    database: Database, folder: Path, name: str, *, shared: bool = True, **options: Any
+) -> AsyncIterator[Membership]:
+    """One with the state directory `folder/NAME`."""
+    state_dir = folder / options.pop("directory", name)
+    state_dir.mkdir(exist_ok=True)
+    config = parse(url_of(database), state_dir, name=name, **options)
+    if not shared:
+        config = config.model_copy(update={"shared": None})
+    assert config.database is not None
+    boot_id = f"boot-{name}-{id(config)}"
+    async with joined(database, config.database, config, boot_id) as membership:
+        yield membership
+
+
+async def listed(database: Database) -> dict[str, ListedReplica]:
+    return {each.row.name: each for each in await list_replicas(database)}
+
+
+async def die(membership: Membership) -> None:
+    """Without leaving, as a process that is killed."""
+    assert membership._task is not None
+    membership._task.cancel()
+    await asyncio.wait({membership._task})
+    await membership._disconnect()
+    membership.own.epoch = -1
+
+
+async def test_a_replica_is_listed_until_it_leaves(database: Database, tmp_path: Path) -> None:
+    async with replica(database, tmp_path, "one") as one:
+        entry = (await listed(database))["one"]
+        assert entry.is_living
+        assert entry.row.epoch == one.own.epoch > 0
+        assert entry.row.state == "starting"
+        assert one.own.lease_seconds == pytest.approx(57, abs=1)
+    assert await listed(database) == {}
+
+
+async def test_its_heartbeat_keeps_it_living(database: Database, tmp_path: Path) -> None:
+    async with replica(database, tmp_path, "one") as one:
+        before = (await listed(database))["one"].row.heartbeat_at
+        await asyncio.sleep(1.3)
+        assert (await listed(database))["one"].row.heartbeat_at > before
+        assert one.own.contact_age < 1.2
+
+
+async def test_replicas_know_their_number_and_their_place(
+    database: Database, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        replicas = [
+            await stack.enter_async_context(replica(database, tmp_path, name)) for name in "bca"
+        ]
+        async with asyncio.timeout(5):
+            while {each.own.living for each in replicas} != {3}:
+                await asyncio.sleep(0.05)
+        assert [each.own.rank for each in replicas] == [1, 2, 0]
+
+
+async def test_its_clock_is_the_servers(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = module.ServerClock().now()
+    monkeypatch.setattr("time.time_ns", lambda: 5_000_000_000)  # the machine's is wrong by years
+    async with replica(database, tmp_path, "one") as one:
+        assert abs(one.clock.now() - real) < 1_000_000
+
+
+async def test_a_living_replicas_name_is_refused(database: Database, tmp_path: Path) -> None:
+    async with replica(database, tmp_path, "one") as one:
+        with pytest.raises(ReplicaNameTaken, match=r"has the name 'one'.*replica\.name"):
+            async with replica(database, tmp_path, "one", directory="other"):
+                pass
+        assert (await listed(database))["one"].row.epoch == one.own.epoch
+
+
+async def test_the_same_state_directory_takes_over_at_once(
+    database: Database, tmp_path: Path
+) -> None:
+    async with replica(database, tmp_path, "one") as killed:
+        epoch = killed.own.epoch
+        await die(killed)
+        started = asyncio.get_running_loop().time()
+        async with replica(database, tmp_path, "renamed", directory="one") as next_one:
+            assert asyncio.get_running_loop().time() - started < 1
+            assert next_one.own.epoch > epoch
+            assert list(await listed(database)) == ["renamed"]
+
+
+async def test_a_copy_of_a_state_directory_is_refused(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOST_AFTER", 1.5)
+    async with replica(database, tmp_path, "one") as one:
+        shutil.copytree(tmp_path / "one", tmp_path / "two")
+        with pytest.raises(ReplicaUnclear, match="a state directory of its own"):
+            async with replica(database, tmp_path, "two"):
+                pass
+        assert (await listed(database))["one"].row.epoch == one.own.epoch
+
+
+async def test_without_shared_state_there_is_one_replica(
+    database: Database, tmp_path: Path
+) -> None:
+    async with replica(database, tmp_path, "one", shared=False):
+        with pytest.raises(SharedStateMissing, match="`shared`"):
+            async with replica(database, tmp_path, "two", shared=False):
+                pass
+    async with replica(database, tmp_path, "two", shared=False):
+        pass
+
+
+async def test_a_replica_that_was_removed_is_registered_again(
+    database: Database, tmp_path: Path
+) -> None:
+    async with replica(database, tmp_path, "one") as one:
+        epochs: list[int] = []
+        one.on_epoch.append(epochs.append)
+        first = one.own.epoch
+        from gateway.store.replicas import remove
+        from gateway.store.statements import Statements
+
+        statements = Statements(database.dialect, "other")
+        await database.write(lambda connection: remove(connection, first, statements))
+        async with asyncio.timeout(5):
+            while not epochs:
+                await asyncio.sleep(0.05)
+        assert epochs == [one.own.epoch]
+        assert one.own.epoch > first
+        assert (await listed(database))["one"].row.epoch == one.own.epoch
+
+
+def test_a_state_directory_has_one_id(tmp_path: Path) -> None:
+    assert read_state_id(tmp_path) == read_state_id(tmp_path)
+    (tmp_path / "other").mkdir()
+    assert read_state_id(tmp_path / "other") != read_state_id(tmp_path)
+
+
+def test_the_hash_is_of_what_replicas_have_in_common(tmp_path: Path) -> None:
+    url = "postgresql://gateway@127.0.0.1/gateway"
+    one, two = parse(url, tmp_path / "a", name="one"), parse(url, tmp_path / "b", name="two")
+    assert fleet_hash(one) == fleet_hash(two)
+    limits = two.limits.model_copy(update={"concurrent": 7})
+    assert fleet_hash(one) != fleet_hash(two.model_copy(update={"limits": limits}))
