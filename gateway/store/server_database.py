@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+import asyncpg
 from sqlalchemy import URL, Connection
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import SQLAlchemyError
@@ -53,6 +54,11 @@ class ServerDatabase(Database):
 
         return await self.write(run)
 
+    async def connect(self, command_timeout: float | None = None) -> asyncpg.Connection:
+        """A connection of the caller's own, which closes it. `command_timeout`: seconds of each of
+        its statements. Raises an error of the driver, or OSError."""
+        return await connect(self.server, command_timeout)
+
     async def check(self) -> None:
         """Nothing to check: a server does not start on damaged files."""
 
@@ -79,6 +85,21 @@ def _url(server: DatabaseServer) -> URL:
         host=address.host,
         port=address.port,
         database=address.name,
+    )
+
+
+async def connect(
+    server: DatabaseServer, command_timeout: float | None = None
+) -> asyncpg.Connection:
+    address = server.address
+    return await asyncpg.connect(
+        user=address.user or None,
+        password=password_of(server),
+        host=address.host,
+        port=address.port,
+        database=address.name,
+        command_timeout=command_timeout,
+        **connect_options(server),
     )
 
 

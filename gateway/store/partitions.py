@@ -1,0 +1,216 @@
+"""The days of the request log on PostgreSQL: a partition of each of its tables for each UTC day.
+
+Days are created ahead. A row without a day's partition, as one with a foreign id or of a clock that
+is wrong, goes to the default partition: it is never refused. A day that is created later takes its
+rows from there.
+
+Whatever locks a table that requests write waits for at most `_LOCK_TIMEOUT`: meanwhile all others
+queue behind it. It gives up then and tries again after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import asyncpg
+
+from gateway.store.errors import StoreError
+from gateway.store.logs import first_id
+from gateway.store.records import HOUR_US
+from gateway.store.schema import attempts, requests, searches
+from gateway.store.server_database import ServerDatabase
+
+T = TypeVar("T")
+
+DAY_US: Final = 24 * HOUR_US
+
+DAYS_AHEAD: Final = 2
+
+MAX_MOVED: Final = 200_000
+"""Rows that a new day takes from the default partition. Of one with more, the rows stay there and
+the day is not created: writers would wait for too long."""
+
+_TABLES: Final = {
+    requests.name: requests.c.id.name,
+    attempts.name: attempts.c.request_id.name,
+    searches.name: searches.c.request_id.name,
+}
+"""The column that names the exchange, by table; in the order in which the recorder writes them."""
+
+_LOCK_TIMEOUT: Final = 100  # milliseconds
+_TRIES: Final = 20
+_PAUSE: Final = 0.5  # seconds between two tries
+_STATEMENT_TIMEOUT: Final = 10_000  # milliseconds, of what holds locks
+_COMMAND_TIMEOUT: Final = 600.0  # seconds
+
+_CREATING: Final = 0x6764_6179
+"""The advisory lock of whoever creates or detaches days: any number of replicas may try."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Day(NamedTuple):
+    """A UTC day, counted from the Unix epoch."""
+
+    number: int
+
+    @classmethod
+    def of(cls, time_us: int) -> Day:
+        return cls(time_us // DAY_US)
+
+    @classmethod
+    def named(cls, text: str) -> Day:
+        """From 20261231."""
+        return cls((datetime.strptime(text, "%Y%m%d").replace(tzinfo=UTC) - _EPOCH).days)
+
+    @property
+    def name(self) -> str:
+        return f"{_EPOCH + timedelta(days=self.number):%Y%m%d}"
+
+    @property
+    def bounds(self) -> tuple[str, str]:
+        """The ids of its exchanges are at least the first and less than the second."""
+        start = self.number * DAY_US
+        return first_id(start), first_id(start + DAY_US)
+
+
+class Busy(StoreError):
+    """A lock was not to be had in time; nothing was changed."""
+
+
+async def create_days(database: ServerDatabase, now_us: int, ahead: int = DAYS_AHEAD) -> list[Day]:
+    """Create the partitions of today and of the days `ahead` that do not exist; returns those that
+    were created here. Any number of replicas can do this at once. Raises Busy or an error of the
+    driver."""
+    today = Day.of(now_us).number
+    return await create_range(database, Day(today), Day(today + ahead))
+
+
+async def create_range(database: ServerDatabase, first: Day, last: Day) -> list[Day]:
+    """Both days included. Raises Busy."""
+    async with _session(database) as session:
+        existing = set(await _list_days(session))
+        created = []
+        for number in range(first.number, last.number + 1):
+            day = Day(number)
+            if day not in existing and await _retry(partial(_create_day, session, day)):
+                created.append(day)
+        return created
+
+
+async def list_days(database: ServerDatabase) -> list[Day]:
+    """The days that have partitions, the oldest first."""
+    async with _session(database) as session:
+        return await _list_days(session)
+
+
+async def drop_days_before(database: ServerDatabase, first_kept: Day) -> int:
+    """Drop all earlier days, the oldest first; returns how many requests they had. A day with a
+    running request is left for later. Raises Busy.
+
+    A day is detached from all tables in one transaction, which is short, and dropped after it, when
+    nobody can reach it any more.
+    """
+    dropped = 0
+    async with _session(database) as session:
+        for day in await _list_days(session):
+            if day < first_kept:
+                await _retry(partial(_detach_day, session, day))
+        for table in await _detached_tables(session):
+            if table.startswith(f"{requests.name}_"):
+                dropped += await session.fetchval(f"SELECT count(*) FROM {table}")
+            await session.execute(f"DROP TABLE {table}")
+    return dropped
+
+
+@asynccontextmanager
+async def _session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of its own: what waits for locks must not have the recorder's."""
+    session = await database.connect(command_timeout=_COMMAND_TIMEOUT)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def _retry(work: Callable[[], Awaitable[T]]) -> T:
+    for _ in range(_TRIES):
+        try:
+            return await work()
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            await asyncio.sleep(_PAUSE)
+    raise Busy("a day of the request log is in use: the next round tries again")
+
+
+@asynccontextmanager
+async def _brief_transaction(session: asyncpg.Connection) -> AsyncIterator[None]:
+    """Of one replica at a time, with short waits for locks."""
+    async with session.transaction():
+        await session.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT}")
+        await session.execute(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT}")
+        await session.execute(f"SELECT pg_advisory_xact_lock({_CREATING})")
+        yield
+
+
+async def _list_days(session: asyncpg.Connection) -> list[Day]:
+    names = await session.fetch(
+        "SELECT relname FROM pg_class JOIN pg_inherits ON inhrelid = oid"
+        f" WHERE inhparent = '{requests.name}'::regclass AND relname ~ '_[0-9]{{8}}$'"
+    )
+    return sorted(Day.named(name.rpartition("_")[2]) for (name,) in names)
+
+
+async def _detached_tables(session: asyncpg.Connection) -> list[str]:
+    """Those of an earlier round that ended before it had dropped them too."""
+    rows = await session.fetch(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND NOT relispartition AND relnamespace ="
+        f" (SELECT relnamespace FROM pg_class WHERE oid = '{requests.name}'::regclass)"
+        f" AND relname ~ '^({'|'.join(_TABLES)})_[0-9]{{8}}$'"
+    )
+    return sorted(name for (name,) in rows)
+
+
+async def _create_day(session: asyncpg.Connection, day: Day) -> bool:
+    """Whether it was created here. Writers wait for the transaction: a row that was on its way to
+    the default partition when the day appeared would be refused."""
+    first, end = day.bounds
+    async with _brief_transaction(session):
+        if await session.fetchval("SELECT to_regclass($1)", f"{requests.name}_{day.name}"):
+            return False
+        for table, column in _TABLES.items():
+            of_day = f"{column} >= '{first}' AND {column} < '{end}'"
+            waiting = f"SELECT 1 FROM {table}_default WHERE {of_day} LIMIT {MAX_MOVED + 1}"
+            if await session.fetchval(f"SELECT count(*) FROM ({waiting}) AS waiting") > MAX_MOVED:
+                return False
+        for table, column in _TABLES.items():
+            partition, default = f"{table}_{day.name}", f"{table}_default"
+            of_day = f"{column} >= '{first}' AND {column} < '{end}'"
+            await session.execute(f"LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE")
+            await session.execute(f"CREATE TABLE {partition} (LIKE {table} INCLUDING DEFAULTS)")
+            moved = f"DELETE FROM {default} WHERE {of_day} RETURNING *"
+            await session.execute(
+                f"WITH moved AS ({moved}) INSERT INTO {partition} SELECT * FROM moved"
+            )
+            await session.execute(
+                f"ALTER TABLE {table} ATTACH PARTITION {partition}"
+                f" FOR VALUES FROM ('{first}') TO ('{end}')"
+            )
+    return True
+
+
+async def _detach_day(session: asyncpg.Connection, day: Day) -> bool:
+    """Whether it was detached: not with a running request, whose end is still to come."""
+    async with _brief_transaction(session):
+        for table in _TABLES:
+            await session.execute(f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")
+        running = f"SELECT 1 FROM {requests.name}_{day.name} WHERE state = 'running' LIMIT 1"
+        if await session.fetchval(running):
+            return False
+        for table in _TABLES:
+            await session.execute(f"ALTER TABLE {table} DETACH PARTITION {table}_{day.name}")
+    return True
