@@ -108,6 +108,7 @@ async def run_daemon(
         stack.push_async_callback(key_origins.close)
         replies = ReplyStore(database, lambda: runtime.config.responses, now, item_ids)
         runtime = Runtime(Snapshot(config), registry, recorder, key_origins, replies, now=now)
+        runtime.replica = None if membership is None else membership.own
         await replies.start()
         await end_interrupted(replies)
         stack.push_async_callback(replies.close)
@@ -159,7 +160,6 @@ async def run_daemon(
         )
         daemon = Daemon(runtime, operations, console, listener, reloader)
         if membership is not None:
-            runtime.replica = membership.own
             await membership.attach(runtime, daemon.address)
         yield daemon
 

@@ -169,6 +169,11 @@ class Runtime:
     def config(self) -> Config:
         return self.current.config
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process does what only one of the replicas may do."""
+        return self.replica is None or self.replica.is_leader
+
     def restore_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
         """What an earlier process has disabled. Call it before any request."""
         self.disabled_accounts = disabled

@@ -37,13 +37,16 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
     hint = None
     while True:
         try:
-            await delete_old_rows(runtime, database)
-            await delete_expired_replies(runtime)
-            await delete_unused_conversations(runtime, database)
-            await delete_old_actions(runtime, audit)
-            await shrink_file(database)
-            if hint is None and (hint := await vacuum_hint(database)) is not None:
-                log.warning(hint)
+            if runtime.is_leader:
+                await delete_old_rows(runtime, database)
+                await delete_expired_replies(runtime)
+                await delete_unused_conversations(runtime, database)
+                await delete_old_actions(runtime, audit)
+                await shrink_file(database)
+                if hint is None and (hint := await vacuum_hint(database)) is not None:
+                    log.warning(hint)
+            else:
+                await audit.flush()
         except Exception:  # such as a full disk: the next round tries again
             log.exception("old rows could not be deleted")
         await asyncio.sleep(CHECK_INTERVAL)

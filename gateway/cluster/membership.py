@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway import __version__
 from gateway.cluster.connection import ERRORS, Connection, connect
+from gateway.cluster.reaper import Reaper
 from gateway.cluster.server_clock import ServerClock, steady_microseconds
 from gateway.config.cluster import DatabaseServer
 from gateway.config.schema import Config
@@ -50,6 +51,9 @@ _RETRY: Final = 0.25
 """Seconds between two tries to connect."""
 
 _CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_LEADERSHIP: Final = 0x67770002
+"""The advisory lock of the leader: it ends with the connection."""
+_LEAD: Final = "SELECT pg_try_advisory_lock($1)"
 _BEAT: Final = """
 UPDATE replicas SET heartbeat_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
     state = $2, config_hash = $3, details = $4
@@ -66,41 +70,41 @@ log = logging.getLogger(__name__)
 class Membership:
     """Keeps `own` and `clock` up to date."""
 
-    def __init__(self, database: Database, server: DatabaseServer, config: Config) -> None:
-        self.clock = ServerClock()
-        self.on_epoch: list[Callable[[int], None]] = []
-        """Called with the new epoch whenever this replica is registered again: what the earlier one
-        had, leases above all, is no longer its own."""
-        self.on_beat: list[Callable[[Connection], Any]] = []
-        """Awaited with the connection after each heartbeat; they bound their time themselves."""
-        self.failure: str | None = None
-        """Why the last heartbeat failed."""
-        self._database = database
-        self._server = server
-        self._connection: Connection | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._config = config
-        self._has_shared = config.shared is not None
-        self._hash: tuple[Config | None, str] = (None, "")
-        self._address = ""
-        self._runtime: Runtime | None = None
-        self._place = place_of(config.state_dir)
-        self.own = OwnReplica("", "", "", 0)
-
-    async def join(self, boot_id: str) -> int:
-        """Registers and starts the heartbeat; returns how many requests of this replica's earlier
-        process were settled as interrupted.
-
-        Raises StoreError: the name is taken, there are others and nothing is shared with them, or
-        the server cannot be used.
-        """
-        config = self._config
+    def __init__(
+        self, database: Database, server: DatabaseServer, config: Config, boot_id: str
+    ) -> None:
+        """Call it with the state directory's lock."""
         self.own = OwnReplica(
             name=config.replica.name_for(config.server.port),
             boot_id=boot_id,
             state_id=read_state_id(config.state_dir),
             expiry=config.replica.expiry,
         )
+        self.clock = ServerClock()
+        self.on_epoch: list[Callable[[int], None]] = []
+        """Called with the new epoch whenever this replica is registered again: what the earlier one
+        had, leases above all, is no longer its own."""
+        self.failure: str | None = None
+        """Why the last heartbeat failed."""
+        self._database = database
+        self._server = server
+        self._connection: Connection | None = None
+        self._task: asyncio.Future[None] | None = None
+        self._reaper = Reaper(database, self.own)
+        self._config = config
+        self._has_shared = config.shared is not None
+        self._hash: tuple[Config | None, str] = (None, "")
+        self._address = ""
+        self._runtime: Runtime | None = None
+        self._place = place_of(config.state_dir)
+
+    async def join(self) -> int:
+        """Registers and starts the heartbeat; returns how many requests of this replica's earlier
+        process were settled as interrupted.
+
+        Raises StoreError: the name is taken, there are others and nothing is shared with them, or
+        the server cannot be used.
+        """
         try:
             try:
                 interrupted = await self._register()
@@ -122,6 +126,7 @@ class Membership:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+        await self._reaper.close()
         with suppress(*ERRORS):
             async with asyncio.timeout(_LEAVE_TIMEOUT):
                 statements = Statements(self._database.dialect, self.own.boot_id)
@@ -209,11 +214,12 @@ class Membership:
             place = await connection.fetchrow(_PLACE, own.name, round(LOST_AFTER * 1e6))
             own.rank, own.living = place["rank"], place["living"]
             own.contact_at = sent_at
+            if not own.holds_leader_lock:
+                own.holds_leader_lock = await connection.fetchval(_LEAD, _LEADERSHIP)
+            await self._reaper.look(connection)
         if self.failure is not None:
             log.info("replica %s is in contact with the database server again", own.name)
             self.failure = None
-        for call in self.on_beat:
-            await call(connection)
 
     async def _measure_clock(self, connection: Connection) -> None:
         sent_at = steady_microseconds()
@@ -248,8 +254,8 @@ async def joined(
     database: Database, server: DatabaseServer, config: Config, boot_id: str
 ) -> AsyncIterator[Membership]:
     """A registered replica for the time of the block."""
-    membership = Membership(database, server, config)
-    if count := await membership.join(boot_id):
+    membership = Membership(database, server, config, boot_id)
+    if count := await membership.join():
         log.warning("%d exchanges were interrupted by the end of an earlier run", count)
     try:
         yield membership

@@ -172,9 +172,10 @@ class Replica(ConfigModel):
 
     name: Name | None = None
     """Its name, which no other replica has; null: the host's name and the port."""
-    expiry: Seconds = 60
+    expiry: Annotated[Seconds, Field(ge=10)] = 60
     """How long a replica that is not heard of keeps its budget leases: after this, other replicas
-    settle its requests and use its part of the budgets. It admits none itself before that."""
+    settle its requests and use its part of the budgets. It admits none itself before that. At least
+    10."""
     spool: Bytes = 256 * 2**20
     """Size of the part of the request log that may wait on this replica's disk while the database
     cannot be reached, in bytes; "256MiB" is accepted too. Where there is no more room, new requests

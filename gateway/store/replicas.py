@@ -217,15 +217,17 @@ def remove(
     `unheard_since` is the heartbeat (`heartbeat_at`) since which nothing was heard of it: a later
     one keeps it.
     """
-    gone = delete(replicas).where(replicas.c.epoch == epoch)
+    # First the row is locked, which ends grants of leases, and last it is deleted with its leases:
+    # in the order in which settlements lock.
+    own = select(replicas.c.boot_id).where(replicas.c.epoch == epoch)
     if unheard_since is not None:
-        gone = gone.where(replicas.c.heartbeat_at == unheard_since)
-    boot_id = connection.scalar(gone.returning(replicas.c.boot_id))
-    return (
-        None
-        if boot_id is None
-        else mark_interrupted(connection, statements, requests.c.boot_id == boot_id)
-    )
+        own = own.where(replicas.c.heartbeat_at == unheard_since)
+    boot_id = connection.scalar(own.with_for_update())
+    if boot_id is None:
+        return None
+    count = mark_interrupted(connection, statements, requests.c.boot_id == boot_id)
+    connection.execute(delete(replicas).where(replicas.c.epoch == epoch))
+    return count
 
 
 def set_address(connection: Connection, epoch: int, address: str) -> None:

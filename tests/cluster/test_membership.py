@@ -4,75 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 
 from gateway.cluster import membership as module
-from gateway.cluster.membership import Membership, fleet_hash, joined, read_state_id
-from gateway.config.load import parse_config
-from gateway.config.schema import Config
+from gateway.cluster.membership import fleet_hash, read_state_id
 from gateway.store.database import Database
 from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
-from gateway.store.replicas import ListedReplica, list_replicas
-from tests.support.postgres import new_database_url
-
-
-@pytest.fixture
-async def database() -> AsyncIterator[Database]:
-    url = await new_database_url()
-    database = await Database.open(parse(url).database)  # type: ignore[arg-type]
-    yield database
-    await database.close()
-
-
-def parse(url: str, state_dir: Path | None = None, **replica: Any) -> Config:
-    text = {
-        "state_dir": str(state_dir or "unused"),
-        "database": url,
-        "shared": "valkey://127.0.0.1:1",
-        "replica": replica,
-        "channels": [],
-    }
-    return parse_config(orjson.dumps(text).decode())
-
-
-def url_of(database: Database) -> str:
-    url: str = database.server.url.get_secret_value()  # type: ignore[attr-defined]
-    return url
-
-
-@asynccontextmanager
-async def replica(
-    database: Database, folder: Path, name: str, *, shared: bool = True, **options: Any
-) -> AsyncIterator[Membership]:
-    """One with the state directory `folder/NAME`."""
-    state_dir = folder / options.pop("directory", name)
-    state_dir.mkdir(exist_ok=True)
-    config = parse(url_of(database), state_dir, name=name, **options)
-    if not shared:
-        config = config.model_copy(update={"shared": None})
-    assert config.database is not None
-    boot_id = f"boot-{name}-{id(config)}"
-    async with joined(database, config.database, config, boot_id) as membership:
-        yield membership
-
-
-async def listed(database: Database) -> dict[str, ListedReplica]:
-    return {each.row.name: each for each in await list_replicas(database)}
-
-
-async def die(membership: Membership) -> None:
-    """Without leaving, as a process that is killed."""
-    assert membership._task is not None
-    membership._task.cancel()
-    await asyncio.wait({membership._task})
-    await membership._disconnect()
-    membership.own.epoch = -1
+from gateway.store.replicas import remove
+from gateway.store.statements import Statements
+from tests.cluster.replicas import die, listed, parse, replica
 
 
 async def test_a_replica_is_listed_until_it_leaves(database: Database, tmp_path: Path) -> None:
@@ -166,9 +109,6 @@ async def test_a_replica_that_was_removed_is_registered_again(
         epochs: list[int] = []
         one.on_epoch.append(epochs.append)
         first = one.own.epoch
-        from gateway.store.replicas import remove
-        from gateway.store.statements import Statements
-
         statements = Statements(database.dialect, "other")
         await database.write(lambda connection: remove(connection, first, statements))
         async with asyncio.timeout(5):
@@ -177,6 +117,37 @@ async def test_a_replica_that_was_removed_is_registered_again(
         assert epochs == [one.own.epoch]
         assert one.own.epoch > first
         assert (await listed(database))["one"].row.epoch == one.own.epoch
+
+
+async def test_one_is_the_leader_and_another_follows_it(database: Database, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        one, two, three = [
+            await stack.enter_async_context(replica(database, tmp_path, name)) for name in "abc"
+        ]
+        others = [two, three]
+        assert one.own.is_leader
+        assert not any(each.own.is_leader for each in others)
+        await die(one)
+        async with asyncio.timeout(3):
+            while not any(each.own.is_leader for each in others):
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1.2)
+        assert sum(each.own.is_leader for each in others) == 1
+
+
+async def test_without_contact_nobody_leads_and_no_lease_is_used(
+    database: Database, tmp_path: Path
+) -> None:
+    async with replica(database, tmp_path, "one") as one:
+        assert one.own.is_leader
+        await die(one)
+        one.own.holds_leader_lock = True  # as far as a paused process knows
+        one.own.epoch = 1
+        one.own.contact_at -= 5.1
+        assert not one.own.is_leader
+        assert one.own.lease_seconds == pytest.approx(51.9, abs=1)
+        one.own.contact_at -= 52
+        assert one.own.lease_seconds <= 0
 
 
 def test_a_state_directory_has_one_id(tmp_path: Path) -> None:

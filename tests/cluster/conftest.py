@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.store.database import Database
+from tests.cluster.replicas import parse
+from tests.support.postgres import new_database_url
+
+
+@pytest.fixture
+async def database() -> AsyncIterator[Database]:
+    """A new one on the server."""
+    server = parse(await new_database_url()).database
+    assert server is not None
+    database = await Database.open(server)
+    yield database
+    await database.close()

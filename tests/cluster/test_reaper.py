@@ -1,0 +1,137 @@
+"""Replicas that are gone are removed once, by who has watched them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from sqlalchemy import insert, select
+
+from gateway.store import logs, tokens
+from gateway.store.database import Database
+from gateway.store.integrity import check
+from gateway.store.recorder import Recorder
+from gateway.store.records import ExchangeState
+from gateway.store.server_schema import budget_leases
+from tests.cluster.replicas import die, listed, replica
+from tests.store.sample_rows import intent, token
+
+EXPIRY = 1.5
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def add_default_group(database: Database) -> None:
+    await tokens.add_token(database, token(0))
+
+
+async def leave_running(database: Database, boot_id: str, count: int = 3) -> None:
+    """Requests that the replica with this boot has begun."""
+    recorder = Recorder(database, boot_id=boot_id)
+    recorder._launch()
+    for number in range(count):
+        row = intent(number, catalog_model="m", expected_input_tokens=7, expected_micro=1000)
+        await recorder.record_intent(row)
+    await recorder.close()
+
+
+async def leases(database: Database) -> list[int]:
+    async with database.reader.connect() as connection:
+        return list(await connection.scalars(select(budget_leases.c.epoch)))
+
+
+async def add_lease(database: Database, epoch: int) -> None:
+    row = {"holder_kind": "key", "holder_id": "tok_0", "epoch": epoch, "units": 5, "usd": 0}
+    await database.write(lambda connection: connection.execute(insert(budget_leases).values(row)))
+
+
+async def test_of_a_dead_replica_leases_end_and_requests_are_settled_once(
+    database: Database, tmp_path: Path
+) -> None:
+    await add_default_group(database)
+    async with AsyncExitStack() as stack:
+        dead, *living = [
+            await stack.enter_async_context(replica(database, tmp_path, name, expiry=EXPIRY))
+            for name in "abcd"
+        ]
+        await leave_running(database, dead.own.boot_id)
+        await add_lease(database, dead.own.epoch)
+        await add_lease(database, living[0].own.epoch)
+        await die(dead)
+        async with asyncio.timeout(10):
+            while "a" in await listed(database):
+                await asyncio.sleep(0.05)
+        assert await leases(database) == [living[0].own.epoch]
+        rows = await logs.page(database)
+        assert [row.state for row in rows] == [ExchangeState.INTERRUPTED] * 3
+        await asyncio.sleep(1)  # the others see nothing to do
+        (key,) = await tokens.all_tokens(database)
+        assert (key.requests, key.input_tokens, key.cost_micro) == (3, 21, 3000)
+        assert (await check(database)).ok
+        assert set(await listed(database)) == {"b", "c", "d"}
+
+
+async def test_who_had_no_contact_itself_removes_nobody(database: Database, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        dead, other = [
+            await stack.enter_async_context(replica(database, tmp_path, name, expiry=4))
+            for name in "ab"
+        ]
+        await die(dead)
+        await asyncio.sleep(2.5)
+        other._reaper._looked_at -= 6  # as after an outage
+        await asyncio.sleep(2.5)  # now it has been silent for longer than its expiry
+        assert "a" in await listed(database)
+        async with asyncio.timeout(6):
+            while "a" in await listed(database):
+                await asyncio.sleep(0.05)
+
+
+async def test_a_paused_replica_comes_back_with_another_epoch(
+    database: Database, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        paused, _ = [
+            await stack.enter_async_context(replica(database, tmp_path, name, expiry=EXPIRY))
+            for name in "ab"
+        ]
+        epoch = paused.own.epoch
+        epochs: list[int] = []
+        paused.on_epoch.append(epochs.append)
+        await die(paused)
+        async with asyncio.timeout(10):
+            while "a" in await listed(database):
+                await asyncio.sleep(0.05)
+        paused.own.epoch = epoch
+        paused._task = asyncio.ensure_future(paused._run())
+        await until(lambda: bool(epochs))
+        assert paused.own.epoch == epochs[0] > epoch
+        assert "a" in await listed(database)
+
+
+async def test_leaving_settles_what_still_runs(database: Database, tmp_path: Path) -> None:
+    await add_default_group(database)
+    async with replica(database, tmp_path, "a") as one:
+        await leave_running(database, one.own.boot_id)
+        await add_lease(database, one.own.epoch)
+    assert await listed(database) == {}
+    assert await leases(database) == []
+    assert {row.state for row in await logs.page(database)} == {ExchangeState.INTERRUPTED}
+
+
+async def test_a_start_settles_only_what_no_living_replica_runs(
+    database: Database, tmp_path: Path
+) -> None:
+    await add_default_group(database)
+    async with replica(database, tmp_path, "a") as one:
+        await leave_running(database, one.own.boot_id, 1)
+        starting = Recorder(database, boot_id="starting")
+        await starting.start()
+        await starting.close()
+        assert [row.state for row in await logs.page(database)] == [ExchangeState.RUNNING]
