@@ -17,7 +17,7 @@ PYTEST = $(VENV)/bin/python -m pytest
 # One more than processors: tests also wait.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Tests that take all processors for themselves (setup.cfg says what they are).
-ALONE = local_model or browser or attacks
+ALONE = local_model or browser or attacks or fleet
 
 PIP   = $(VENV)/bin/python -m pip --disable-pip-version-check --no-input --quiet
 TOOLS = $(VENV)/.installed-$(EXTRAS)

@@ -11,12 +11,13 @@ import pytest
 
 from tests.support.paths import TESTS
 
-MARKED_FOLDERS: Final = frozenset({"attacks", "chaos", "deploy"})
+MARKED_FOLDERS: Final = frozenset({"attacks", "chaos", "deploy", "fleet"})
 """Folders whose tests are all of the kind that their name says."""
 SLOW_KINDS: Final = (
     "attacks",
     "chaos",
     "deploy",
+    "fleet",
     "processes",
     "exhaustive",
     "local_model",

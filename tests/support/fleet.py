@@ -1,0 +1,278 @@
+"""Several replicas of a gateway as processes of their own, on a real PostgreSQL and a real Valkey,
+before one upstream. Only processes that were started here are ended here, by their ids."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from gateway.config.cluster import DatabaseServer
+from gateway.store.database import Database
+from tests.support.paths import ROOT
+from tests.support.postgres import PostgresServer, empty_database
+from tests.support.proxy import FaultProxy, fault_proxy
+from tests.support.server_process import end_process, free_port, wait_until
+from tests.support.valkey import ValkeyServer
+
+UPSTREAM_KEY: Final = "upstream-secret-4471"
+MODELS: Final = ("whole-chat", "timed-chat", "paced-chat", "slow-chat")
+"""Replies at once; streams of 0.5, 2 and 12.5 s (`tests.bench.upstream`). Each has 57 tokens of the
+prompt and 200 of the reply: 257 units."""
+COST: Final = 257
+
+
+@dataclass(slots=True)
+class Replica:
+    """One `gateway serve`, with its own state; `environment` and `shift` (seconds of its wall
+    clock) count from the next start, and so does `checkout`, the source that it runs."""
+
+    name: str
+    folder: Path
+    port: int
+    shift: float = 0.0
+    checkout: Path = ROOT
+    process: subprocess.Popen[bytes] | None = None
+    proxies: dict[str, FaultProxy] = field(default_factory=dict)
+    """To `database` and `shared`, where the fleet has any."""
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "channels.yaml"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def launch(self) -> None:
+        """It does not wait."""
+        module = ["tests.support.shifted_clock", str(self.shift)] if self.shift else ["gateway"]
+        command = [sys.executable, "-m", *module, "serve", "--config", str(self.config)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=_environment(self.checkout),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def ready(self) -> None:
+        assert self.process is not None
+        try:
+            await asyncio.to_thread(wait_until, self.is_ready, self.process, f"replica {self.name}")
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}:\n{self.log[-3000:]}") from None
+
+    async def start(self) -> None:
+        self.launch()
+        await self.ready()
+
+    def is_ready(self) -> bool:
+        return self.readiness() == 200
+
+    def readiness(self) -> int:
+        """The status of /readyz, 0 without an answer."""
+        try:
+            with urllib.request.urlopen(f"{self.address}/readyz", timeout=1) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    async def stop(self) -> int:
+        """As systemd would; the exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        return await asyncio.to_thread(self.process.wait, 60)
+
+    def end(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            end_process(self.process, signal.SIGTERM)
+
+    def command(self, *words: str) -> Any:
+        """What a command of the gateway prints as JSON. Raises AssertionError with its errors."""
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway", *words, "--json", "--config", str(self.config)],
+            cwd=self.folder,
+            env=_environment(self.checkout),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, (words, done.stderr.decode()[-2000:])
+        return orjson.loads(done.stdout)
+
+
+@dataclass(slots=True)
+class Fleet:
+    folder: Path
+    postgres: PostgresServer
+    valkey: ValkeyServer
+    url: str
+    """Of the database."""
+    upstream_port: int
+    replicas: list[Replica]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [replica.address for replica in self.replicas]
+
+    def mint(self, *options: str, replica: int = 0) -> str:
+        """A key with the options of `gateway key mint`, made by one replica."""
+        made = self.replicas[replica].command("key", "mint", "--name", "fleet", *options)
+        return str(made["key"])
+
+    async def each(self, call: str) -> None:
+        """A method of all replicas at once."""
+        await asyncio.gather(*(getattr(replica, call)() for replica in self.replicas))
+
+    def upstream_requests(self) -> int:
+        """How many reached the upstream."""
+        address = f"http://127.0.0.1:{self.upstream_port}/requests"
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            return int(answer.read())
+
+
+def _environment(checkout: Path) -> dict[str, str]:
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
+    }
+    return inherited | {"PYTHONPATH": str(checkout), "PYTHONUNBUFFERED": "1"}
+
+
+@asynccontextmanager
+async def run_fleet(
+    folder: Path,
+    count: int,
+    *,
+    durable: bool = False,
+    proxied: bool = False,
+    started: bool = True,
+    sections: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Fleet]:
+    """`durable`: PostgreSQL flushes what it commits, as a real one. `proxied`: each replica reaches
+    the servers through proxies of its own, in the test's loop. `sections` are further ones of the
+    configuration; those of `replica`, `shared` and `server` are merged."""
+    async with AsyncExitStack() as stack:
+        postgres_folder = Path(tempfile.mkdtemp(prefix="gateway-fleet-"))
+        stack.callback(shutil.rmtree, postgres_folder, ignore_errors=True)
+        postgres_folder.chmod(0o755)  # another user runs the server
+        postgres = PostgresServer(postgres_folder, durable=durable)
+        stack.callback(lambda: postgres.stop(signal.SIGQUIT))
+        url = postgres.url(await empty_database(postgres))
+        await (await Database.open(DatabaseServer.model_validate({"url": url}))).close()
+        valkey_folder = folder / "valkey"
+        valkey_folder.mkdir()
+        valkey = ValkeyServer(valkey_folder, "--maxmemory-policy", "noeviction")
+        stack.callback(lambda: valkey.stop(signal.SIGKILL))
+        upstream_port = stack.enter_context(_upstream(folder))
+        fleet = Fleet(folder, postgres, valkey, url, upstream_port, [])
+        for number in range(1, count + 1):
+            fleet.replicas.append(
+                await _configured(fleet, stack, f"r{number}", proxied, dict(sections or {}))
+            )
+        for replica in fleet.replicas:
+            stack.callback(replica.end)
+        if started:
+            await fleet.each("start")
+        yield fleet
+
+
+async def _configured(
+    fleet: Fleet, stack: AsyncExitStack, name: str, proxied: bool, sections: dict[str, Any]
+) -> Replica:
+    replica = Replica(name, fleet.folder / name, free_port())
+    replica.folder.mkdir()
+    database, shared = fleet.url, fleet.valkey.url
+    if proxied:
+        for server, target in (("database", fleet.url), ("shared", fleet.valkey.url)):
+            proxy = await stack.enter_async_context(fault_proxy(target))
+            replica.proxies[server] = proxy
+        port = replica.proxies["database"].address.rpartition(":")[2]
+        database = fleet.url.replace(f":{fleet.postgres.port}/", f":{port}/")
+        shared = replica.proxies["shared"].address + "/0"
+    upstream = f"http://127.0.0.1:{fleet.upstream_port}"
+    config = {
+        "server": {"host": "127.0.0.1", "port": replica.port, "drain_timeout": 20}
+        | sections.pop("server", {}),
+        "state_dir": str(replica.folder / "state"),
+        "database": {"url": database} | sections.pop("database", {}),
+        "shared": {"url": shared} | sections.pop("shared", {}),
+        "replica": {"name": name, "expiry": 10} | sections.pop("replica", {}),
+        "models": [
+            {"id": f"beta-{model}", "family": "beta", "multiplier": 1.0, "context": 400000}
+            for model in MODELS
+        ],
+        "channels": [
+            {
+                "name": model,
+                "format": "chat",
+                "base_url": f"{upstream}/{model}/v1",
+                "models": [f"beta-{model}"],
+                "accounts": [{"name": "a1", "key": UPSTREAM_KEY}],
+            }
+            for model in MODELS
+        ],
+        **sections,
+    }
+    replica.config.touch(mode=0o600)
+    replica.config.write_bytes(orjson.dumps(config))
+    return replica
+
+
+@contextmanager
+def _upstream(folder: Path) -> Iterator[int]:
+    """The port of an upstream that costs next to nothing."""
+    port = free_port()
+    command = [sys.executable, "-m", "tests.bench.upstream", "--port", str(port)]
+    with (folder / "upstream.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+    def is_ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/requests", timeout=1):
+                return True
+        except OSError:
+            return False
+
+    try:
+        wait_until(is_ready, process, "the upstream")
+        yield port
+    finally:
+        end_process(process, signal.SIGTERM)
