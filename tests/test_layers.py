@@ -1,7 +1,8 @@
 """The layout of the code: which package imports which, and where tests are.
 
     cli → doctor → daemon → {app → {server, console → admin}, alerts → admin, cluster} → runtime
-        → {upstream, admission, telemetry} → {wire, routing, quota, store} → config → core → errors
+        → {upstream, shared → admission, telemetry} → {wire, routing, quota, store} → config → core
+        → errors
 
 The tests read all imports, also those inside functions, without running the code.
 """
@@ -24,8 +25,9 @@ CONFIG = CORE | {"config"}
 UPSTREAM = CONFIG | {"wire", "routing", "upstream"}
 STORE = CONFIG | {"store"}
 ADMISSION = STORE | {"routing", "quota", "admission"}
+SHARED = ADMISSION | {"shared"}
 TELEMETRY = STORE | {"telemetry"}
-RUNTIME = UPSTREAM | ADMISSION | TELEMETRY | {"runtime", "scheduler"}
+RUNTIME = UPSTREAM | SHARED | TELEMETRY | {"runtime", "scheduler"}
 SERVER = RUNTIME | {"server"}
 ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
@@ -46,6 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "upstream": UPSTREAM,
     "store": STORE,
     "admission": ADMISSION,
+    "shared": SHARED,
     "telemetry": TELEMETRY,
     "runtime": RUNTIME,
     "server": SERVER,

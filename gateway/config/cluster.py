@@ -190,7 +190,7 @@ class Replica(ConfigModel):
 
 
 def _check_extra(server: DatabaseServer | SharedServer | None) -> Any:
-    module = "asyncpg" if isinstance(server, DatabaseServer) else "valkey"
+    module = "asyncpg" if isinstance(server, DatabaseServer) else "libvalkey"
     if server is not None and find_spec(module) is None:
         raise PydanticCustomError("cluster", f"needs the extra package: {_EXTRA}")
     return server

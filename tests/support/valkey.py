@@ -32,7 +32,11 @@ class ValkeyServer:
             self.process = subprocess.Popen(
                 [*command, "--dir", str(self.folder), *self._options], stdout=log, stderr=log
             )
-        wait_until(self._is_ready, self.process, "Valkey")
+        try:
+            wait_until(self._is_ready, self.process, "Valkey")
+        except RuntimeError:
+            self.stop(signal.SIGKILL)
+            raise
         return self.process
 
     def stop(self, how: int = signal.SIGTERM) -> None:
@@ -46,7 +50,7 @@ class ValkeyServer:
 
     def _is_ready(self) -> bool:
         try:
-            return self.command("PING") == b"+PONG\r\n"
+            return self.command("PING").startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
 

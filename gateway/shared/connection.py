@@ -1,0 +1,284 @@
+"""A replica's connection to the Valkey server, which is opened again whenever it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, Final
+
+from libvalkey import pack_command
+
+from gateway.config.cluster import SharedServer
+from gateway.shared.errors import SharedError, SharedLost
+from gateway.shared.handshake import check, introduce, tls_context
+from gateway.shared.link import Link, OnMessage
+
+log = logging.getLogger(__name__)
+
+Word = str | bytes | int | float
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
+"""Seconds between attempts to connect; the pause doubles, and a part of it is random."""
+
+PING_INTERVAL: Final = 1.0
+"""Seconds between pings of a connection that else only listens."""
+
+_PING: Final = pack_command(("PING",))
+
+
+class Script:
+    """A Lua script, which runs as one step. Its name is that of its file."""
+
+    def __init__(self, name: str, text: str | None = None) -> None:
+        self.name = name
+        if text is None:
+            text = (files("gateway.shared") / "scripts" / f"{name}.lua").read_text("utf-8")
+        self.text = text
+        self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Connection:
+    """Any number of coroutines use it at once. Nothing waits longer than `server.timeout`.
+
+    Callbacks: `on_lost` with the reason, when the server is lost; `on_back` when it can be used
+    again, before any other command; `observe` with the seconds of each answer."""
+
+    def __init__(self, server: SharedServer, name: str = "gateway") -> None:
+        """`name` is what the server's operator sees of it."""
+        self.server, self._name = server, name
+        self.on_lost: list[Callable[[SharedLost], None]] = []
+        self.on_back: list[Callable[[], None]] = []
+        self.observe: Callable[[float], None] | None = None
+        self._scripts: dict[str, Script] = {}
+        self._channels: dict[bytes, tuple[OnMessage, Callable[[], None] | None]] = {}
+        self._tls: ssl.SSLContext | None = None
+        self._commands = _Reconnecting(self._open_commands, self._lost, self._back, server.timeout)
+        self._listening: _Reconnecting | None = None
+
+    async def open(self) -> None:
+        """Raises `SharedError` where the server cannot be used."""
+        self._tls = tls_context(self.server)
+        await self._commands.start()
+
+    async def close(self) -> None:
+        for each in (self._listening, self._commands):
+            if each is not None:
+                await each.close()
+
+    @property
+    def is_up(self) -> bool:
+        return self._commands.link is not None
+
+    @property
+    def root(self) -> str:
+        """What every name begins with: a hash tag, so that all of them are on one node."""
+        return f"{{{self.server.prefix}}}:"
+
+    def call(self, *words: Word) -> asyncio.Future[Any]:
+        """The answer to a command: bytes, int, None or a list. Raises `SharedLost`, at once where
+        the server is lost, or `CommandFailed`."""
+        return self._link().call(pack_command(words))
+
+    def post(self, *words: Word) -> None:
+        """Sends a command of which nobody needs the answer; it is dropped where the server is
+        lost."""
+        if (link := self._commands.link) is not None:
+            link.post(pack_command(words))
+
+    def run(
+        self, script: Script, keys: Sequence[Word], args: Sequence[Word]
+    ) -> asyncio.Future[Any]:
+        """The answer of a script. Raises as `call`."""
+        return self._link().call(*self._packed(script, keys, args))
+
+    def post_run(self, script: Script, keys: Sequence[Word], args: Sequence[Word]) -> None:
+        """As `post`."""
+        if (link := self._commands.link) is not None:
+            link.post(*self._packed(script, keys, args))
+
+    def subscribe(
+        self, channel: str, on_message: OnMessage, on_begin: Callable[[], None] | None = None
+    ) -> None:
+        """Calls `on_message` for the messages of a channel, on a connection for all channels.
+        `on_begin` is called whenever the subscription begins, again too: messages before that may
+        have been missed."""
+        name = channel.encode()
+        self._channels[name] = on_message, on_begin
+        if self._listening is None:
+            self._listening = _Reconnecting(
+                self._open_listening, _ignore, self._begin, self.server.timeout, pings=True
+            )
+            self._listening.begin()
+        elif (link := self._listening.link) is not None:
+            link.close("another channel")  # it is opened again with all of them
+
+    def _link(self) -> Link:
+        if (link := self._commands.link) is None:
+            raise SharedLost(self._commands.reason)
+        return link
+
+    def _packed(
+        self, script: Script, keys: Sequence[Word], args: Sequence[Word]
+    ) -> tuple[bytes, Callable[[], bytes]]:
+        self._scripts[script.digest] = script
+        words = (len(keys), *keys, *args)
+        unloaded = partial(_pack_unloaded, script, words)
+        return pack_command(("EVALSHA", script.digest, *words)), unloaded
+
+    async def _open_commands(self, on_lost: Callable[[SharedLost], None]) -> Link:
+        link = await self._connect(Link(self.server.timeout, on_lost, self._observed))
+        try:
+            await introduce(link, self.server, self._name)
+            await check(link, self.server)
+            for script in self._scripts.values():
+                await link.call(pack_command(("SCRIPT", "LOAD", script.text)))
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    async def _open_listening(self, on_lost: Callable[[SharedLost], None]) -> Link:
+        link = await self._connect(Link(self.server.timeout, on_lost, on_message=self._receive))
+        try:
+            await introduce(link, self.server, self._name)
+            for channel in tuple(self._channels):
+                await link.call(pack_command(("SUBSCRIBE", channel)))
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    async def _connect(self, link: Link) -> Link:
+        """Raises `SharedError`."""
+        address, loop = self.server.address, asyncio.get_running_loop()
+        try:
+            await loop.create_connection(
+                lambda: link,
+                address.host,
+                address.port,
+                ssl=self._tls,
+                server_hostname=address.host if self._tls is not None else None,
+            )
+        except ssl.SSLCertVerificationError as error:
+            text = f"the certificate of {address.host} is not valid ({error.verify_message})"
+            raise SharedError(f"shared: {text}: set shared.tls.ca") from None
+        except (OSError, ssl.SSLError) as error:
+            text = f"{address.host}:{address.port} cannot be reached: {error}"
+            raise SharedLost(f"shared: {text}") from None
+        return link
+
+    def _lost(self, error: SharedLost) -> None:
+        for callback in self.on_lost:
+            callback(error)
+
+    def _back(self) -> None:
+        for callback in self.on_back:
+            callback()
+
+    def _observed(self, seconds: float) -> None:
+        if self.observe is not None:
+            self.observe(seconds)
+
+    def _receive(self, channel: bytes, message: bytes) -> None:
+        if (callbacks := self._channels.get(channel)) is not None:
+            callbacks[0](channel, message)
+
+    def _begin(self) -> None:
+        for _, on_begin in tuple(self._channels.values()):
+            if on_begin is not None:
+                on_begin()
+
+
+class _Reconnecting:
+    """A link that is opened again when it is lost. `opening` raises `SharedError`."""
+
+    def __init__(
+        self,
+        opening: Callable[[Callable[[SharedLost], None]], Awaitable[Link]],
+        on_lost: Callable[[SharedLost], None],
+        on_open: Callable[[], None],
+        timeout: float,
+        *,
+        pings: bool = False,
+    ) -> None:
+        self.link: Link | None = None
+        self.reason = "the server was not reached yet"
+        self._opening, self._on_lost, self._on_open = opening, on_lost, on_open
+        self._timeout, self._pings = max(1.0, 2 * timeout), pings
+        self._is_lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises `SharedError` where it cannot be opened now."""
+        await self._open()
+        self.begin()
+
+    def begin(self) -> None:
+        """Opens it as soon as that is possible, and keeps it open."""
+        self._task = asyncio.ensure_future(self._keep_open())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        link, self.link = self.link, None
+        if link is not None:
+            link.close()
+
+    async def _keep_open(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            if self.link is not None:
+                pause = FIRST_PAUSE
+                await self._wait_until_lost(self.link)
+            try:
+                await self._open()
+            except SharedError as error:
+                self.reason = str(error)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _wait_until_lost(self, link: Link) -> None:
+        while self.link is not None:
+            try:
+                async with asyncio.timeout(PING_INTERVAL if self._pings else None):
+                    await self._is_lost.wait()
+            except TimeoutError:
+                link.post(_PING)
+
+    async def _open(self) -> None:
+        opened: list[Link] = []
+
+        def lost(error: SharedLost) -> None:
+            if opened and self.link is opened[0]:
+                self.link, self.reason = None, str(error)
+                self._is_lost.set()
+                self._on_lost(error)
+
+        try:
+            async with asyncio.timeout(self._timeout):
+                opened.append(await self._opening(lost))
+        except TimeoutError:
+            raise SharedLost(f"shared: no answer within {self._timeout:g} s") from None
+        if opened[0].is_lost:
+            raise SharedLost("shared: the server closed the connection")
+        self._is_lost.clear()
+        self.link = opened[0]
+        self._on_open()
+
+
+def _ignore(error: SharedLost) -> None:
+    """Its messages are missed until it is open again."""
+
+
+def _pack_unloaded(script: Script, words: tuple[Word, ...]) -> bytes:
+    return pack_command(("EVAL", script.text, *words))

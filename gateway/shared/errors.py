@@ -1,0 +1,15 @@
+"""Errors of the shared state, with messages for the operator; clients never see them."""
+
+from __future__ import annotations
+
+
+class SharedError(Exception):
+    """The server cannot be used. The message says what is wrong and what to do about it."""
+
+
+class SharedLost(SharedError):
+    """The server cannot be reached now, or did not answer in time."""
+
+
+class CommandFailed(SharedError):
+    """The server's error to one command; the message is its own text."""

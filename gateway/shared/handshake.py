@@ -1,0 +1,105 @@
+"""What comes first on a connection: identity, database, and whether the server can be used."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from typing import Any, Final
+
+from libvalkey import pack_command
+
+from gateway.config.cluster import SharedServer, TlsMode
+from gateway.shared.errors import CommandFailed, SharedError, SharedLost
+from gateway.shared.link import Link
+
+OLDEST: Final = (7, 2)
+"""Major and minor version of the servers that work."""
+
+_POLICY: Final = "noeviction"
+
+
+async def introduce(link: Link, server: SharedServer, name: str) -> None:
+    """Signs in and chooses the database. Raises `SharedError`."""
+    address = server.address
+    secret = server.password.get_secret_value() if server.password else address.password
+    if secret:
+        user = (address.user,) if address.user else ()
+        try:
+            await link.call(pack_command(("AUTH", *user, secret)))
+        except CommandFailed as error:
+            raise SharedError(
+                f"shared: {address.host} rejects the password or the user ({_first(error)}): "
+                "set the URL's user and shared.password"
+            ) from None
+    try:
+        await link.call(pack_command(("SELECT", address.name or "0")))
+    except (CommandFailed, SharedLost) as error:
+        if _first(error) == "NOAUTH":
+            raise SharedError(
+                f"shared: {address.host} requires a password: set shared.password"
+            ) from None
+        raise SharedError(f"shared: database {address.name} of {address.host}: {error}") from None
+    with suppress(CommandFailed):  # for people only
+        await link.call(pack_command(("CLIENT", "SETNAME", name)))
+
+
+async def check(link: Link, server: SharedServer) -> None:
+    """Raises `SharedError` unless the server is recent enough, evicts nothing, and can be written
+    to."""
+    host = server.address.host
+    try:
+        info = _read_info(await link.call(pack_command(("INFO",))))
+    except CommandFailed as error:
+        raise SharedError(
+            f"shared: {host} does not allow INFO, which says whether it evicts entries ({error}): "
+            "allow it to the user"
+        ) from None
+    text = info.get("valkey_version") or info.get("redis_version", "0.0")
+    if _version(text) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise SharedError(f"shared: {host} has version {text}: {oldest} or later is needed")
+    policy = info.get("maxmemory_policy", "")
+    if policy != _POLICY:
+        raise SharedError(
+            f"shared: {host} has maxmemory-policy {policy or 'unknown'}: evicted entries would "
+            f"open limits; set it to {_POLICY}"
+        )
+    if info.get("role") != "master":
+        raise SharedError(
+            f"shared: {host} is a read-only replica: state the address of its primary"
+        )
+    try:
+        await link.call(pack_command(("SET", f"{{{server.prefix}}}:probe", "1", "PX", "1000")))
+    except (CommandFailed, SharedLost) as error:
+        raise SharedError(f"shared: {host} cannot be written to: {error}") from None
+
+
+def tls_context(server: SharedServer) -> ssl.SSLContext | None:
+    """None: plain text. Raises `SharedError` for files that cannot be read."""
+    if server.address.scheme != "valkeys" or (server.tls and server.tls.mode is TlsMode.DISABLE):
+        return None
+    tls = server.tls
+    try:
+        context = ssl.create_default_context(cafile=str(tls.ca) if tls and tls.ca else None)
+        if tls is not None and tls.mode is TlsMode.REQUIRE:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if tls is not None and tls.cert is not None:
+            context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise SharedError(f"shared.tls: {error}") from None
+    return context
+
+
+def _read_info(answer: Any) -> dict[str, str]:
+    lines = bytes(answer).decode("utf-8", "replace").splitlines()
+    pairs = (line.partition(":") for line in lines)
+    return {name: value for name, colon, value in pairs if colon}
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdecimal() else 0 for part in text.split(".")[:2])
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition(" ")[0]

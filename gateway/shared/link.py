@@ -1,0 +1,166 @@
+"""One connection to a Valkey server: commands out, answers in, in order.
+
+Commands of one turn of the loop leave in one write. The server counts as lost where the oldest
+command has had no answer for `timeout` seconds: one timer for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
+
+from libvalkey import LibvalkeyError, Reader
+
+from gateway.shared.errors import CommandFailed, SharedLost
+
+MAX_PENDING: Final = 50_000
+"""Commands without an answer: beyond that the server counts as lost."""
+
+SECOND_LOOK: Final = 0.02
+"""Seconds: the loop itself may have been late, and the answer be there."""
+
+_UNUSABLE: Final = frozenset(
+    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOREPLICAS", "OOM"}
+    | {"READONLY", "NOAUTH"}
+)
+"""First words of errors after which this connection is of no use."""
+
+_NOTHING: Final = object()
+
+OnMessage = Callable[[bytes, bytes], None]
+"""Of a channel: its name and the text."""
+
+
+class _Pending(NamedTuple):
+    """A command without an answer; `unloaded` is the same one with the text of its script."""
+
+    sent_at: float
+    future: asyncio.Future[Any] | None
+    unloaded: Callable[[], bytes] | None
+
+
+class Link(asyncio.Protocol):
+    """`on_lost` is called once. `observe` is told the seconds of each answer."""
+
+    def __init__(
+        self,
+        timeout: float,
+        on_lost: Callable[[SharedLost], None],
+        observe: Callable[[float], None] | None = None,
+        on_message: OnMessage | None = None,
+    ) -> None:
+        self._timeout, self._on_lost = timeout, on_lost
+        self._observe, self._on_message = observe, on_message
+        self._loop = asyncio.get_running_loop()
+        self._reader = Reader(replyError=CommandFailed, notEnoughData=_NOTHING)
+        self._transport: asyncio.Transport | None = None
+        self._pending = deque[_Pending]()
+        self._unsent: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._late: _Pending | None = None
+        self.is_lost = False
+
+    def call(
+        self, command: bytes, unloaded: Callable[[], bytes] | None = None
+    ) -> asyncio.Future[Any]:
+        """The answer to a packed command; its error is `CommandFailed` or `SharedLost`."""
+        future = self._loop.create_future()
+        if self.is_lost:
+            future.set_exception(SharedLost("the connection is closed"))
+        else:
+            self._send(command, _Pending(self._loop.time(), future, unloaded))
+        return future
+
+    def post(self, command: bytes, unloaded: Callable[[], bytes] | None = None) -> None:
+        """Sends a packed command of which nobody needs the answer."""
+        if not self.is_lost:
+            self._send(command, _Pending(self._loop.time(), None, unloaded))
+
+    def close(self, reason: str = "the connection is closed") -> None:
+        self._lose(SharedLost(reason))
+
+    def _send(self, command: bytes, pending: _Pending) -> None:
+        if len(self._pending) >= MAX_PENDING:
+            self._pending.append(pending)
+            self._lose(SharedLost(f"{MAX_PENDING:,} commands have no answer"))
+            return
+        self._pending.append(pending)
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(command)
+        if self._timer is None:
+            self._timer = self._loop.call_at(pending.sent_at + self._timeout, self._check)
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._transport is not None and unsent:
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
+
+    def _check(self) -> None:
+        """The time by which what was then the oldest command needed an answer."""
+        self._timer = None
+        if not self._pending:
+            return
+        oldest, now = self._pending[0], self._loop.time()
+        due = oldest.sent_at + self._timeout
+        if now >= due:
+            if self._late is oldest:
+                self._lose(SharedLost(f"no answer within {self._timeout:g} s"))
+                return
+            self._late, due = oldest, now + SECOND_LOOK
+        self._timer = self._loop.call_at(due, self._check)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        reason = f": {error}" if error is not None else ""
+        self._lose(SharedLost(f"the server closed the connection{reason}"))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while (answer := self._reader.gets()) is not _NOTHING:
+                self._answer(answer)
+        except LibvalkeyError as error:
+            self._lose(SharedLost(f"what answers is no Valkey server: {error}"))
+
+    def _answer(self, answer: Any) -> None:
+        if self._on_message is not None and type(answer) is list and answer[:1] == [b"message"]:
+            self._on_message(answer[1], answer[2])
+            return
+        if not self._pending:  # an error before the server closes the connection, say
+            self._lose(SharedLost(f"the server said: {answer!r:.200}"))
+            return
+        sent_at, future, unloaded = self._pending.popleft()
+        if self._observe is not None:
+            self._observe(self._loop.time() - sent_at)
+        if isinstance(answer, CommandFailed):
+            word = str(answer).partition(" ")[0]
+            if word == "NOSCRIPT" and unloaded is not None:
+                self._send(unloaded(), _Pending(self._loop.time(), future, None))
+                return
+            if future is not None and not future.done():
+                lost = SharedLost(str(answer)) if word in _UNUSABLE else answer
+                future.set_exception(lost)
+            if word in _UNUSABLE:
+                self._lose(SharedLost(str(answer)))
+        elif future is not None and not future.done():
+            future.set_result(answer)
+
+    def _lose(self, error: SharedLost) -> None:
+        if self.is_lost:
+            return
+        self.is_lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        pending, self._pending, self._unsent = self._pending, deque(), []
+        for each in pending:
+            if each.future is not None and not each.future.done():
+                each.future.set_exception(SharedLost(str(error)))
+        self._on_lost(error)
