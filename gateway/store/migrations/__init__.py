@@ -1,7 +1,11 @@
 """Brings a database from its schema to this release's, by the SQL files of this folder in order.
 
 A migration is one transaction, the new version number included: one that fails leaves the database
-as it was. Migrations are added at the end and never edited. The text between braces is what
+as it was. On a server, which several replicas use, its first line can say with which earlier schema
+a release still works on what it leaves: `-- compatible with: 16`. It does so by adding only:
+columns with defaults, tables, indexes. Without that line only releases that know it do.
+
+Migrations are added at the end and never edited. The text between braces is what
 dialects write differently (`_DIALECTS`), or `now`, the present time in Unix µs. `NNN_name.sql` is
 for both dialects; of `NNN_name.postgresql.sql` and `NNN_name.sqlite.sql` each has the one with its
 name, and nothing to do where there is none.
@@ -20,6 +24,7 @@ from sqlalchemy import Connection, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
+from gateway.store.migration_turns import take_turn, write_in_turn
 from gateway.store.schema import settings
 
 _FILES: Final = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
@@ -47,7 +52,11 @@ _DIALECTS: Final[Mapping[str, Mapping[str, str]]] = {
 _END_OF_STATEMENT: Final = re.compile(r";\n(?! )")
 """The lines of a function's body, which have such ends too, are indented."""
 
-_VERSION = "schema_version"
+_COMPATIBLE_WITH: Final = re.compile(r"-- compatible with: (\d+)\n")
+
+_VERSION: Final = "schema_version"
+_COMPATIBLE: Final = "compatible_schema"
+"""The oldest schema that a release must know to use the database; without it, the database's."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +75,13 @@ async def migrate(
 ) -> None:
     """Bring the database to version `len(migrations)`, after a copy of one that is not empty.
 
-    Raises NewerSchema, MigrationFailed, or StoreError for a database that is not ours.
+    One with a newer schema that this release can use is left alone. Raises NewerSchema,
+    MigrationFailed, or StoreError for a database that is not ours.
     """
     version = await database.write(partial(read_version, newest=len(migrations)))
+    if version > len(migrations):
+        text = "the database has schema %d of a newer release, which this one (%d) can use"
+        _log.info(text, version, len(migrations))
     if 0 < version < len(migrations):
         await database.copy(version)
         _log.info("the database's schema changes from %d to %d", version, len(migrations))
@@ -79,9 +92,10 @@ async def migrate(
 async def apply_migration(
     database: MigrationTarget, number: int, now: int, migrations: Sequence[str] = MIGRATIONS
 ) -> None:
-    """From the schema before `number`. Raises MigrationFailed."""
+    """From the schema before `number`, if no other replica has done it. Raises MigrationFailed."""
+    apply = partial(_apply, sql=migrations[number - 1], number=number, now=now)
     try:
-        await database.write(partial(_apply, sql=migrations[number - 1], number=number, now=now))
+        await write_in_turn(database, apply)
     except SQLAlchemyError as error:
         raise MigrationFailed(
             f"the migration from schema {number - 1} to {number} failed and was rolled back,"
@@ -90,12 +104,20 @@ async def apply_migration(
 
 
 def read_version(connection: Connection, newest: int = len(MIGRATIONS)) -> int:
-    """0 for an empty database. Raises NewerSchema, or StoreError for one that is not ours."""
+    """0 for an empty database. Raises NewerSchema where a release that knows `newest` cannot use
+    it, or StoreError for one that is not ours."""
     version = _version(connection)
-    if version > newest:
+    oldest = _compatible(connection) or version if version else 0
+    if oldest > newest:
+        advice = (
+            "start the newer release, or restore the copy that it made before it migrated"
+            if connection.dialect.name == "sqlite"
+            else "start the newer release, or restore a backup from before it"
+        )
+        least = f" for releases that know {oldest}" if oldest < version else ""
         raise NewerSchema(
-            f"the database has schema {version}, this release supports schemas up to {newest}:"
-            " start the newer release, or restore the copy that it made before it migrated"
+            f"the database has schema {version}{least}, this release supports schemas up to "
+            f"{newest}: {advice}"
         )
     return version
 
@@ -106,15 +128,38 @@ def _version(connection: Connection) -> int:
         return 0
     if settings.name not in tables:
         raise StoreError("the database belongs to another program: name another one")
-    value = connection.scalar(select(settings.c.value).where(settings.c.name == _VERSION))
+    value = _setting(connection, _VERSION)
     if value is None or not value.isdecimal():
         raise StoreError(f"the database has no readable {_VERSION}: restore a copy of it")
     return int(value)
 
 
+def _compatible(connection: Connection) -> int | None:
+    """What a server's database has; a file is used by one release at a time."""
+    value = _setting(connection, _COMPATIBLE) if connection.dialect.name != "sqlite" else None
+    return None if value is None else int(value)
+
+
+def _setting(connection: Connection, name: str) -> str | None:
+    return connection.scalar(select(settings.c.value).where(settings.c.name == name))
+
+
 def _apply(connection: Connection, sql: str, number: int, now: int) -> None:
-    text = sql.format(**_DIALECTS[connection.dialect.name], now=now)
+    take_turn(connection)
+    dialect = connection.dialect.name
+    if dialect != "sqlite" and (version := _version(connection)) >= number:
+        _log.info("another replica has changed the database's schema to %d", version)
+        return
+    text = sql.format(**_DIALECTS[dialect], now=now)
     for statement in filter(None, map(str.strip, _END_OF_STATEMENT.split(text))):
         connection.exec_driver_sql(statement)
-    connection.execute(delete(settings).where(settings.c.name == _VERSION))
-    connection.execute(insert(settings).values(name=_VERSION, value=str(number)))
+    _set(connection, _VERSION, number)
+    if dialect != "sqlite":
+        stated = _COMPATIBLE_WITH.match(sql)
+        oldest = int(stated[1]) if stated else number if sql else number - 1
+        _set(connection, _COMPATIBLE, max(_compatible(connection) or number - 1, oldest))
+
+
+def _set(connection: Connection, name: str, number: int) -> None:
+    connection.execute(delete(settings).where(settings.c.name == name))
+    connection.execute(insert(settings).values(name=name, value=str(number)))
