@@ -1,6 +1,6 @@
 """Deletes rows of the request log and of the audit log that are older than `logs.keep` and
 `audit.keep`, and what is stored of replies and conversations once it has expired; then the file
-shrinks."""
+shrinks. On a server it also creates the days of the request log ahead."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from gateway.runtime import Runtime
 from gateway.store import audit as store
 from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
-from gateway.store.retention import delete_before, has_much_free, shrink
+from gateway.store.retention import delete_before, has_much_free, server_of, shrink
 
 CHECK_INTERVAL: Final = 600.0
 """Seconds."""
+
+CREATION_TIMEOUT: Final = 15.0
+"""Seconds that a start waits for partitions at most."""
 
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def run_retention(runtime: Runtime, database: Database, audit: Audit) -> AsyncIterator[None]:
+    await create_partitions(runtime, database)
     task = asyncio.ensure_future(_run(runtime, database, audit))
     try:
         yield
@@ -50,6 +54,23 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
         except Exception:  # such as a full disk: the next round tries again
             log.exception("old rows could not be deleted")
         await asyncio.sleep(CHECK_INTERVAL)
+        await create_partitions(runtime, database)
+
+
+async def create_partitions(runtime: Runtime, database: Database) -> None:
+    """Of today and the next days, on a server. Without them rows go to the default partition."""
+    if (server := server_of(database)) is None:
+        return
+    from gateway.store.partitions import create_days
+
+    try:
+        async with asyncio.timeout(CREATION_TIMEOUT):
+            created = await create_days(server, runtime.now())
+    except Exception:  # such as a server that is gone: the next round tries again
+        log.exception("days of the request log could not be created")
+    else:
+        if created:
+            log.info("created days of the request log: %s", " ".join(day.name for day in created))
 
 
 async def delete_old_rows(runtime: Runtime, database: Database) -> int:

@@ -27,6 +27,8 @@ from gateway.store.retention import ROWS_KEPT_SINCE
 from gateway.store.schema import attempts, requests, searches, tokens, usage_hours
 from gateway.store.statements import HOUR_KEY, IS_RUNNING, sum_of
 
+_LOG_TABLES: Final = ", ".join(table.name for table in (requests, attempts, searches))
+
 MAX_DISCREPANCIES: Final = 1000
 """Rows of a table that are reported; one with more of them is not checked further."""
 
@@ -103,6 +105,8 @@ async def _snapshot(database: Database) -> AsyncIterator[AsyncConnection]:
             await connection.exec_driver_sql("BEGIN")
         else:
             connection = await connection.execution_options(isolation_level="REPEATABLE READ")
+            # Before the first read: no day of the log is dropped that the snapshot still has.
+            await connection.exec_driver_sql(f"LOCK TABLE {_LOG_TABLES} IN ACCESS SHARE MODE")
         try:
             yield connection
         finally:

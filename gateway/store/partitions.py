@@ -11,6 +11,7 @@ queue behind it. It gives up then and tries again after a pause.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -48,10 +49,26 @@ _PAUSE: Final = 0.5  # seconds between two tries
 _STATEMENT_TIMEOUT: Final = 10_000  # milliseconds, of what holds locks
 _COMMAND_TIMEOUT: Final = 600.0  # seconds
 
+_DELETE_DEFAULT: Final = """
+WITH expired AS (
+    SELECT id FROM requests_default WHERE id < $1 AND started_at < $2 AND state <> 'running'
+    ORDER BY id LIMIT $3
+), gone AS (
+    DELETE FROM requests_default WHERE id IN (SELECT id FROM expired) RETURNING id
+), their_attempts AS (
+    DELETE FROM attempts_default WHERE request_id IN (SELECT id FROM gone)
+), their_searches AS (
+    DELETE FROM searches_default WHERE request_id IN (SELECT id FROM gone)
+)
+SELECT count(*) FROM gone
+"""
+
 _CREATING: Final = 0x6764_6179
 """The advisory lock of whoever creates or detaches days: any number of replicas may try."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_log = logging.getLogger(__name__)
 
 
 class Day(NamedTuple):
@@ -110,8 +127,8 @@ async def list_days(database: ServerDatabase) -> list[Day]:
 
 
 async def drop_days_before(database: ServerDatabase, first_kept: Day) -> int:
-    """Drop all earlier days, the oldest first; returns how many requests they had. A day with a
-    running request is left for later. Raises Busy.
+    """Drop all earlier days, the oldest first; returns how many requests they had. A day that is in
+    use, or has a running request, is left for the next time.
 
     A day is detached from all tables in one transaction, which is short, and dropped after it, when
     nobody can reach it any more.
@@ -119,13 +136,26 @@ async def drop_days_before(database: ServerDatabase, first_kept: Day) -> int:
     dropped = 0
     async with _session(database) as session:
         for day in await _list_days(session):
-            if day < first_kept:
+            if day >= first_kept:
+                break
+            try:
                 await _retry(partial(_detach_day, session, day))
+            except Busy:
+                _log.warning("%s of the request log is in use and is deleted later", day.name)
+                break
         for table in await _detached_tables(session):
             if table.startswith(f"{requests.name}_"):
                 dropped += await session.fetchval(f"SELECT count(*) FROM {table}")
-            await session.execute(f"DROP TABLE {table}")
+            await session.execute(f"DROP TABLE IF EXISTS {table}")
     return dropped
+
+
+async def delete_default_rows(database: ServerDatabase, before_us: int, batch: int) -> int:
+    """Delete up to `batch` requests of the default partition that started before and have ended,
+    attempts and searches included; returns their number."""
+    async with _session(database) as session:
+        count: int = await session.fetchval(_DELETE_DEFAULT, first_id(before_us), before_us, batch)
+        return count
 
 
 @asynccontextmanager
@@ -204,10 +234,12 @@ async def _create_day(session: asyncpg.Connection, day: Day) -> bool:
 
 
 async def _detach_day(session: asyncpg.Connection, day: Day) -> bool:
-    """Whether it was detached: not with a running request, whose end is still to come."""
+    """Whether it was detached here: not with a running request, whose end is still to come."""
     async with _brief_transaction(session):
         for table in _TABLES:
             await session.execute(f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")
+        if day not in await _list_days(session):
+            return False  # another replica has detached it
         running = f"SELECT 1 FROM {requests.name}_{day.name} WHERE state = 'running' LIMIT 1"
         if await session.fetchval(running):
             return False

@@ -4,7 +4,8 @@ shrinks the file."""
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -12,6 +13,9 @@ from gateway.store.database import Database, FreePages
 from gateway.store.logs import first_id
 from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.schema import requests, settings
+
+if TYPE_CHECKING:  # only with a database server is it imported
+    from gateway.store.server_database import ServerDatabase
 
 MIN_FREE: Final = 2**20
 """Bytes that stay free in any file."""
@@ -26,7 +30,7 @@ async def delete_before(
     database: Database, cutoff_us: int, *, batch: int = 500, pause: float = 0.02
 ) -> int:
     """Delete what started and ended before the hour of `cutoff_us` (Unix µs), attempts included;
-    returns the number of requests.
+    returns the number of requests. A server drops whole UTC days.
 
     A transaction deletes `batch` of them; after it other writers have the database for at least
     `pause` seconds, and for as long as it took. Cancelled, it has deleted some of them, and the
@@ -34,26 +38,44 @@ async def delete_before(
     """
     hour = cutoff_us // HOUR_US
     await database.write(lambda connection: _raise_hour(connection, hour))
+    server = server_of(database)
+    deleted = 0
+    if server is None:
+        delete_some = partial(_delete_from_file, database, hour * HOUR_US, batch)
+    else:
+        from gateway.store.partitions import Day, delete_default_rows, drop_days_before
+
+        deleted = await drop_days_before(server, Day.of(hour * HOUR_US))
+        delete_some = partial(delete_default_rows, server, hour * HOUR_US, batch)
+    now = asyncio.get_running_loop().time
+    while True:
+        began = now()
+        count = await delete_some()
+        if not count:
+            return deleted
+        deleted += count
+        await asyncio.sleep(max(pause, now() - began))
+
+
+async def _delete_from_file(database: Database, before_us: int, batch: int) -> int:
+    """Attempts and searches refer to their request and are deleted with it."""
     expired = (
         select(requests.c.id)
         .where(
-            requests.c.id < first_id(hour * HOUR_US),
-            requests.c.started_at < hour * HOUR_US,
+            requests.c.id < first_id(before_us),
+            requests.c.started_at < before_us,
             requests.c.state != ExchangeState.RUNNING,
         )
         .order_by(requests.c.id)
         .limit(batch)
     )
     statement = delete(requests).where(requests.c.id.in_(expired.scalar_subquery()))
-    deleted = 0
-    now = asyncio.get_running_loop().time
-    while True:
-        began = now()
-        count = await database.write(lambda connection: connection.execute(statement).rowcount)
-        if not count:
-            return deleted
-        deleted += count
-        await asyncio.sleep(max(pause, now() - began))
+    return await database.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def server_of(database: Database) -> ServerDatabase | None:
+    """None for a file."""
+    return cast("ServerDatabase", database) if database.dialect.name == "postgresql" else None
 
 
 class Shrunk(NamedTuple):

@@ -16,30 +16,36 @@ from gateway.core.formats import Format
 from gateway.runtime import unix_microseconds
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.usage import Dimension, usage
-from tests.support.databases import raw_connection
+from tests.support.databases import on_server, raw_connection
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.timing import SLACK
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
-HOUR = 3600
+DAY = 86_400
 
-STUCK = """
-CREATE TRIGGER stuck BEFORE DELETE ON requests BEGIN SELECT RAISE(ABORT, 'no'); END
-"""
+SQLITE_STUCK = (
+    "CREATE TRIGGER stuck BEFORE DELETE ON requests BEGIN SELECT RAISE(ABORT, 'no'); END",
+    "DROP TRIGGER stuck",
+)
+SERVER_STUCK = (
+    "ALTER TABLE attempts_default RENAME TO stuck",
+    "ALTER TABLE stuck RENAME TO attempts_default",
+)
+"""What lets deletions fail, and its end."""
 
 
-def at(gateway: RunningGateway, hours: float) -> None:
-    """From now on it is so many hours later than it is."""
-    gateway.daemon.runtime.now = lambda: unix_microseconds() + int(hours * HOUR * 1e6)
+def at(gateway: RunningGateway, days: float) -> None:
+    """From now on it is so many days later than it is."""
+    gateway.daemon.runtime.now = lambda: unix_microseconds() + int(days * DAY * 1e6)
 
 
 async def clean(gateway: RunningGateway) -> int:
     return await delete_old_rows(gateway.daemon.runtime, gateway.operations.database)
 
 
-async def add_requests(gateway: RunningGateway, hours: float, times: int = 2) -> None:
+async def add_requests(gateway: RunningGateway, days: float, times: int = 2) -> None:
     """Requests that were made then."""
-    at(gateway, hours)
+    at(gateway, days)
     known = len(await gateway.rows(0))
     for _ in range(times):
         assert (await gateway.post(Format.CHAT)).status == 200
@@ -56,7 +62,7 @@ async def test_old_rows_are_deleted_and_totals_kept(
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
     caplog.set_level(logging.INFO, "gateway.admin.retention")
-    async with gateway_with_retention(upstream, tmp_path, keep="3h") as gateway:
+    async with gateway_with_retention(upstream, tmp_path, keep="3d") as gateway:
         await add_requests(gateway, -5)
         await add_requests(gateway, -1.5, times=1)
         before = await usage(gateway.operations.database, [Dimension.HOUR, Dimension.KEY])
@@ -69,7 +75,8 @@ async def test_old_rows_are_deleted_and_totals_kept(
         assert await clean(gateway) == 0
         at(gateway, 6)
         assert await clean(gateway) == 1
-    assert [record.getMessage() for record in caplog.records] == [
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message for message in messages if not message.startswith("created days")] == [
         "deleted 2 rows of the request log that were older than logs.keep",
         "deleted 1 rows of the request log that were older than logs.keep",
     ]
@@ -79,7 +86,7 @@ async def test_without_a_limit_rows_are_kept(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    await add_requests(gateway, -24 * 365)
+    await add_requests(gateway, -365)
     assert await clean(gateway) == 0
     assert len(await gateway.rows()) == 2
     report = await gateway.operations.check_integrity()
@@ -94,7 +101,7 @@ async def test_a_changed_configuration_applies(
     await add_requests(gateway, -5)
     config = gateway.daemon.runtime.config
     gateway.daemon.runtime.replace_config(
-        config.model_copy(update={"logs": parse_config("logs: {keep: 1h}").logs})
+        config.model_copy(update={"logs": parse_config("logs: {keep: 1d}").logs})
     )
     assert await clean(gateway) == 2
     assert await gateway.rows(0) == []
@@ -105,7 +112,7 @@ async def test_rows_are_deleted_at_the_start(upstream: ScriptedUpstream, tmp_pat
     async with gateway_with_retention(upstream, tmp_path) as gateway:
         await add_requests(gateway, -5)
     async with (
-        gateway_with_retention(upstream, tmp_path, keep="2h") as gateway,
+        gateway_with_retention(upstream, tmp_path, keep="2d") as gateway,
         asyncio.timeout(SLACK),
     ):
         while await gateway.rows(0):
@@ -124,16 +131,17 @@ async def test_a_failed_deletion_is_retried(
     monkeypatch.setattr(room, "CHECK_INTERVAL", 0.05)
     async with gateway_with_retention(upstream, tmp_path) as gateway:
         await add_requests(gateway, -5)
+    stuck, not_stuck = SERVER_STUCK if on_server() else SQLITE_STUCK
     with raw_connection(tmp_path / DATABASE_NAME) as connection:
-        connection.execute(STUCK)
-    async with gateway_with_retention(upstream, tmp_path, keep="2h") as gateway:
+        connection.execute(stuck)
+    async with gateway_with_retention(upstream, tmp_path, keep="2d") as gateway:
         async with asyncio.timeout(SLACK):
             while "could not be deleted" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert (await gateway.post(Format.CHAT)).status == 200
         assert len(await gateway.rows(3)) == 3
         with raw_connection(tmp_path / DATABASE_NAME) as connection:
-            connection.execute("DROP TRIGGER stuck")
+            connection.execute(not_stuck)
         async with asyncio.timeout(SLACK):
             while len(await gateway.rows()) > 1:
                 await asyncio.sleep(0.01)

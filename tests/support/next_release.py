@@ -2,7 +2,7 @@
 
     python -m tests.support.next_release serve --config FILE
 
-takes the arguments of `gateway`. The variable NEXT_RELEASE says what its migration does: `compatible`
+takes the arguments of `gateway`. NEXT_RELEASE in the environment says what it does: `compatible`
 (the default) adds columns and an index, with which the present release goes on working;
 `incompatible` states that it does not.
 """
