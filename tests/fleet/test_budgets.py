@@ -1,0 +1,62 @@
+"""A budget is one for all replicas: nothing is admitted beyond it, and what no lease explains is
+used."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.fleet.sizes import REQUESTS_OF_A_BUDGET
+from tests.support.fleet import COST, run_fleet
+from tests.support.fleet_ledger import find_faults, leases_ended, settled, value
+from tests.support.fleet_load import Load, run_load
+
+AFFORDED: Final = 60
+"""Requests that the budget pays for."""
+_SPENT: Final = "SELECT coalesce(sum(cost_micro), 0)::bigint FROM requests"
+
+
+@pytest.mark.timeout(600)
+async def test_four_replicas_admit_nothing_beyond_a_small_budget(tmp_path: Path) -> None:
+    async with run_fleet(tmp_path, 4) as fleet:
+        key = fleet.mint("--budget", str(AFFORDED * COST))
+        load = Load(fleet.addresses, [key], "budget", requests=REQUESTS_OF_A_BUDGET, seconds=500)
+        answers = await run_load(load, tmp_path)
+        assert len(answers.all) == REQUESTS_OF_A_BUDGET
+        assert set(answers.statuses()) == {200, 429}, answers.codes()
+        assert len(answers.admitted()) <= AFFORDED
+        assert fleet.upstream_requests() == len(answers.admitted())
+        await settled(fleet.url)
+        spent = await value(fleet.url, _SPENT) // 1_000_000
+        assert spent == len(answers.admitted()) * COST <= AFFORDED * COST
+        # What is left is less than one request of each replica may cost: its part of a lease.
+        assert AFFORDED * COST - spent < 4 * 2 * COST
+        assert await find_faults(fleet.url, [answer.name for answer in answers.admitted()]) == []
+        await fleet.each("stop")
+        await leases_ended(fleet.url, 1)
+        assert await find_faults(fleet.url) == []
+
+
+@pytest.mark.timeout(120)
+async def test_a_lease_that_dies_with_its_replica_is_free_after_its_expiry(tmp_path: Path) -> None:
+    """Until then others may have less than there is, and never more."""
+    async with run_fleet(tmp_path, 2) as fleet:
+        one, other = fleet.replicas
+        key = fleet.mint("--budget", str(AFFORDED * COST))
+        first = await run_load(Load([one.address], [key], "first", 5, requests=20), tmp_path)
+        assert first.statuses() == {200: 20}
+        one.kill()
+        await asyncio.sleep(0.5)
+        early = await run_load(Load([other.address], [key], "early", 2, requests=100), tmp_path)
+        await asyncio.sleep(10 + 5)  # the expiry, and a round of the others
+        late = await run_load(Load([other.address], [key], "late", 2, requests=100), tmp_path)
+        await settled(fleet.url)
+        admitted = len((first.admitted() + early.admitted()) + late.admitted())
+        assert AFFORDED - 3 <= admitted <= AFFORDED
+        await fleet.replicas[1].stop()
+        await leases_ended(fleet.url, 1)
+        names = [answer.name for run in (first, early, late) for answer in run.admitted()]
+        assert await find_faults(fleet.url, names) == []

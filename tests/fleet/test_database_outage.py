@@ -1,0 +1,98 @@
+"""PostgreSQL is stopped under load: streams go on, nothing is lost, and it is announced."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.sizes import OUTAGE
+from tests.support.fleet import run_fleet
+from tests.support.fleet_ledger import find_faults, settled
+from tests.support.fleet_load import Load, LoadProcess
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
+@pytest.mark.timeout(240)
+async def test_postgresql_is_stopped_under_load(tmp_path: Path, how: signal.Signals) -> None:
+    async with run_fleet(tmp_path, 2, durable=True, sections={"replica": {"expiry": 30}}) as fleet:
+        free, paid = fleet.mint(), fleet.mint("--budget", "1G")
+        seconds = OUTAGE + 14
+        streams = LoadProcess(
+            Load(
+                fleet.addresses,
+                [free, paid],
+                "stream",
+                20,
+                requests=20,
+                stream=True,
+                model="beta-slow-chat",
+            ),
+            tmp_path,
+        )
+        short = LoadProcess(
+            Load(fleet.addresses, [free], "short", 10, rate=40, seconds=seconds), tmp_path
+        )
+        budgeted = LoadProcess(
+            Load(fleet.addresses, [paid], "paid", 10, rate=20, seconds=seconds), tmp_path
+        )
+        await asyncio.sleep(4)
+        fleet.postgres.stop(how)
+        await asyncio.sleep(OUTAGE)
+        fleet.postgres.start()
+        of_streams, of_short, of_budget = [
+            await load.answers() for load in (streams, short, budgeted)
+        ]
+        assert of_streams.statuses() == {200: 20}, of_streams.codes()
+        assert of_streams.cut() == []
+        assert of_short.statuses().keys() == {200}, of_short.codes()
+        assert of_budget.statuses().keys() <= {200, 429, 503}, of_budget.codes()
+        assert {answer.status for answer in of_budget.all[-40:]} == {200}, of_budget.codes()
+        await settled(fleet.url)
+        answered = of_streams.admitted() + of_short.admitted() + of_budget.admitted()
+        assert await find_faults(fleet.url, [answer.name for answer in answered]) == []
+        await fleet.each("stop")
+        assert await find_faults(fleet.url, [answer.name for answer in answered]) == []
+
+
+@pytest.mark.timeout(180)
+async def test_a_replica_dies_while_the_database_is_away(tmp_path: Path) -> None:
+    """Its rows are in its spool: the next start writes them."""
+    async with run_fleet(tmp_path, 2, durable=True, sections={"replica": {"expiry": 30}}) as fleet:
+        key = fleet.mint()
+        load = Load(fleet.addresses, [key], "spool", 10, rate=60, seconds=10)
+        running = LoadProcess(load, tmp_path)
+        await asyncio.sleep(2)
+        fleet.postgres.stop(signal.SIGINT)
+        await asyncio.sleep(3)
+        fleet.replicas[0].kill()
+        answers = await running.answers()
+        fleet.postgres.start()
+        await fleet.replicas[0].start()
+        await settled(fleet.url, 60)
+        assert {answer.status for answer in answers.all if answer.target == 1} == {200}
+        assert await find_faults(fleet.url, [answer.name for answer in answers.admitted()]) == []
+
+
+@pytest.mark.timeout(120)
+async def test_without_both_servers_nothing_is_served(tmp_path: Path) -> None:
+    async with run_fleet(tmp_path, 2, durable=True) as fleet:
+        key = fleet.mint()
+        fleet.postgres.stop(signal.SIGINT)
+        fleet.valkey.stop(signal.SIGKILL)
+        await asyncio.sleep(3)
+        load = Load(fleet.addresses, [key], "none", 4, requests=20)
+        running = LoadProcess(load, tmp_path)
+        refused = await running.answers()
+        assert refused.statuses() == {503: 20}, refused.codes()
+        fleet.postgres.start()
+        fleet.valkey.start()
+        await asyncio.sleep(5)
+        again = await LoadProcess(
+            Load(fleet.addresses, [key], "again", 4, requests=20), tmp_path
+        ).answers()
+        assert again.statuses() == {200: 20}, again.codes()
+        await settled(fleet.url)
+        assert await find_faults(fleet.url, [answer.name for answer in again.admitted()]) == []
