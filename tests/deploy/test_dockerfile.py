@@ -90,18 +90,45 @@ def test_the_context_has_what_is_copied_and_nothing_else() -> None:
 
 def test_compose_gives_the_container_no_more_than_it_needs() -> None:
     """The keys are those of the Compose Specification."""
-    assert SERVICE["read_only"] is True
-    assert SERVICE["cap_drop"] == ["ALL"]
-    assert SERVICE["security_opt"] == ["no-new-privileges:true"]
-    assert all(port.startswith("127.0.0.1:") for port in SERVICE["ports"])
-    assert {"privileged", "user", "network_mode", "pid", "cap_add", "devices"} & set(
-        SERVICE
-    ) == set()
-    assert [mount.rpartition(":")[2] for mount in SERVICE["volumes"]] == ["ro", "/var/lib/gateway"]
-    assert SERVICE["mem_limit"] and SERVICE["pids_limit"]
-    assert "environment" not in SERVICE  # secrets are files
-    assert {*SERVICE["secrets"]} == {*COMPOSE["secrets"]}
+    assert_bounded(SERVICE)
+    assert "profiles" not in SERVICE
+    assert [*SERVICE["secrets"]] == ["main"]
     assert {*COMPOSE} == {"services", "secrets", "volumes"}
+
+
+def assert_bounded(service: Mapping[str, Any]) -> None:
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert {"privileged", "user", "network_mode", "pid", "cap_add", "devices"} & set(
+        service
+    ) == set()
+    assert [mount.rpartition(":")[2] for mount in service["volumes"]] == ["ro", "/var/lib/gateway"]
+    assert service["mem_limit"] and service["pids_limit"]
+    assert "environment" not in service  # secrets are files
+
+
+def test_the_cluster_is_a_profile_of_two_replicas_with_a_state_each() -> None:
+    services = COMPOSE["services"]
+    cluster = {name: each for name, each in services.items() if each.get("profiles")}
+    assert {*cluster} == {*services} - {"model-gateway"}
+    assert {tuple(each["profiles"]) for each in cluster.values()} == {("cluster",)}
+    replicas = [each for each in cluster.values() if each["image"] == SERVICE["image"]]
+    assert len(replicas) == len({each["hostname"] for each in replicas}) == 2
+    for replica in replicas:
+        assert_bounded(replica)
+        assert replica["ports"] == []
+    assert len({replica["volumes"][1] for replica in replicas}) == 2
+    assert {*COMPOSE["secrets"]} == {*replicas[0]["secrets"]}
+    mounted = [
+        mount.partition(":")[0] for each in cluster.values() for mount in each.get("volumes", [])
+    ]
+    assert {name for name in mounted if "/" not in name} | {"state"} == {*COMPOSE["volumes"]}
+    assert (ROOT / "config" / "nginx.conf").is_file()
+    assert all(each["security_opt"] and each["mem_limit"] for each in cluster.values())
+    command = services["valkey"]["command"]
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
 
 
 def docker(*arguments: str | Path, timeout: float = 30) -> subprocess.CompletedProcess[str]:
@@ -122,7 +149,7 @@ def engine() -> None:
 def test_docker_accepts_the_compose_file() -> None:
     if shutil.which("docker") is None or docker("compose", "version").returncode != 0:
         pytest.skip("docker compose is not installed")
-    done = docker("compose", "config", "--quiet")
+    done = docker("compose", "--profile", "cluster", "config", "--quiet")
     assert done.returncode == 0, done.stderr
 
 

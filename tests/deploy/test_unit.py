@@ -107,6 +107,25 @@ def test_the_backup_is_of_the_service_s_own_state() -> None:
     assert state_dir == f"/var/lib/{unit['StateDirectory'][0]}"
 
 
+def test_a_replica_differs_from_the_service_in_its_places_alone() -> None:
+    of_service, of_replica = (
+        {
+            name: values
+            for name, values in settings(path.read_text()).items()
+            if name != "Description"
+        }
+        for path in (UNIT, UNIT.parent / "gateway@.service")
+    )
+    state = "/var/lib/gateway-%i"
+    (serve,), (reload,) = of_service["ExecStart"], of_service["ExecReload"]
+    assert of_replica == of_service | {
+        "ExecStart": [f"{serve} --state-dir {state} --port %i"],
+        "ExecReload": [f"{reload} --state-dir {state}"],
+        "SyslogIdentifier": ["gateway-%i"],
+        "StateDirectory": ["gateway-%i"],
+    }
+
+
 def test_no_secret_in_what_is_installed() -> None:
     for name in ("channels.yaml", "gateway.env.example"):
         for line in (ROOT / "systemd" / name).read_text().splitlines():
