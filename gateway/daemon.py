@@ -123,7 +123,7 @@ async def run_daemon(
             quota=runtime.quota,
         )
         feed = Feed(operations)
-        recorder.on_commit = feed.publish
+        recorder.on_commit.append(feed.publish)
         on_config = None
         if process_log is not None:
             on_config = _log_configuration(runtime, process_log)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import asyncpg
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.server_database import connect_options, password_of
+from gateway.store.server_connection import connect_options, password_of
 
 Connection = Any
 """`asyncpg.Connection`, which has no types."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from operator import add, attrgetter, itemgetter
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gateway.store.records import (
@@ -59,12 +60,17 @@ def settlements_without_intent(entries: Iterable[Entry], opened: Container[str])
 
 
 def build_batch(
-    entries: Iterable[Entry], states: Mapping[str, str], opened: Container[str] = frozenset()
+    entries: Iterable[Entry],
+    states: Mapping[str, str],
+    opened: Container[str] = frozenset(),
+    interrupted: Mapping[str, RequestRow] = MappingProxyType({}),
 ) -> Batch:
     """Leaves out intents of rows that exist and settlements of rows that are settled.
 
     `states` are those of the rows that were looked up, `opened` the ids of others that are known to
-    be running. An intent comes before its settlement. Only what settles a row is counted.
+    be running. `interrupted` are rows that were settled without their truth, by id: a settlement
+    replaces them, and the difference is counted. An intent comes before its settlement. Only what
+    settles a row is counted.
     """
     intents: dict[str, RequestRow] = {}
     complete: dict[str, RequestRow] = {}
@@ -81,8 +87,12 @@ def build_batch(
                 intents[id] = row
             continue
         target = complete if is_new else settled
-        if id in target or states.get(id, ExchangeState.RUNNING) != ExchangeState.RUNNING:
+        if id in target:
             continue
+        if states.get(id, ExchangeState.RUNNING) != ExchangeState.RUNNING:
+            if id not in interrupted:
+                continue
+            sums.subtract(interrupted[id])
         target[id] = row
         intents.pop(id, None)
         attempts += _numbered(id, entry.attempts)
@@ -99,6 +109,15 @@ def build_batch(
         hour_deltas,
         token_deltas(hour_deltas, sums.used_at),
     )
+
+
+def sums_of(rows: Iterable[RequestRow]) -> tuple[list[HourDelta], list[TokenDelta]]:
+    """What is added to the hourly sums and to the totals of tokens for rows that ended."""
+    sums = _HourSums()
+    for row in rows:
+        sums.add(row)
+    hours = sums.hour_deltas()
+    return hours, token_deltas(hours, sums.used_at)
 
 
 def _numbered(id: str, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
@@ -133,6 +152,13 @@ class _HourSums:
         estimated = 1 if row.usage_source == "estimated" else 0
         times = (0, 0, 0) if first is None else (1, first, total)
         self._counts.setdefault(key, []).append((number, failed, estimated, *counts, *times))
+
+    def subtract(self, row: RequestRow) -> None:
+        """What was added for an interrupted row."""
+        before = _HourSums()
+        before.add(row._replace(total_us=0))
+        for key, (counts,) in before._counts.items():
+            self._counts.setdefault(key, []).append(tuple(-count for count in counts))
 
     def hour_deltas(self) -> list[HourDelta]:
         return [

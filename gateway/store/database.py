@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, FromClause, create_engine, event
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
@@ -31,6 +31,9 @@ from gateway.config.file_errors import describe_owner, file_error_reason
 from gateway.store.errors import DamagedDatabase, StoreError
 from gateway.store.migrations import migrate, migrations_for
 from gateway.store.records import ExchangeState
+
+if TYPE_CHECKING:  # only with a server is it imported
+    from gateway.store.server_writer import ServerWriter
 
 T = TypeVar("T")
 
@@ -120,6 +123,10 @@ class Database(ABC):
     @abstractmethod
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
         """The same for compiled statements, through the driver's own cursor."""
+
+    def entry_writer(self, boot_id: str) -> ServerWriter | None:
+        """What writes the recorder's entries; None where its statements do."""
+        return None
 
     @abstractmethod
     async def check(self) -> None:

@@ -19,6 +19,14 @@ class RowsLost(StoreError):
     """The database could not be written until the recorder had to end."""
 
 
+class InvalidRows(StoreError):
+    """The database refuses at least one of the rows as it is, and will every time."""
+
+
+class RowsChanged(StoreError):
+    """Another transaction has changed some of the rows: their states have to be looked up."""
+
+
 class MigrationFailed(StoreError):
     """A migration was rolled back: the database is unchanged."""
 

@@ -25,7 +25,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 from gateway.config.limits import RequestLog
 from gateway.store.batch import build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
-from gateway.store.errors import RowsLost
+from gateway.store.errors import InvalidRows, RowsLost
 from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
 from gateway.store.recovery import left_by_earlier_boots, mark_interrupted
 from gateway.store.refusals import WINDOW, Refusals
@@ -38,6 +38,7 @@ _PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the
 _MAX_PAUSE = 0.005
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
 _WARNING_INTERVAL = 1.0  # seconds
+_SERVER_TIMEOUT = 1.0  # seconds of a commit on a database server
 STUCK_AFTER: Final = 10.0
 """Seconds of one commit, after which systemd is no longer told that the gateway is alive."""
 
@@ -52,9 +53,10 @@ class Recorder:
 
     def __init__(self, database: Database, *, boot_id: str | None = None) -> None:
         self.boot_id = boot_id or secrets.token_hex(8)
-        self.on_commit: Callable[[Sequence[Entry]], None] | None = None
-        """Called after each commit with its entries, in order; it must not raise."""
+        self.on_commit: list[Callable[[Sequence[Entry]], None]] = []
+        """Each is called after a commit with its entries, in order; it must not raise."""
         self._database = database
+        self._server = database.entry_writer(self.boot_id)
         self._statements = Statements(database.dialect, self.boot_id)
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Entry] = deque()
@@ -77,6 +79,17 @@ class Recorder:
         self._last_error = "not in time"
         self._uncommitted = 0
         self._uncommitted_warned_at = float("-inf")
+
+    @property
+    def epoch(self) -> int | None:
+        """This replica's, None where there is only one: what its requests cost is taken from the
+        leases of that epoch."""
+        return None if self._server is None else self._server.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        if self._server is not None:
+            self._server.epoch = epoch
 
     @property
     def backlog(self) -> int:
@@ -179,6 +192,8 @@ class Recorder:
         if not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
+        if self._server is not None:
+            await self._server.close()
         if self._queue:
             lost = len({entry.row.id for entry in self._queue})
             raise RowsLost(
@@ -234,7 +249,11 @@ class Recorder:
                 self._flush_timer = None
         self._commit_began = self._loop.time()
         try:
-            await self._database.write_rows(lambda cursor: self._write(cursor, entries))
+            if self._server is None:
+                await self._database.write_rows(lambda cursor: self._write(cursor, entries))
+            else:
+                opened = None if self._failures else self._opened
+                await self._server.write(entries, opened, _SERVER_TIMEOUT)
         except Exception as error:
             self._commit_began = None
             self._failures += 1
@@ -246,8 +265,8 @@ class Recorder:
             self._waiting_since = self._loop.time()
             self._limit = min(self._limit * 2, MAX_LOOKUP)
             self._pause_after(self._acknowledge(entries))
-            if self.on_commit is not None:
-                self.on_commit(entries)
+            for committed in self.on_commit:
+                committed(entries)
 
     def _write(self, cursor: DBAPICursor, entries: list[Entry]) -> None:
         # A commit whose result was lost may have happened: after a failure every row is looked up.
@@ -341,11 +360,12 @@ def is_row_error(error: Exception) -> bool:
     """Whether a row is the cause, not the database: trying it again would fail every time."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return False
-    return isinstance(
-        error, DataError | IntegrityError | ProgrammingError | UnicodeError | OverflowError
-    )
+    kinds = DataError | IntegrityError | ProgrammingError | UnicodeError | OverflowError
+    return isinstance(error, kinds | InvalidRows)
 
 
 def error_reason(error: Exception) -> str:
     # Without the statement that SQLAlchemy adds: the log is read by people.
+    if isinstance(error, TimeoutError):
+        return "it does not answer"
     return str(error.orig) if isinstance(error, DBAPIError) else repr(error)

@@ -5,10 +5,13 @@ Each such exchange is billed the expected cost of its prompt.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
+    bindparam,
     case,
     exists,
     func,
@@ -16,12 +19,14 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects.postgresql import insert
 
-from gateway.store.batch import token_deltas
+from gateway.store.batch import sums_of, token_deltas
 from gateway.store.database import driver_cursor
-from gateway.store.records import ExchangeState, HourDelta
+from gateway.store.records import ExchangeState, HourDelta, RequestRow
 from gateway.store.schema import requests
-from gateway.store.server_schema import replicas
+from gateway.store.server_batch import spending_deltas
+from gateway.store.server_schema import replicas, spending
 from gateway.store.statements import HOUR_KEY, IS_RUNNING, Statements, sum_of
 
 
@@ -38,6 +43,8 @@ def mark_interrupted(
     connection: Connection, statements: Statements, left_by: ColumnElement[bool]
 ) -> int:
     """Settle the running rows of some boots as interrupted; returns their number."""
+    if connection.dialect.name != "sqlite":
+        return _mark_on_server(connection, statements, left_by)
     left_running = (IS_RUNNING, left_by)
     is_estimated = requests.c.expected_input_tokens > 0
     columns = {
@@ -74,3 +81,49 @@ def mark_interrupted(
         statements.add_hour.run(cursor, hours)
         statements.add_to_token.run(cursor, token_deltas(hours, used_at))
     return sum(hour.requests for hour in hours)
+
+
+def _mark_on_server(
+    connection: Connection, statements: Statements, left_by: ColumnElement[bool]
+) -> int:
+    """Others settle rows at the same time: so each is locked first, in the recorders' order."""
+    locked = select(requests).where(IS_RUNNING, left_by).order_by(requests.c.id).with_for_update()
+    rows = [_interrupted(RequestRow._make(row)) for row in connection.execute(locked)]
+    end = update(requests).where(requests.c.id == bindparam("row_id"))
+    changed = ("state", "end_reason", "input_tokens", "cost_micro", "usd_micro", "usage_source")
+    if rows:
+        connection.execute(
+            end.values({name: bindparam(f"new_{name}") for name in changed}),
+            [
+                {"row_id": row.id} | {f"new_{name}": getattr(row, name) for name in changed}
+                for row in rows
+            ],
+        )
+    hours, totals = sums_of(row._replace(total_us=0) for row in rows)
+    with driver_cursor(connection) as cursor:
+        statements.add_hour.run(cursor, sorted(hours))
+        statements.add_to_token.run(cursor, sorted(totals))
+    _add_spending(connection, rows)
+    return len(rows)
+
+
+def _interrupted(row: RequestRow) -> RequestRow:
+    return row._replace(
+        state=ExchangeState.INTERRUPTED,
+        end_reason=ExchangeState.INTERRUPTED,
+        input_tokens=row.expected_input_tokens,
+        cost_micro=row.expected_micro,
+        usd_micro=row.expected_usd_micro,
+        usage_source="estimated" if row.expected_input_tokens > 0 else "none",
+    )
+
+
+def _add_spending(connection: Connection, rows: Iterable[RequestRow]) -> None:
+    """Of rows that ended, on a server."""
+    deltas = [delta._asdict() for delta in spending_deltas(rows)]
+    if not deltas:
+        return
+    given = insert(spending)
+    added = {name: spending.c[name] + given.excluded[name] for name in ("units", "usd")}
+    key = list(spending.primary_key.columns)
+    connection.execute(given.on_conflict_do_update(index_elements=key, set_=added), deltas)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 from sqlalchemy import URL, Connection
@@ -12,13 +11,13 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from gateway.config.cluster import DatabaseServer, Tls, TlsMode
+from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database, driver_cursor
 from gateway.store.errors import StoreError
+from gateway.store.server_connection import connect, connect_options, password_of
+from gateway.store.server_writer import ServerWriter
 
 T = TypeVar("T")
-
-_APPLICATION: Final = "model-gateway"
 
 
 class ServerDatabase(Database):
@@ -54,6 +53,9 @@ class ServerDatabase(Database):
 
         return await self.write(run)
 
+    def entry_writer(self, boot_id: str) -> ServerWriter:
+        return ServerWriter(self.server, boot_id)
+
     async def connect(self, command_timeout: float | None = None) -> asyncpg.Connection:
         """A connection of the caller's own, which closes it. `command_timeout`: seconds of each of
         its statements. Raises an error of the driver, or OSError."""
@@ -86,47 +88,3 @@ def _url(server: DatabaseServer) -> URL:
         port=address.port,
         database=address.name,
     )
-
-
-async def connect(
-    server: DatabaseServer, command_timeout: float | None = None
-) -> asyncpg.Connection:
-    address = server.address
-    return await asyncpg.connect(
-        user=address.user or None,
-        password=password_of(server),
-        host=address.host,
-        port=address.port,
-        database=address.name,
-        command_timeout=command_timeout,
-        **connect_options(server),
-    )
-
-
-def password_of(server: DatabaseServer) -> str | None:
-    if server.password is not None:
-        return server.password.get_secret_value()
-    return server.address.password or None
-
-
-def connect_options(server: DatabaseServer) -> dict[str, Any]:
-    """asyncpg's options of a connection, besides its address."""
-    return {
-        "ssl": _tls_context(server.tls),
-        "timeout": server.timeout,
-        "server_settings": {"application_name": _APPLICATION},
-    }
-
-
-def _tls_context(tls: Tls | None) -> ssl.SSLContext | str | bool:
-    if tls is None:
-        return "prefer"
-    if tls.mode is TlsMode.DISABLE:
-        return False
-    context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
-    if tls.mode is TlsMode.REQUIRE:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
-    return context

@@ -31,7 +31,7 @@ async def recorder(admin: AdminFixture) -> AsyncIterator[Recorder]:
 
 def feed_of(admin: AdminFixture, recorder: Recorder, **bounds: int) -> Feed:
     feed = Feed(admin.operations, **bounds)
-    recorder.on_commit = feed.publish
+    recorder.on_commit.append(feed.publish)
     return feed
 
 
@@ -154,7 +154,7 @@ async def test_the_feed_resumes_after_a_restart(admin: AdminFixture, recorder: R
     feed = Feed(
         AdminOperations(admin.database, admin.registry, admin.clock, boot_id=after_it.boot_id)
     )
-    after_it.on_commit = feed.publish
+    after_it.on_commit.append(feed.publish)
     await after_it.start()
     try:
         await record(after_it, 5)

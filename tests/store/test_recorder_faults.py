@@ -26,6 +26,8 @@ from tests.support.databases import raw_connection
 from tests.support.ledger_template import open_ledger
 from tests.support.timing import SLACK
 
+pytestmark = pytest.mark.sqlite
+
 
 def run_and_kill(path: Path, first: int, after: float) -> set[str]:
     """The ids whose commits a writing process had been told of when it was killed."""

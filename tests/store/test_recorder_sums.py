@@ -18,7 +18,7 @@ from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, USAGE_COUNTS, ExchangeState, RequestRow
 from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import START, intent, settled, token
-from tests.support.databases import raw_connection
+from tests.support.databases import on_server, raw_connection
 from tests.support.hypothesis_profiles import examples
 from tests.support.ledger_template import open_ledger
 
@@ -78,10 +78,14 @@ async def _interleave(path: Path, order: Sequence[tuple[str, int]]) -> None:
     costs: dict[int, int] = {}
     """What each exchange that has ended must have cost."""
     running: set[int] = set()
+    interrupted: set[int] = set()
+    """Those whose settlement replaces that of the restart: on a server alone."""
     for step, number in order:
         if step == "restart":
             await recorder.close()
             costs |= {each: opened(each).expected_micro for each in running}
+            if on_server():
+                interrupted |= running
             running.clear()
             recorder = Recorder(database)
             await recorder.start()
@@ -92,6 +96,9 @@ async def _interleave(path: Path, order: Sequence[tuple[str, int]]) -> None:
         elif step == "settle":
             recorder.record_settlement(ended(number))
             running.discard(number)
+            if number in interrupted:
+                interrupted.remove(number)
+                costs[number] = ended(number).cost_micro
             costs.setdefault(number, ended(number).cost_micro)
         elif number not in running and number not in costs:
             recorder.record_intent(opened(number))

@@ -1,0 +1,63 @@
+"""Connections to a database server, through asyncpg."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import asyncpg
+
+from gateway.config.cluster import DatabaseServer, Tls, TlsMode
+
+_APPLICATION: Final = "model-gateway"
+
+
+async def connect(
+    server: DatabaseServer,
+    command_timeout: float | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> asyncpg.Connection:
+    """A connection of the caller's own, which closes it. `command_timeout`: seconds of each of its
+    statements. Raises an error of the driver, or OSError."""
+    address, options = server.address, connect_options(server)
+    options["server_settings"] |= settings
+    return await asyncpg.connect(
+        user=address.user or None,
+        password=password_of(server),
+        host=address.host,
+        port=address.port,
+        database=address.name,
+        command_timeout=command_timeout,
+        **options,
+    )
+
+
+def password_of(server: DatabaseServer) -> str | None:
+    if server.password is not None:
+        return server.password.get_secret_value()
+    return server.address.password or None
+
+
+def connect_options(server: DatabaseServer) -> dict[str, Any]:
+    """asyncpg's options of a connection, besides its address."""
+    return {
+        "ssl": _tls_context(server.tls),
+        "timeout": server.timeout,
+        "server_settings": {"application_name": _APPLICATION},
+    }
+
+
+def _tls_context(tls: Tls | None) -> ssl.SSLContext | str | bool:
+    if tls is None:
+        return "prefer"
+    if tls.mode is TlsMode.DISABLE:
+        return False
+    context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
+    if tls.mode is TlsMode.REQUIRE:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context

@@ -1,0 +1,204 @@
+"""What the recorder writes on a server is exact, whoever else writes and whatever gets lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+
+from gateway.store import logs
+from gateway.store.errors import InvalidRows
+from gateway.store.recorder import Recorder
+from gateway.store.records import HOUR_US, Entry, ExchangeState
+from gateway.store.recovery import mark_interrupted
+from gateway.store.schema import requests
+from gateway.store.server_database import ServerDatabase
+from gateway.store.server_writer import ServerWriter
+from gateway.store.statements import Statements
+from tests.store.sample_rows import START, attempt, failed_attempt, intent, request_id, settlement
+from tests.store.server_ledger import (
+    assert_exact,
+    behind_proxy,
+    connect,
+    lease,
+    leases,
+    server_ledger,
+    spending,
+)
+from tests.support.postgres import postgres_server
+from tests.support.proxy import Direction
+from tests.support.toxics import Timeout
+
+pytestmark = pytest.mark.timeout(60)
+
+COST = {"cost_micro": 1_000, "usd_micro": 70}
+
+
+@pytest.fixture
+async def database() -> AsyncIterator[ServerDatabase]:
+    async with server_ledger() as database:
+        yield database
+
+
+@pytest.fixture
+async def writer(database: ServerDatabase) -> AsyncIterator[ServerWriter]:
+    writer = ServerWriter(database.server, "boot")
+    yield writer
+    await writer.close()
+
+
+def ended(number: int, **changes: object) -> Entry:
+    row = settlement(number, f"tok_{number % 2}", **COST | changes)  # type: ignore[operator]
+    return Entry(row._replace(attempts=2), (failed_attempt(), attempt()))
+
+
+def started(number: int) -> Entry:
+    known = {"expected_input_tokens": 30, "expected_micro": 400, "expected_usd_micro": 9}
+    return Entry(intent(number, f"tok_{number % 2}", **known))
+
+
+async def interrupt(database: ServerDatabase) -> int:
+    """As another replica does."""
+    statements = Statements(database.dialect, "")
+    settle = partial(mark_interrupted, statements=statements, left_by=requests.c.boot_id == "boot")
+    return await database.write(settle)
+
+
+async def test_money_is_written_with_its_rows(
+    database: ServerDatabase, writer: ServerWriter
+) -> None:
+    """In the periods of their start, and from this replica's leases, which never get negative."""
+    await lease(database, 1, ("key", "tok_0"), 1_500, 1_000)
+    await lease(database, 1, ("group", "default"), 9_000, 9_000)
+    await lease(database, 2, ("key", "tok_1"), 500, 500)
+    writer.epoch = 1
+    at = {"started_at": START + 40 * 24 * HOUR_US}
+    await writer.write([started(number) for number in range(4)], set(), 5)
+    opened = {request_id(number) for number in range(4)}
+    await writer.write([ended(number) for number in range(4)], opened, 5)
+    await writer.write([ended(4, **at), ended(5, cost_micro=0, usd_micro=0)], set(), 5)
+    assert await leases(database) == {
+        ("key", "tok_0"): (0, 790),
+        ("group", "default"): (4_000, 8_650),
+        ("key", "tok_1"): (500, 500),
+    }
+    assert (await spending(database))["key", "tok_0", "total", 0] == (3_000, 210)
+    await assert_exact(database, 6)
+
+
+async def test_a_repeated_batch_changes_nothing(
+    database: ServerDatabase, writer: ServerWriter
+) -> None:
+    entries = [started(0), ended(0), started(1), started(2), ended(3)]
+    await writer.write(entries, set(), 5)
+    for opened in (set(), {request_id(0)}, None):
+        await writer.write([*entries, ended(0, cost_micro=5)], opened, 5)
+    await assert_exact(database, 4, running=2)
+    assert await logs.attempts(database, request_id(0)) == [failed_attempt(), attempt()]
+
+
+async def test_a_late_truth_replaces_an_interruption_once(
+    database: ServerDatabase, writer: ServerWriter
+) -> None:
+    await lease(database, 1, ("key", "tok_0"), 500, 500)
+    writer.epoch = 1
+    await writer.write([started(number) for number in range(4)], set(), 5)
+    opened = {request_id(number) for number in range(4)}
+    await writer.write([ended(0)], opened, 5)
+    assert await interrupt(database) == 3
+    await assert_exact(database, 4)
+    await asyncio.gather(
+        writer.write([ended(0), ended(1), ended(2)], opened, 5),
+        *(settle_apart(database, number) for number in range(4)),
+    )
+    await assert_exact(database, 4)
+    row = await logs.get(database, request_id(3))
+    assert row is not None
+    assert (row.state, row.end_reason, row.cost_micro) == (ExchangeState.OK, None, 1_000)
+    assert (await spending(database))["key", "tok_1", "total", 0] == (2_000, 140)
+    assert (await leases(database))["key", "tok_0"] == (0, 430)
+
+
+async def settle_apart(database: ServerDatabase, number: int) -> None:
+    other = ServerWriter(database.server, "boot")
+    await other.write([ended(number)], {request_id(number)}, 5)
+    await other.close()
+
+
+async def test_deadlocks_are_tried_again(database: ServerDatabase, writer: ServerWriter) -> None:
+    """Another connection takes a token's lock, then that of a row: the other way round."""
+    before = postgres_server().log.count("deadlock detected")
+    await writer.write([started(0)], set(), 5)
+    other = await connect(database)
+    await other.execute("SET deadlock_timeout = '5s'")
+    lock = "SELECT 1 FROM {} WHERE id = $1 FOR UPDATE"
+    async with other.transaction():
+        await other.execute(lock.format("tokens"), "tok_0")
+        writing = asyncio.ensure_future(writer.write([ended(0)], {request_id(0)}, 5))
+        await asyncio.sleep(0.2)
+        await other.execute(lock.format("requests"), request_id(0))
+    await writing
+    await other.close()
+    assert postgres_server().log.count("deadlock detected") == before + 1
+    await assert_exact(database, 1)
+
+
+async def test_an_acknowledgement_that_is_lost(database: ServerDatabase) -> None:
+    """The server commits, its answer never comes."""
+    async with behind_proxy(database) as (proxy, there):
+        writer = ServerWriter(there, "boot")
+        await writer.write([started(0), started(1)], set(), 5)
+        proxy.add(Timeout(), Direction.DOWN)
+        with pytest.raises(TimeoutError):
+            await writer.write([ended(0)], {request_id(0), request_id(1)}, 0.5)
+        await assert_exact(database, 2, running=1)
+        proxy.clear()
+        await writer.write([ended(0), ended(1)], None, 5)
+        await writer.close()
+    await assert_exact(database, 2)
+
+
+@pytest.mark.parametrize("bad", ["a\udcffb", "a\0b", 2**70])
+async def test_rows_that_the_server_refuses_are_told_from_its_failures(
+    database: ServerDatabase, writer: ServerWriter, bad: object
+) -> None:
+    column = "bytes_out" if isinstance(bad, int) else "user_agent"
+    with pytest.raises(InvalidRows):
+        await writer.write([ended(0, **{column: bad}), ended(1)], set(), 5)
+    await writer.write([ended(1)], set(), 5)
+    await assert_exact(database, 1)
+
+
+async def test_a_newer_schema_is_no_fault_of_a_row(
+    database: ServerDatabase, writer: ServerWriter
+) -> None:
+    other = await connect(database)
+    await other.execute("ALTER TABLE requests ADD COLUMN later text")
+    await writer.write([ended(0)], set(), 5)
+    await other.execute("ALTER TABLE requests RENAME COLUMN notes TO remarks")
+    with pytest.raises(Exception, match="does not exist") as raised:
+        await writer.write([ended(1)], set(), 5)
+    assert not isinstance(raised.value, InvalidRows)
+    await other.execute("ALTER TABLE requests RENAME COLUMN remarks TO notes")
+    await other.close()
+    await writer.write([ended(1)], None, 5)
+    await assert_exact(database, 2)
+
+
+async def test_two_recorders_of_one_key_add_up(database: ServerDatabase) -> None:
+    """Both write the same hours, totals and periods all the time."""
+    recorders = [Recorder(database) for _ in range(2)]
+    for each in recorders:
+        await each.start()
+
+    async def exchanges(recorder: Recorder, first: int) -> None:
+        for number in range(first, first + 40, 2):
+            await recorder.record_intent(started(number).row)
+            recorder.record_settlement(ended(number).row, (failed_attempt(), attempt()))
+
+    await asyncio.gather(*(exchanges(recorders[each % 2], each * 100) for each in range(10)))
+    for each in recorders:
+        await each.close()
+    await assert_exact(database, 200)
