@@ -50,7 +50,7 @@ from gateway.telemetry.tracing import tracing
 from gateway.wire.responses.stored import item_ids
 
 if TYPE_CHECKING:  # only with a database server are they imported
-    from gateway.cluster.membership import Membership
+    from gateway.cluster.start import Member
 
 LOCK_TIMEOUT: Final = 1.5
 
@@ -99,8 +99,8 @@ async def run_daemon(
         database = await Database.open(config.database or config.state_dir / DATABASE_NAME)
         stack.push_async_callback(database.close)
         recorder = Recorder(database)
-        membership = await _join(stack, database, config, recorder.boot_id)
-        now = unix_microseconds if membership is None else membership.clock.now
+        member = await _join(stack, database, config, recorder.boot_id)
+        now = unix_microseconds if member is None else member.membership.clock.now
         registry = await Registry.load(database)
         await recorder.start()
         stack.push_async_callback(recorder.close)
@@ -108,7 +108,7 @@ async def run_daemon(
         stack.push_async_callback(key_origins.close)
         replies = ReplyStore(database, lambda: runtime.config.responses, now, item_ids)
         runtime = Runtime(Snapshot(config), registry, recorder, key_origins, replies, now=now)
-        runtime.replica = None if membership is None else membership.own
+        runtime.replica = None if member is None else member.membership.own
         await replies.start()
         await end_interrupted(replies)
         stack.push_async_callback(replies.close)
@@ -140,6 +140,15 @@ async def run_daemon(
         stack.push_async_callback(access.close)
         add_access_routes(admin, access)
         add_session_routes(admin, access)
+        if member is not None:
+            member.follow(
+                runtime,
+                {
+                    "admin": access.reload_admins,
+                    "admin_token": access.reload_tokens,
+                    "session": access.reload_sessions,
+                },
+            )
         await stack.enter_async_context(run_retention(runtime, database, operations.audit))
         alerts = await stack.enter_async_context(run_alerts(runtime, database))
         add_alert_routes(admin, alerts)
@@ -159,18 +168,18 @@ async def run_daemon(
             lambda: listener.drain(runtime, runtime.config.server.drain_timeout)
         )
         daemon = Daemon(runtime, operations, console, listener, reloader)
-        if membership is not None:
-            await membership.attach(runtime, daemon.address)
+        if member is not None:
+            await member.membership.attach(runtime, daemon.address)
         yield daemon
 
 
 async def _join(
     stack: AsyncExitStack, database: Database, config: Config, boot_id: str
-) -> Membership | None:
+) -> Member | None:
     """Registers this replica of a database server, until everything else has ended."""
     if config.database is None:
         return None
-    from gateway.cluster.membership import joined
+    from gateway.cluster.start import joined
 
     return await stack.enter_async_context(joined(database, config.database, config, boot_id))
 

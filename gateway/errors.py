@@ -509,6 +509,15 @@ class AccountingUnavailable(ServiceUnavailable):
     text = "Service unavailable: requests cannot be recorded at present"
 
 
+class ReplicaOutOfContact(ServiceUnavailable):
+    """This replica cannot know whether keys were changed: neither the database nor the shared
+    state answers, or other replicas have taken it for gone."""
+
+    code = "replica_out_of_contact"
+    text = "Service unavailable: this replica is out of contact"
+    retry_after = 1
+
+
 class UpstreamTimeout(ServiceUnavailable):
     code = "upstream_timeout"
 

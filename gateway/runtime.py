@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Protocol
 
 from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
@@ -94,6 +95,19 @@ class Snapshot:
             await self.search.close()
 
 
+class Contact(Protocol):
+    """Whether changes that other replicas have made to keys are known here."""
+
+    @property
+    def is_confirmed(self) -> bool: ...
+
+    async def confirm(self) -> None:
+        """Raises ReplicaOutOfContact."""
+
+    async def refresh(self) -> None:
+        """Applies what has been changed until now, if that is soon."""
+
+
 @dataclass(slots=True)
 class Runtime:
     """`now` returns unix microseconds, `random_float` a number in [0, 1)."""
@@ -113,6 +127,8 @@ class Runtime:
     now: Callable[[], int] = unix_microseconds
     replica: OwnReplica | None = None
     """This process among several; None where there is no database server."""
+    contact: Contact | None = None
+    """None where no other process can change keys."""
     random_float: Callable[[], float] = random.random
     queue: AdmissionQueue = field(init=False)
     draining: bool = False
@@ -179,6 +195,15 @@ class Runtime:
         self.disabled_accounts = disabled
         for ref in _account_identities(self.config).keys() & disabled.keys():
             self.health.disable(ref)
+
+    def replace_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
+        """What all replicas have disabled now."""
+        before, self.disabled_accounts = self.disabled_accounts, disabled
+        refs = _account_identities(self.config).keys()
+        for ref in refs & (disabled.keys() - before.keys()):
+            self.health.disable(ref)
+        for ref in refs & (before.keys() - disabled.keys()):
+            self.health.enable(ref)
 
     def replace_config(self, config: Config) -> None:
         """Applies to new requests; running ones keep their snapshot.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.admin.admin_tokens import AdminTokens
@@ -10,7 +10,8 @@ from gateway.admin.admins import Admins
 from gateway.admin.audit import Audit
 from gateway.admin.sessions import Sessions
 from gateway.store.admins import all_admins, all_tokens
-from gateway.store.sessions import all_sessions
+from gateway.store.database import Reader
+from gateway.store.sessions import all_sessions, sessions_by_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,23 @@ class Access:
             Sessions(audit, now, admins, await all_sessions(database)),
             AdminTokens(audit, now, await all_tokens(database)),
         )
+
+    async def reload_admins(self, database: Reader, names: Sequence[str] | None) -> None:
+        """Another replica has changed some; these three are for `cluster.changes`."""
+        self.admins.replace_all(await all_admins(database))
+
+    async def reload_tokens(self, database: Reader, ids: Sequence[str] | None) -> None:
+        self.tokens.replace_all(await all_tokens(database))
+
+    async def reload_sessions(self, database: Reader, ids: Sequence[str] | None) -> None:
+        """The ids are digests as the server writes them: `\\x` and hex digits."""
+        if ids is None:
+            rows = await all_sessions(database)
+            digests = {*self.sessions.known(), *(row.digest for row in rows)}
+        else:
+            digests = {bytes.fromhex(each.removeprefix("\\x")) for each in ids}
+            rows = await sessions_by_digest(database, digests)
+        self.sessions.replace(digests, rows)
 
     async def close(self) -> None:
         """Waits for a running password check."""

@@ -40,6 +40,16 @@ class AdminTokens:
         """Oldest first, expired ones too."""
         return sorted(self._tokens.values(), key=lambda token: (token.created_at, token.id))
 
+    def replace_all(self, tokens: Iterable[AdminToken]) -> None:
+        """Those that the database has now; what is known of their last use here may be newer."""
+        self._tokens = {token.digest: self._with_last_use(token) for token in tokens}
+
+    def _with_last_use(self, token: AdminToken) -> AdminToken:
+        known = self._tokens.get(token.digest)
+        if known is None or (known.last_used_at or 0) <= (token.last_used_at or 0):
+            return token
+        return replace(token, last_used_at=known.last_used_at, last_address=known.last_address)
+
     def find(self, secret: str) -> AdminToken | None:
         """The token of a secret, unless it has expired."""
         token = self._tokens.get(keys.digest(secret))

@@ -48,6 +48,15 @@ class Admins:
             raise UnknownAdmin(name)
         return admin
 
+    def replace_all(self, admins: Iterable[Admin]) -> None:
+        """Those that the database has now. An admin that is the same stays the same object: its
+        password may be being checked."""
+        known = self._admins
+        self._admins = {
+            admin.name: old if (old := known.get(admin.name)) == admin else admin
+            for admin in admins
+        }
+
     async def verify(self, name: str, password: str) -> Admin | None:
         """The admin of that name and password. Takes as long for an unknown name; None too if the
         admin was changed meanwhile."""

@@ -250,7 +250,7 @@ class AdminOperations:
         writer = self.audit.change(
             action, key_label(before), record_fields(before), record_fields(token)
         )
-        await tokens.update_token(writer, token)
+        await tokens.update_token(writer, token, before)
         if (current := self._registry.token(token.id)) is not None:
             # A request may have recorded its origin while the database was being written.
             token = replace(
@@ -267,7 +267,7 @@ class AdminOperations:
     async def _save_group(self, action: str, before: Group | None, group: Group) -> Group:
         earlier = None if before is None else record_fields(before)
         writer = self.audit.change(action, group.name, earlier, record_fields(group))
-        await tokens.put_group(writer, group)
+        await tokens.put_group(writer, group, before)
         self._registry.put_group(group)
         return group
 

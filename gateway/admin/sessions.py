@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -67,6 +67,20 @@ class Sessions:
     @property
     def _database(self) -> Database:
         return self._audit.database
+
+    def replace(self, digests: Iterable[bytes], rows: Iterable[SessionRow]) -> None:
+        """Of these sessions the database has these rows now. What this process knows of one that
+        goes on is newer."""
+        found = {row.digest: row for row in rows}
+        for digest in digests:
+            if (row := found.get(digest)) is None:
+                self._sessions.pop(digest, None)
+            elif digest not in self._sessions:
+                self._sessions[digest] = Session(**asdict(row))
+
+    def known(self) -> list[bytes]:
+        """The digests of all, ended ones too."""
+        return list(self._sessions)
 
     def active(self) -> list[Session]:
         """Oldest first."""

@@ -9,8 +9,8 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -127,6 +127,8 @@ class Membership:
             self._task.cancel()
             await asyncio.wait({self._task})
         await self._reaper.close()
+        if not self.own.epoch:
+            return
         with suppress(*ERRORS):
             async with asyncio.timeout(_LEAVE_TIMEOUT):
                 statements = Statements(self._database.dialect, self.own.boot_id)
@@ -247,20 +249,6 @@ class Membership:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
-
-
-@asynccontextmanager
-async def joined(
-    database: Database, server: DatabaseServer, config: Config, boot_id: str
-) -> AsyncIterator[Membership]:
-    """A registered replica for the time of the block."""
-    membership = Membership(database, server, config, boot_id)
-    if count := await membership.join():
-        log.warning("%d exchanges were interrupted by the end of an earlier run", count)
-    try:
-        yield membership
-    finally:
-        await membership.leave()
 
 
 def fleet_hash(config: Config) -> str:

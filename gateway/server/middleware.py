@@ -19,9 +19,11 @@ from gateway.errors import (
     InvalidUrl,
     MalformedRequest,
     MethodNotAllowed,
+    ReplicaOutOfContact,
     RequestTooLarge,
 )
 from gateway.runtime import new_request_id, unix_microseconds
+from gateway.server.auth import confirm_keys
 from gateway.server.base_address import base_address_hint, count_bad_path
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
 from gateway.server.headers import SERVER_NAME, client_format, gateway_headers
@@ -47,6 +49,12 @@ async def exchange_middleware(request: web.Request, handler: Handler) -> web.Str
         response = web.Response(status=400)
         response.force_close()
         return response
+    contact = request.app[RUNTIME].contact
+    if contact is not None and not contact.is_confirmed:
+        try:
+            await contact.confirm()
+        except ReplicaOutOfContact as error:
+            return web.Response(status=503, text=error.message, headers=error.headers())
     return await handler(request)
 
 
@@ -56,6 +64,8 @@ async def run_exchange(request: web.Request, handler: Handler) -> web.StreamResp
     runtime.active_requests += 1
     try:
         _check_protocol(request)
+        if runtime.contact is not None:
+            await confirm_keys(request, runtime.contact)
         response = await handler(request)
         exchange.status = exchange.status or response.status
         return response

@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection, Executable, delete, insert, select, update
 
-from gateway.store.database import Database, Writer
+from gateway.store.database import Reader, Writer
 from gateway.store.records import Admin, AdminToken, Role, Scope
 from gateway.store.schema import admin_tokens, admins
 
 
-async def all_admins(database: Database) -> list[Admin]:
+async def all_admins(database: Reader) -> list[Admin]:
     """By name."""
     async with database.reader.connect() as connection:
         rows = await connection.execute(select(admins).order_by(admins.c.name))
@@ -32,7 +32,7 @@ async def remove_admin(database: Writer, name: str) -> None:
     await _execute(database, delete(admins).where(admins.c.name == name))
 
 
-async def all_tokens(database: Database) -> list[AdminToken]:
+async def all_tokens(database: Reader) -> list[AdminToken]:
     """Oldest first."""
     query = select(admin_tokens).order_by(admin_tokens.c.created_at, admin_tokens.c.id)
     async with database.reader.connect() as connection:

@@ -68,6 +68,13 @@ class Writer(Protocol):
     async def write(self, work: Callable[[Connection], T]) -> T: ...
 
 
+class Reader(Protocol):
+    """A database, or one connection of it that only reads."""
+
+    @property
+    def reader(self) -> AsyncEngine: ...
+
+
 class FreePages(NamedTuple):
     """How many pages of a file hold nothing. `can_shrink`: whether they can be cut off."""
 

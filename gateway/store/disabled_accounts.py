@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import orjson
 from sqlalchemy import delete, insert, select
 
-from gateway.store.database import Database, Writer
+from gateway.store.database import Reader, Writer
 from gateway.store.records import sanitize_text
 from gateway.store.schema import settings
 
@@ -24,7 +24,7 @@ class Disabling(NamedTuple):
     by: str
 
 
-async def load_disabled(database: Database) -> dict[AccountRef, Disabling]:
+async def load_disabled(database: Reader) -> dict[AccountRef, Disabling]:
     """Also of accounts that the configuration does not have at the moment."""
     query = select(settings.c.name, settings.c.value).where(settings.c.name.startswith(_PREFIX))
     async with database.reader.connect() as connection:

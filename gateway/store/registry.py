@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.store.database import Database
+from gateway.store.database import Reader
 from gateway.store.records import Group, Token, TokenState
 from gateway.store.tokens import all_groups, all_tokens
 
@@ -32,7 +32,7 @@ class Registry:
             self.put_token(token)
 
     @classmethod
-    async def load(cls, database: Database) -> Registry:
+    async def load(cls, database: Reader) -> Registry:
         return cls(await all_tokens(database), await all_groups(database))
 
     def find(self, digest: bytes) -> Token | None:
@@ -61,14 +61,17 @@ class Registry:
     def put_token(self, token: Token) -> None:
         """Add or replace a token; its earlier keys are no longer found, and neither is it unless it
         is active."""
-        if (previous := self._tokens.pop(token.id, None)) is not None:
-            for digest in (previous.digest, previous.old_digest):
-                self._by_digest.pop(digest or b"", None)
+        self.remove_token(token.id)
         if token.state is TokenState.ACTIVE:
             self._tokens[token.id] = token
             self._by_digest[token.digest] = token
             if token.old_digest is not None:
                 self._by_digest[token.old_digest] = token
+
+    def remove_token(self, token_id: str) -> None:
+        if (token := self._tokens.pop(token_id, None)) is not None:
+            for digest in (token.digest, token.old_digest):
+                self._by_digest.pop(digest or b"", None)
 
     def put_group(self, group: Group) -> None:
         self._groups[group.name] = group

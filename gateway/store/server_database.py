@@ -78,6 +78,26 @@ class ServerDatabase(Database):
         await self._engine.dispose()
 
 
+class SingleReader:
+    """One connection that reads, past those of requests. Raises at its first use."""
+
+    def __init__(self, server: DatabaseServer) -> None:
+        arguments = connect_options(server) | {"command_timeout": server.timeout}
+        self.reader = create_async_engine(
+            _url(server),
+            pool_size=1,
+            max_overflow=0,
+            pool_pre_ping=True,
+            pool_timeout=server.timeout,
+            hide_parameters=True,
+            connect_args=arguments,
+            execution_options={"postgresql_readonly": True},
+        )
+
+    async def close(self) -> None:
+        await self.reader.dispose()
+
+
 def _url(server: DatabaseServer) -> URL:
     address = server.address
     return URL.create(

@@ -1,4 +1,5 @@
-"""The tables that only a database server has: replicas, spending by period, budget leases.
+"""The tables that only a database server has: replicas, changes of keys, spending by period, budget
+leases.
 
 Migrations create them; a test compares the two. With SQLite there is one replica, and what was
 spent is derived from the hourly sums.
@@ -28,6 +29,23 @@ replicas: Final = Table(
     Column("heartbeat_at", BigInteger, nullable=False),
     Column("expiry_us", BigInteger, nullable=False),
     Column("details", Text, nullable=False, server_default="{}"),
+)
+
+change_version: Final = Table(
+    "change_version",
+    server_metadata,
+    Column("name", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("transaction_id", Text, nullable=False),
+)
+
+changes: Final = Table(
+    "changes",
+    server_metadata,
+    Column("version", BigInteger, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("changed_at", BigInteger, nullable=False),
 )
 
 spending: Final = Table(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 
 from sqlalchemy import Connection, Executable, delete, insert, select, update
 
-from gateway.store.database import Database, Writer
+from gateway.store.database import Reader, Writer
 from gateway.store.records import SessionRow
 from gateway.store.schema import sessions
 
 
-async def all_sessions(database: Database) -> list[SessionRow]:
+async def all_sessions(database: Reader) -> list[SessionRow]:
     """Every session, ended ones included, oldest first."""
     query = select(sessions).order_by(sessions.c.created_at, sessions.c.digest)
+    async with database.reader.connect() as connection:
+        return [SessionRow(*row) for row in await connection.execute(query)]
+
+
+async def sessions_by_digest(database: Reader, digests: Collection[bytes]) -> list[SessionRow]:
+    """Those of these digests that there are."""
+    query = select(sessions).where(sessions.c.digest.in_(digests))
     async with database.reader.connect() as connection:
         return [SessionRow(*row) for row in await connection.execute(query)]
 

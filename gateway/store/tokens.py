@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from gateway.core.limits import LIMIT_NAMES, Limits
-from gateway.store.database import Database, Writer
+from gateway.store.database import Database, Reader, Writer
 from gateway.store.errors import GroupInUse, TokenExists, UnknownGroup
 from gateway.store.records import Group, Token, TokenState, UserAgentMode
 from gateway.store.schema import groups, tokens
@@ -37,6 +37,9 @@ _SETTABLE: Final = (
     *("old_digest", "old_display", "old_expires_at"),
 )
 """The columns of a token that an operator may set; the others record what happened."""
+
+_MAX_IDS: Final = 500
+"""Of one query."""
 
 R = TypeVar("R", Token, Group)
 
@@ -62,11 +65,21 @@ def _from_row(record: type[R], row: Row[Any]) -> R:
     return record(**fields)
 
 
-async def all_tokens(database: Database) -> list[Token]:
+async def all_tokens(database: Reader) -> list[Token]:
     """Every token, revoked ones included, oldest first."""
     query = select(tokens).order_by(tokens.c.created_at, tokens.c.id)
     async with database.reader.connect() as connection:
         return [_from_row(Token, row) for row in await connection.execute(query)]
+
+
+async def tokens_by_id(database: Reader, ids: Sequence[str]) -> list[Token]:
+    """Those of these ids that there are."""
+    found: list[Token] = []
+    async with database.reader.connect() as connection:
+        for start in range(0, len(ids), _MAX_IDS):
+            query = select(tokens).where(tokens.c.id.in_(ids[start : start + _MAX_IDS]))
+            found += [_from_row(Token, row) for row in await connection.execute(query)]
+    return found
 
 
 async def get_token(database: Database, token_id: str) -> Token | None:
@@ -115,13 +128,19 @@ async def add_tokens(database: Writer, added: Sequence[Token]) -> None:
     await database.write(add)
 
 
-async def update_token(database: Writer, token: Token) -> bool:
-    """Set what an operator may set of the token of that id; totals, first use and changes of
-    clients stay. False where there is none. Raises UnknownGroup, or TokenExists for a digest that
-    another token has, or had before its key was rotated.
+async def update_token(database: Writer, token: Token, before: Token | None = None) -> bool:
+    """Set what an operator may set of the token of that id, and only what differs from `before`:
+    another replica may have changed the rest, such as revoked it. Totals, first use and changes of
+    clients stay. False where there is no such token. Raises UnknownGroup, or TokenExists for a
+    digest that another token has, or had before its key was rotated.
     """
     columns = _to_columns(token)
-    changes = {name: columns[name] for name in _SETTABLE}
+    earlier = {} if before is None else _to_columns(before)
+    changes = {
+        name: columns[name]
+        for name in _SETTABLE
+        if name not in earlier or earlier[name] != columns[name]
+    }
 
     def change(connection: Connection) -> bool:
         if not connection.scalar(select(exists().where(groups.c.name == token.group))):
@@ -129,7 +148,7 @@ async def update_token(database: Writer, token: Token) -> bool:
         taken = exists().where(_has_digest(_digests(token)), tokens.c.id != token.id)
         if connection.scalar(select(taken)):
             raise _token_exists(token)
-        changed = update(tokens).where(tokens.c.id == token.id).values(changes)
+        changed = update(tokens).where(tokens.c.id == token.id).values(changes or {"id": token.id})
         return connection.execute(changed).rowcount == 1
 
     return await database.write(change)
@@ -176,17 +195,23 @@ def _token_exists(token: Token) -> TokenExists:
     return TokenExists(f"a token with the id or the key of '{token.name}' exists already")
 
 
-async def all_groups(database: Database) -> list[Group]:
+async def all_groups(database: Reader) -> list[Group]:
     """Every group, by name."""
     async with database.reader.connect() as connection:
         rows = await connection.execute(select(groups).order_by(groups.c.name))
         return [_from_row(Group, row) for row in rows]
 
 
-async def put_group(database: Writer, group: Group) -> None:
-    """Add the group, or change everything but `created_at` of the one of that name."""
+async def put_group(database: Writer, group: Group, before: Group | None = None) -> None:
+    """Add the group, or change of the one of that name what differs from `before`; without it,
+    everything but `created_at`."""
     columns = _to_columns(group)
-    changes = {name: columns[name] for name in columns if name not in ("name", "created_at")}
+    earlier = {} if before is None else _to_columns(before)
+    changes = {
+        name: columns[name]
+        for name in columns
+        if name != "created_at" and (name not in earlier or earlier[name] != columns[name])
+    } or {"name": group.name}
 
     def put(connection: Connection) -> None:
         changed = update(groups).where(groups.c.name == group.name).values(changes)

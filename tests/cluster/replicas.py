@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from gateway.cluster.membership import Membership, joined
+from gateway.cluster.membership import Membership
+from gateway.cluster.start import joined
 from gateway.config.load import parse_config
 from gateway.config.schema import Config
 from gateway.store.database import Database
@@ -54,8 +55,8 @@ async def replica(
     config = config.model_copy(update=changes)
     assert config.database is not None
     boot_id = f"boot-{name}-{id(config)}"
-    async with joined(database, config.database, config, boot_id) as membership:
-        yield membership
+    async with joined(database, config.database, config, boot_id) as member:
+        yield member.membership
 
 
 async def listed(database: Database) -> dict[str, ListedReplica]:

@@ -1,0 +1,260 @@
+"""What operators change on one replica is known to this one: it listens, and asks four times a
+second for what a lost notification would hide.
+
+A replica that cannot confirm that it knows the newest version serves nothing. While the database
+cannot be asked, Valkey can: everybody publishes there the newest version that they know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Final, Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.cluster.connection import ERRORS, Connection, connect
+from gateway.config.cluster import DatabaseServer
+from gateway.errors import ReplicaOutOfContact
+from gateway.store.database import Reader
+from gateway.store.recorder import error_reason
+from gateway.store.replicas import OwnReplica, steady_seconds
+from gateway.store.server_database import SingleReader
+
+POLL: Final = 0.25
+"""Seconds between two questions, where nobody asks for one earlier."""
+GAP: Final = 0.1
+"""Seconds between two questions at least, whoever asks."""
+STALE_AFTER: Final = 1.0
+"""Seconds from a confirmation (from when it was asked for) until nothing is served any more."""
+CONFIRM_WAIT: Final = 1.0
+"""Seconds for which a request waits for a confirmation: the loop itself may have been late."""
+REFRESH_WAIT: Final = 0.3
+"""Seconds for which a request with an unknown key waits for it."""
+KEEP: Final = 3600
+"""Seconds for which changes are kept: who knows none of them reads everything anew."""
+
+_RECONNECT: Final = 0.25
+_MAX_CHANGES: Final = 5000
+"""That are applied one by one; of more, everything is read anew."""
+_FORGET_INTERVAL: Final = 60.0
+
+_VERSION: Final = "SELECT version FROM change_version"
+_CHANGES: Final = """
+SELECT kind, id, (SELECT min(version) FROM changes) AS oldest FROM changes
+WHERE version > $1 AND version <= $2 ORDER BY version LIMIT $3
+"""
+_FORGET: Final = """
+DELETE FROM changes
+WHERE changed_at < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1
+"""
+
+Apply = Callable[[Reader, Sequence[str] | None], Awaitable[None]]
+"""Reads what has these ids now, or everything where they are None, and puts it into memory. It may
+be called again for what it has read before."""
+
+log = logging.getLogger(__name__)
+
+
+class SharedVersion(Protocol):
+    """The newest version that any replica knows, in Valkey."""
+
+    async def exchange(self, known: int, *, can_publish: bool) -> int | None:
+        """Publish `known`, if it is newer and `can_publish`, and return the newest; None where none
+        is published. Raises OSError or TimeoutError."""
+
+
+class Changes:
+    """Knows `known`, the version of what is in memory. Waiting for the database never takes longer
+    than its `timeout`."""
+
+    def __init__(self, server: DatabaseServer, own: OwnReplica) -> None:
+        self.known = 0
+        self.appliers: dict[str, Apply] = {}
+        """By kind; other kinds are those of a newer release."""
+        self.shared: SharedVersion | None = None
+        self.failure: str | None = None
+        """Why the database did not answer the last question."""
+        self.lag = 0.0
+        """Seconds from the answer to the last change until it was applied."""
+        self._server = server
+        self._own = own
+        self._reader = SingleReader(server)
+        self._connection: Connection | None = None
+        self._confirmed_at = -inf
+        self._database_confirmed_at = -inf
+        self._is_lost = False
+        self._wake = asyncio.Event()
+        self._upcoming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._confirmation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: list[asyncio.Future[None]] = []
+        self._missing_since: float | None = None
+
+    @property
+    def contact_age(self) -> float:
+        """Seconds since the database confirmed the version."""
+        return steady_seconds() - self._database_confirmed_at
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether what is in memory was the newest less than `STALE_AFTER` ago."""
+        return steady_seconds() - self._confirmed_at <= STALE_AFTER and self._own.epoch > 0
+
+    async def open(self) -> None:
+        """Call it before anything is loaded: what changes from now on is applied. Raises one of
+        `ERRORS`."""
+        connection = await self._connect()
+        self.known = await connection.fetchval(_VERSION)
+
+    def start(self) -> None:
+        """Call it once everything is loaded."""
+        for task in (self._ask_database(), self._ask_shared(), self._forget()):
+            self._tasks.append(asyncio.ensure_future(task))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._disconnect()
+        await self._reader.close()
+
+    async def confirm(self) -> None:
+        """Returns as soon as the version is confirmed. Raises ReplicaOutOfContact, at once where
+        others have waited in vain."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CONFIRM_WAIT
+        while not self._is_lost and self._own.epoch:
+            self._wake.set()
+            await asyncio.wait({self._confirmation}, timeout=deadline - loop.time())
+            if self.is_confirmed:
+                return
+            if loop.time() >= deadline and not self._is_lost:
+                self._is_lost = True
+                reason = self.failure or "no answer in time"
+                log.error("no request is served until changes of keys are known again: %s", reason)
+        raise ReplicaOutOfContact
+
+    async def refresh(self) -> None:
+        """Waits, for a short time, until changes from before this call are applied. Concurrent
+        calls share one question."""
+        upcoming = self._upcoming
+        self._wake.set()
+        await asyncio.wait({upcoming}, timeout=REFRESH_WAIT)
+
+    async def _ask_database(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            started, current = loop.time(), self._upcoming
+            self._upcoming = loop.create_future()
+            self._wake.clear()
+            sent_at = steady_seconds()
+            try:
+                await self._ask()
+            except Exception as error:  # the loop must go on: without it nothing is served
+                self._note_failure(error)
+                await asyncio.sleep(_RECONNECT)
+            else:
+                self._database_confirmed_at = sent_at
+                self._confirm(sent_at)
+                self._note_success()
+            current.set_result(None)
+            await asyncio.sleep(started + GAP - loop.time())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL - GAP):
+                    await self._wake.wait()
+
+    async def _ask(self) -> None:
+        """One question, and what follows of its answer."""
+        async with asyncio.timeout(self._server.timeout):
+            connection = self._connection
+            if connection is None or connection.is_closed():
+                connection = await self._connect()
+            version = await connection.fetchval(_VERSION)
+        if version == self.known:
+            return
+        began = steady_seconds()
+        async with asyncio.timeout(self._server.timeout):
+            rows = await connection.fetch(_CHANGES, self.known, version, _MAX_CHANGES)
+        ids: dict[str, list[str]] = {}
+        for kind, id, _ in rows:
+            ids.setdefault(kind, []).append(id)
+        # Of a version that is gone (or of another database) there is nothing to apply one by one.
+        is_complete = bool(rows) and rows[0]["oldest"] <= self.known + 1
+        if version < self.known or not is_complete or len(rows) == _MAX_CHANGES:
+            ids = {}
+            log.warning("all keys are read anew: version %d is known, %d new", self.known, version)
+        for kind, apply in self.appliers.items():
+            if not ids or kind in ids:
+                await apply(self._reader, list(dict.fromkeys(ids[kind])) if ids else None)
+        self.known = version
+        self.lag = steady_seconds() - began
+
+    async def _ask_shared(self) -> None:
+        while True:
+            await asyncio.sleep(POLL)
+            shared = self.shared
+            if shared is None:
+                continue
+            sent_at = steady_seconds()
+            is_current = sent_at - self._database_confirmed_at <= STALE_AFTER
+            try:
+                newest = await shared.exchange(self.known, can_publish=is_current)
+            except (OSError, TimeoutError):
+                continue
+            if newest is None:
+                # As after a restart of Valkey. Those who can ask the database publish what they
+                # know soon; where nobody can, nothing is changed either.
+                self._missing_since = self._missing_since or sent_at
+                if sent_at - self._missing_since <= 2 * STALE_AFTER:
+                    continue
+            else:
+                self._missing_since = None
+            if newest is None or newest <= self.known:
+                self._confirm(sent_at)
+
+    async def _forget(self) -> None:
+        while True:
+            await asyncio.sleep(_FORGET_INTERVAL)
+            connection = self._connection
+            if self._own.is_leader and connection is not None:
+                with suppress(*ERRORS):
+                    await connection.execute(_FORGET, KEEP * 1_000_000)
+
+    def _confirm(self, sent_at: float) -> None:
+        self._confirmed_at = max(self._confirmed_at, sent_at)
+        if self.is_confirmed:
+            self._confirmation.set_result(None)
+            self._confirmation = asyncio.get_running_loop().create_future()
+            if self._is_lost:
+                self._is_lost = False
+                log.info("changes of keys are known again, and requests are served")
+
+    def _note_success(self) -> None:
+        if self.failure is not None:
+            log.info("changes of keys are read again")
+            self.failure = None
+
+    def _note_failure(self, error: Exception) -> None:
+        self._disconnect()
+        reason = "no answer in time" if isinstance(error, TimeoutError) else error_reason(error)
+        if reason != self.failure:
+            self.failure = reason
+            known = isinstance(error, (SQLAlchemyError, *ERRORS))
+            log.warning(
+                "changes of keys cannot be read: %s", reason, exc_info=None if known else error
+            )
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self._server, f"{self._own.name} changes")
+        await connection.add_listener("gateway_changes", lambda *_: self._wake.set())
+        self._connection = connection
+        return connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()

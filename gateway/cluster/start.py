@@ -1,0 +1,60 @@
+"""One replica from its registration until it leaves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from gateway.cluster.changes import Apply, Changes
+from gateway.cluster.connection import ERRORS
+from gateway.cluster.keys import KeyAppliers
+from gateway.cluster.membership import Membership
+from gateway.config.cluster import DatabaseServer
+from gateway.config.schema import Config
+from gateway.runtime import Runtime
+from gateway.store.database import Database
+from gateway.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    membership: Membership
+    changes: Changes
+
+    def follow(self, runtime: Runtime, appliers: Mapping[str, Apply]) -> None:
+        """From now on changes of other replicas are applied, and nothing is served without them.
+        `appliers` are those for what is not in the runtime, by kind. Call it once everything is
+        loaded."""
+        keys = KeyAppliers(runtime)
+        own: dict[str, Apply] = {
+            "token": keys.tokens,
+            "group": keys.groups,
+            "account": keys.accounts,
+        }
+        self.changes.appliers.update({**own, **appliers})
+        self.changes.start()
+        runtime.contact = self.changes
+
+
+@asynccontextmanager
+async def joined(
+    database: Database, server: DatabaseServer, config: Config, boot_id: str
+) -> AsyncIterator[Member]:
+    """A registered replica for the time of the block. Raises StoreError."""
+    membership = Membership(database, server, config, boot_id)
+    changes = Changes(server, membership.own)
+    try:
+        if count := await membership.join():
+            log.warning("%d exchanges were interrupted by the end of an earlier run", count)
+        try:
+            await changes.open()
+        except ERRORS as error:
+            raise StoreError(f"changes of keys cannot be read: {error}") from error
+        yield Member(membership, changes)
+    finally:
+        await changes.close()
+        await membership.leave()
