@@ -49,8 +49,9 @@ from gateway.telemetry.process_log import ProcessLog
 from gateway.telemetry.tracing import tracing
 from gateway.wire.responses.stored import item_ids
 
-if TYPE_CHECKING:  # only with a database server are they imported
+if TYPE_CHECKING:  # only with servers are they imported
     from gateway.cluster.start import Member
+    from gateway.shared.start import SharedState
 
 LOCK_TIMEOUT: Final = 1.5
 
@@ -115,6 +116,7 @@ async def run_daemon(
         await load_budgets(runtime.quota, database)
         runtime.restore_disabled(await load_disabled(database))
         stack.push_async_callback(runtime.close)
+        await _share(stack, runtime)
         operations = AdminOperations(
             database,
             registry,
@@ -171,6 +173,21 @@ async def run_daemon(
         if member is not None:
             await member.membership.attach(runtime, daemon.address)
         yield daemon
+
+
+async def _share(stack: AsyncExitStack, runtime: Runtime) -> SharedState | None:
+    """Connects to the server of what replicas share, until everything else has ended."""
+    config = runtime.config
+    if config.shared is None:
+        return None
+    from gateway.shared.start import shared_state
+
+    name = config.replica.name_for(config.server.port)
+    shared = await stack.enter_async_context(
+        shared_state(config.shared, name, runtime.health, lambda: runtime.config)
+    )
+    runtime.confirm_test = shared.health.confirm
+    return shared
 
 
 async def _join(

@@ -21,11 +21,12 @@ from gateway.config.schema import Config
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.quota.estimates import InputEstimates, OutputEstimates
 from gateway.quota.limits import BudgetStatus, Holder, HolderKind, Quota
+from gateway.routing.account_identity import account_identities
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.catalog import Catalog
 from gateway.routing.circuit_breaker import HealthState
 from gateway.routing.failure_policy import FailurePolicy
-from gateway.routing.health import AccountRef, Health
+from gateway.routing.health import AccountRef, ConfirmTest, Health
 from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
@@ -121,6 +122,8 @@ class Runtime:
     input_estimates: InputEstimates = field(default_factory=lambda: InputEstimates(estimate_tokens))
     output_estimates: OutputEstimates = field(default_factory=OutputEstimates)
     health: Health = field(default_factory=Health)
+    confirm_test: ConfirmTest | None = None
+    """Of half-open accounts; None where no other replica could do it."""
     latency: LatencyTracker = field(default_factory=LatencyTracker)
     affinity_index: AffinityIndex = field(default_factory=AffinityIndex)
     retry_budget: RetryBudget = field(default_factory=RetryBudget)
@@ -193,7 +196,7 @@ class Runtime:
     def restore_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
         """What an earlier process has disabled. Call it before any request."""
         self.disabled_accounts = disabled
-        for ref in _account_identities(self.config).keys() & disabled.keys():
+        for ref in account_identities(self.config).keys() & disabled.keys():
             self.health.disable(ref)
 
     def replace_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
@@ -213,7 +216,7 @@ class Runtime:
         """
         old, new = self.current, Snapshot(config)
         self.current = new
-        before, now = _account_identities(old.config), _account_identities(config)
+        before, now = account_identities(old.config), account_identities(config)
         self._retain({ref for ref, same in now.items() if before.get(ref) == same}, set(now))
         self.affinity_index.set_headers(config.affinity.headers)
         self._switch_metrics()
@@ -288,15 +291,3 @@ class Runtime:
     def _close_snapshot(self, snapshot: Snapshot) -> None:
         self._closing.add(task := asyncio.ensure_future(snapshot.close()))
         task.add_done_callback(self._closing.discard)
-
-
-def _account_identities(config: Config) -> dict[AccountRef, tuple[object, ...]]:
-    """Each account's endpoint and credential."""
-    return {
-        (channel.name, account.name): (
-            *(channel.format, channel.base_url, channel.proxy, channel.headers),
-            account.key,
-        )
-        for channel in config.channels
-        for account in channel.accounts
-    }

@@ -27,6 +27,7 @@ from gateway.config.schema import Config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.activation import ActivationError, inherited_sockets
 from gateway.server.listener import BindError
+from gateway.shared.errors import SharedError
 from gateway.store.errors import RowsLost, StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
 from gateway.telemetry.process_log import ProcessLog, log_to_stderr
@@ -110,7 +111,7 @@ def serve(
                 _run(_serve(loaded, source, process_log, inherited))
         except (StateLocked, RowsLost) as error:
             _exit(str(error), 1, process_log)
-        except (StoreError, AdminSocketError) as error:
+        except (StoreError, SharedError, AdminSocketError) as error:
             _exit(str(error), 1 if demo else EX_CONFIG, process_log)  # a demo has no configuration
         except BindError as error:
             _exit(f"{error}; choose another port with --port", 1, process_log)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 from gateway.core.value import FastStrEnum
 from gateway.routing.failure_policy import Verdict
@@ -51,10 +52,22 @@ class AccountStatus:
     reason: str = ""
 
 
+class BreakerState(NamedTuple):
+    """What replicas tell each other of a breaker. `since` is when it opened, `seconds` for how
+    long; times are monotonic."""
+
+    state: HealthState = HealthState.HEALTHY
+    since: float = 0.0
+    until: float = 0.0
+    seconds: float = 0.0
+    reason: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class CircuitBreaker:
     """`since` is when it opened, `seconds` for how long, `probe` the request that tests the
-    account. Requests are compared by identity."""
+    account; until `claimed_until` one of another replica does. Requests are compared by identity.
+    """
 
     state: HealthState = HealthState.HEALTHY
     since: float = 0.0
@@ -62,9 +75,28 @@ class CircuitBreaker:
     until: float = 0.0
     reason: str = ""
     probe: object | None = None
+    claimed_until: float = -inf
+
+    @classmethod
+    def of(cls, state: BreakerState, probe: object | None) -> CircuitBreaker:
+        """As another replica has it, while `probe` tests it here."""
+        if state.state is HealthState.HEALTHY:
+            return cls()
+        since, until, seconds, reason = state.since, state.until, state.seconds, state.reason
+        return cls(state.state, since, seconds, until, reason, probe)
+
+    def export(self) -> BreakerState:
+        return BreakerState(self.state, self.since, self.until, self.seconds, self.reason)
+
+    @property
+    def available_at(self) -> float:
+        """When a request can test the account, unless another one does."""
+        return max(self.until, self.claimed_until)
 
     def allows(self, now: float) -> bool:
-        return self.state is HealthState.HEALTHY or (now >= self.until and self.probe is None)
+        if self.state is HealthState.HEALTHY:
+            return True
+        return now >= self.until and self.probe is None and now >= self.claimed_until
 
     def status(self, now: float) -> AccountStatus:
         over = self.state is not HealthState.HEALTHY and now >= self.until

@@ -5,13 +5,18 @@ Model-list and token-count requests do not affect it.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf
-from typing import Final
+from typing import Final, NamedTuple
 
-from gateway.routing.circuit_breaker import AccountStatus, CircuitBreaker, HealthState, Thresholds
+from gateway.routing.circuit_breaker import (
+    AccountStatus,
+    BreakerState,
+    CircuitBreaker,
+    HealthState,
+    Thresholds,
+)
 from gateway.routing.failure_policy import AccountPenalty, Verdict
 from gateway.routing.retry_budget import SecondBuckets
 
@@ -63,9 +68,44 @@ class HealthTicket:
     model_health: _ModelHealth = field(repr=False)
     issued_at: float = -inf
 
+    @property
+    def tested(self) -> list[BreakerKey]:
+        """The half-open breakers that the request tests; empty for others."""
+        model, account = self.model_health, self.model_health.account
+        keys = []
+        if account.breaker.probe is self:
+            keys.append(BreakerKey(account.ref, None))
+        if model.breaker.probe is self:
+            keys.append(BreakerKey(account.ref, model.model))
+        return keys
+
+
+ConfirmTest = Callable[[HealthTicket, str, Sequence[AccountRef]], Awaitable[HealthTicket | None]]
+"""For the ticket of a request that tests a half-open account, a model and a pool: a ticket, or None
+where a request of another replica tests the account."""
+
+
+class BreakerKey(NamedTuple):
+    """`model` is None for the breaker of the account with all its models."""
+
+    account_ref: AccountRef
+    model: str | None
+
+
+class BreakerChange(NamedTuple):
+    """A breaker has changed here. A recovery was shown by a request of `evidence_at`: it says
+    nothing of what has failed since. `decides`: the test of a half-open account has failed, or an
+    operator has reset it, which holds whatever others have seen."""
+
+    key: BreakerKey
+    state: BreakerState
+    evidence_at: float
+    decides: bool
+
 
 @dataclass(slots=True, eq=False)
 class _AccountHealth:
+    ref: AccountRef
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     models: dict[str, _ModelHealth] = field(default_factory=dict)
 
@@ -75,6 +115,7 @@ class _ModelHealth:
     """An account with one model."""
 
     account: _AccountHealth
+    model: str
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     recent_successes: SecondBuckets = field(default_factory=lambda: SecondBuckets(WINDOW_SECONDS))
     recent_failures: SecondBuckets = field(default_factory=lambda: SecondBuckets(WINDOW_SECONDS))
@@ -112,7 +153,11 @@ class Health:
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         self._thresholds = thresholds or Thresholds()
-        self._accounts = defaultdict[AccountRef, _AccountHealth](_AccountHealth)
+        self._accounts: dict[AccountRef, _AccountHealth] = {}
+        self.on_change: Callable[[BreakerChange], None] | None = None
+        """Told of each breaker that opens, stays open for longer, or closes."""
+        self.on_ticket_end: Callable[[HealthTicket], None] | None = None
+        """Told of the end of each request that was not sent to a healthy account."""
 
     def available(self, pool: Sequence[AccountRef], model: str, now: float) -> Sequence[AccountRef]:
         """The available accounts in the pool's order; if they are less than half of it, followed by
@@ -179,11 +224,15 @@ class Health:
         breaker = model_health.breaker
         if breaker.state is not _HEALTHY and ticket.issued_at >= breaker.since:
             model_health.recover()
+            self._note(model_health.account, model_health.model, ticket.issued_at)
             recovered = True
         account = model_health.account
         if account.breaker.state is not _HEALTHY and ticket.issued_at >= account.breaker.since:
             account.breaker = CircuitBreaker()
+            self._note(account, None, ticket.issued_at)
             recovered = True
+        if ticket is not model_health.default_ticket:
+            self.record_abandoned(ticket)
         return recovered
 
     def record_failure(
@@ -192,14 +241,16 @@ class Health:
         """An attempt has failed; `message` is the redacted error, `random_value` in [0, 1).
         Returns what the account is now, where it is no longer available because of it."""
         model_health, t = ticket.model_health, self._thresholds
-        breaker = model_health.breaker
-        opened = False
+        account, breaker = model_health.account, model_health.breaker
+        of_account = verdict.penalty is AccountPenalty.AUTH_FAILED
+        if of_account:
+            breaker = account.breaker
+        until, was_probe, opened = breaker.until, breaker.probe is ticket, False
         if verdict.penalty is not AccountPenalty.NONE:
             model_health.failed += 1
             model_health.error = message[:_MAX_ERROR_CHARS]
         match verdict.penalty:
             case AccountPenalty.AUTH_FAILED:
-                breaker = model_health.account.breaker
                 opened = breaker.mark_auth_failed(ticket, verdict, now, t)
             case AccountPenalty.RATE_LIMITED:
                 opened = breaker.start_cooldown(ticket, verdict, now, random_value, t)
@@ -210,6 +261,8 @@ class Health:
                 opened = breaker.trip(ticket, verdict, now, t)
             case AccountPenalty.NONE:
                 pass
+        if opened or breaker.until != until:
+            self._note(account, None if of_account else model_health.model, decides=was_probe)
         self.record_abandoned(ticket)
         status = breaker.status(now)
         # A retry hint of 0 seconds makes no pause.
@@ -220,22 +273,63 @@ class Health:
         for breaker in (ticket.model_health.breaker, ticket.model_health.account.breaker):
             if breaker.probe is ticket:
                 breaker.probe = None
+        if self.on_ticket_end is not None and ticket is not ticket.model_health.default_ticket:
+            self.on_ticket_end(ticket)
 
     def disable(self, ref: AccountRef) -> None:
         """By hand, until `enable`; requests in flight are not affected."""
         breaker = CircuitBreaker(HealthState.DISABLED, inf, 0.0, inf, "disabled by hand")
-        self._accounts[ref].breaker = breaker
+        self._account(ref).breaker = breaker
 
     def enable(self, ref: AccountRef) -> None:
-        self._accounts[ref].breaker = CircuitBreaker()
+        account = self._account(ref)
+        account.breaker = CircuitBreaker()
+        self._note(account, None, decides=True)
 
     def reset(self, ref: AccountRef) -> None:
         """By hand: healthy for all models, unless it is disabled."""
-        account = self._accounts[ref]
+        account = self._account(ref)
         if account.breaker.state is not HealthState.DISABLED:
             account.breaker = CircuitBreaker()
+            self._note(account, None, decides=True)
         for model_health in account.models.values():
             model_health.recover()
+            self._note(account, model_health.model, decides=True)
+
+    def states(self) -> Iterator[tuple[BreakerKey, BreakerState]]:
+        """Of every breaker that is open, other than by hand."""
+        for ref, account in self._accounts.items():
+            breakers: dict[str | None, CircuitBreaker] = {None: account.breaker}
+            breakers.update((model, each.breaker) for model, each in account.models.items())
+            for model, breaker in breakers.items():
+                if breaker.state not in (_HEALTHY, HealthState.DISABLED):
+                    yield BreakerKey(ref, model), breaker.export()
+
+    def apply(self, key: BreakerKey, state: BreakerState) -> bool:
+        """What another replica has seen. Returns whether the state is another one because of it."""
+        account = self._account(key.account_ref)
+        if key.model is None:
+            breaker = account.breaker
+            if breaker.state is HealthState.DISABLED:
+                return False
+            account.breaker = CircuitBreaker.of(state, breaker.probe)
+        else:
+            model_health = self._model_health(key.account_ref, key.model)
+            breaker = model_health.breaker
+            if state.state is _HEALTHY:
+                model_health.recover()
+            else:
+                model_health.breaker = CircuitBreaker.of(state, breaker.probe)
+        return breaker.state is not state.state
+
+    def claimed_elsewhere(self, ticket: HealthTicket, until: float) -> None:
+        """A request of another replica tests the account, until then at most: the ticket is void,
+        and the account is not available."""
+        model_health = ticket.model_health
+        for breaker in (model_health.breaker, model_health.account.breaker):
+            if breaker.probe is ticket:
+                breaker.claimed_until = until
+        self.record_abandoned(ticket)
 
     def retain(self, refs: Collection[AccountRef]) -> None:
         """Removes all other accounts."""
@@ -254,12 +348,32 @@ class Health:
                 reports.append(HealthReport(ref, model, status, *counts))
         return reports
 
+    def _account(self, ref: AccountRef) -> _AccountHealth:
+        account = self._accounts.get(ref)
+        if account is None:
+            account = self._accounts[ref] = _AccountHealth(ref)
+        return account
+
     def _model_health(self, ref: AccountRef, model: str) -> _ModelHealth:
-        account = self._accounts[ref]
+        account = self._account(ref)
         model_health = account.models.get(model)
         if model_health is None:
-            model_health = account.models[model] = _ModelHealth(account)
+            model_health = account.models[model] = _ModelHealth(account, model)
         return model_health
+
+    def _note(
+        self,
+        account: _AccountHealth,
+        model: str | None,
+        evidence_at: float = inf,
+        *,
+        decides: bool = False,
+    ) -> None:
+        """Tells of a change; not of one of an account that another configuration had."""
+        if self.on_change is not None and self._accounts.get(account.ref) is account:
+            breaker = account.breaker if model is None else account.models[model].breaker
+            key = BreakerKey(account.ref, model)
+            self.on_change(BreakerChange(key, breaker.export(), evidence_at, decides))
 
     def _open_breakers(self, ref: AccountRef, model: str) -> Sequence[CircuitBreaker]:
         """The breakers of the account and of the model that are not healthy."""
@@ -278,4 +392,4 @@ class Health:
         breakers = self._open_breakers(ref, model)
         if all(breaker.allows(now) for breaker in breakers):
             return -inf
-        return max(breaker.until for breaker in breakers)
+        return max(breaker.available_at for breaker in breakers)

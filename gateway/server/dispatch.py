@@ -233,6 +233,8 @@ class Dispatch:
             now = self._loop.time()
             refs = self._route.account_refs
             ticket = runtime.health.admit(candidate.account_ref, self._route.model, now, refs)
+            if runtime.confirm_test is not None and ticket is not None and ticket.tested:
+                ticket = await runtime.confirm_test(ticket, self._route.model, refs)
             if ticket is None:
                 return None
             outcome = AttemptOutcome(self._exchange, ranked, ticket)

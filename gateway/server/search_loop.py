@@ -228,7 +228,7 @@ class SearchLoop:
         for candidate in self._candidates():
             if failure is not None and not runtime.retry_budget.try_acquire(self.loop.time()):
                 break
-            if (ticket := self._admit(candidate)) is None:
+            if (ticket := await self._admit(candidate)) is None:
                 continue
             ranked = RankedCandidate(candidate, RankReason.NEXT)
             outcome = AttemptOutcome(exchange, ranked, ticket)
@@ -251,10 +251,13 @@ class SearchLoop:
                 return
         raise failure or attempt_failed(FailureKind.CONNECT, "no account is available")
 
-    def _admit(self, candidate: Candidate) -> HealthTicket | None:
-        refs = self._route.account_refs
-        now = self.loop.time()
-        return self._runtime.health.admit(candidate.account_ref, self._route.model, now, refs)
+    async def _admit(self, candidate: Candidate) -> HealthTicket | None:
+        runtime, route = self._runtime, self._route
+        ref, refs, now = candidate.account_ref, route.account_refs, self.loop.time()
+        ticket = runtime.health.admit(ref, route.model, now, refs)
+        if runtime.confirm_test is not None and ticket is not None and ticket.tested:
+            return await runtime.confirm_test(ticket, route.model, refs)
+        return ticket
 
     def _candidates(self) -> Iterator[Candidate]:
         last = self._candidate

@@ -1,0 +1,37 @@
+"""Connects a replica to the Valkey server, and starts what it shares there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from gateway.config.cluster import SharedServer
+from gateway.config.schema import Config
+from gateway.routing.health import Health
+from gateway.shared.connection import Connection
+from gateway.shared.health import SharedHealth, shared_health
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """What this replica shares with the others, and the connection for it."""
+
+    connection: Connection
+    health: SharedHealth
+
+
+@asynccontextmanager
+async def shared_state(
+    server: SharedServer, name: str, health: Health, config: Callable[[], Config]
+) -> AsyncIterator[SharedState]:
+    """For the time of the block. `name` is the replica's, `config` returns the configuration in
+    force. Raises `SharedError` where the server cannot be used."""
+    connection = Connection(server, f"gateway-{name}")
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(connection.close)
+        await connection.open()
+        yield SharedState(
+            connection,
+            health=await stack.enter_async_context(shared_health(connection, health, config)),
+        )

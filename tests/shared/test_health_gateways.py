@@ -1,0 +1,124 @@
+"""Three gateways and accounts of which one is limited: what clients and the upstream see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway.core.formats import Format
+from gateway.routing.circuit_breaker import HealthState
+from tests.support.gateway import BETA, RunningGateway, channel
+from tests.support.replicas import run_replicas
+from tests.support.upstream import fixture_reply, fixture_stream
+
+FIRST = ("chat-main", "first")
+KEYS = ("key-of-the-first", "key-of-the-second", "key-of-the-third")
+
+
+class Upstream:
+    """`failing` are the keys that it limits, for `pause` seconds each; `delay` before answers."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.seen = Counter[str]()
+        self.failing: set[str] = set()
+        self.pause = "1"
+        self.delay = 0.0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        key = request.headers["authorization"].removeprefix("Bearer ")
+        self.seen[key] += 1
+        await asyncio.sleep(self.delay)
+        if key in self.failing:
+            headers = {"retry-after": self.pause}
+            return web.json_response({"error": {"message": "slow"}}, status=429, headers=headers)
+        if (await request.json()).get("stream"):
+            body, kind = fixture_stream("chat").body, "text/event-stream"
+        else:
+            body, kind = fixture_reply("chat").body, "application/json"
+        return web.Response(body=body, content_type=kind)
+
+
+@asynccontextmanager
+async def upstream() -> AsyncIterator[Upstream]:
+    upstream, app = Upstream(), web.Application()
+    app.router.add_post("/v1/chat/completions", upstream.answer)
+    async with TestServer(app) as server:
+        upstream.address = str(server.make_url("")).rstrip("/")
+        yield upstream
+
+
+@asynccontextmanager
+async def fleet(tmp_path: Path) -> AsyncIterator[tuple[Upstream, list[RunningGateway]]]:
+    async with upstream() as up:
+        names = ("first", "second", "third")
+        accounts = [
+            {"name": name, "key": key, "priority": -index}
+            for index, (name, key) in enumerate(zip(names, KEYS, strict=True))
+        ]
+        channels = [channel(Format.CHAT, up.address, accounts=accounts)]
+        async with asyncio.timeout(40), run_replicas(tmp_path, 3, channels) as gateways:
+            yield up, gateways
+
+
+def state(gateway: RunningGateway) -> HealthState:
+    (view,) = gateway.daemon.console.accounts.states(FIRST)
+    return view.state
+
+
+async def until_everywhere(gateways: list[RunningGateway], expected: HealthState) -> float:
+    """Seconds; fails after one."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    async with asyncio.timeout(1.0):
+        while any(state(each) is not expected for each in gateways):
+            await asyncio.sleep(0.005)
+    return loop.time() - started
+
+
+async def post_all(gateways: list[RunningGateway], times: int) -> None:
+    posts = [each.post(Format.CHAT, key=each.key) for each in gateways for _ in range(times)]
+    statuses = {answer.status for answer in await asyncio.gather(*posts)}
+    assert statuses == {200}
+
+
+@pytest.mark.fleet
+async def test_a_limited_account_rests_everywhere_and_is_tested_once(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as (up, gateways):
+        up.failing = {KEYS[0]}
+        await post_all(gateways[:1], 1)
+        await until_everywhere(gateways, HealthState.RATE_LIMITED)
+        up.seen.clear()
+        await post_all(gateways, 10)
+        assert up.seen[KEYS[0]] == 0
+        up.delay = 0.2
+        for _ in range(2):  # 1 s, then 2 s
+            await asyncio.sleep(1.0)
+            async with asyncio.timeout(3):
+                while {state(each) for each in gateways} != {HealthState.HALF_OPEN}:
+                    await asyncio.sleep(0.005)
+            up.seen.clear()
+            await post_all(gateways, 10)
+            assert up.seen[KEYS[0]] == 1
+            await until_everywhere(gateways, HealthState.RATE_LIMITED)
+        gateways[2].daemon.console.accounts.reset(FIRST)
+        await until_everywhere(gateways, HealthState.HEALTHY)
+
+
+@pytest.mark.fleet
+async def test_a_probe_that_works_on_one_replica_counts_everywhere(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as (up, gateways):
+        up.failing, up.pause = {KEYS[0]}, "60"
+        await post_all(gateways[1:2], 1)
+        await until_everywhere(gateways, HealthState.RATE_LIMITED)
+        up.failing = set()
+        result = await gateways[0].daemon.console.accounts.probe(FIRST, BETA)
+        assert result["ok"], result
+        await until_everywhere(gateways, HealthState.HEALTHY)
