@@ -202,7 +202,7 @@ class Runtime:
     def replace_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
         """What all replicas have disabled now."""
         before, self.disabled_accounts = self.disabled_accounts, disabled
-        refs = _account_identities(self.config).keys()
+        refs = account_identities(self.config).keys()
         for ref in refs & (disabled.keys() - before.keys()):
             self.health.disable(ref)
         for ref in refs & (before.keys() - disabled.keys()):
