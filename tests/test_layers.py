@@ -33,7 +33,7 @@ ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
 APP = SERVER | CONSOLE | {"app"}
 ALERTS = ADMIN | {"upstream", "telemetry", "alerts"}
-CLUSTER = RUNTIME | {"cluster"}
+CLUSTER = RUNTIME | SHARED | {"cluster"}
 DAEMON = APP | ALERTS | CLUSTER | {"daemon"}
 DOCTOR = DAEMON | {"doctor"}
 

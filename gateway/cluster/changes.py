@@ -64,7 +64,9 @@ class SharedVersion(Protocol):
 
     async def exchange(self, known: int, *, can_publish: bool) -> int | None:
         """Publish `known`, if it is newer and `can_publish`, and return the newest; None where none
-        is published. Raises OSError or TimeoutError."""
+        is published. Raises OSError."""
+
+    async def close(self) -> None: ...
 
 
 class Changes:
@@ -120,6 +122,8 @@ class Changes:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._disconnect()
+        if self.shared is not None:
+            await self.shared.close()
         await self._reader.close()
 
     async def confirm(self) -> None:
@@ -203,7 +207,7 @@ class Changes:
             is_current = sent_at - self._database_confirmed_at <= STALE_AFTER
             try:
                 newest = await shared.exchange(self.known, can_publish=is_current)
-            except (OSError, TimeoutError):
+            except OSError:
                 continue
             if newest is None:
                 # As after a restart of Valkey. Those who can ask the database publish what they
@@ -215,6 +219,10 @@ class Changes:
                 self._missing_since = None
             if newest is None or newest <= self.known:
                 self._confirm(sent_at)
+            elif not is_current:
+                self._confirmed_at = -inf
+            else:
+                self._wake.set()
 
     async def _forget(self) -> None:
         while True:

@@ -36,6 +36,11 @@ class Member:
             "account": keys.accounts,
         }
         self.changes.appliers.update({**own, **appliers})
+        if runtime.config.shared is not None:
+            from gateway.cluster.published_version import PublishedVersion
+
+            name = self.membership.own.name
+            self.changes.shared = PublishedVersion(runtime.config.shared, name)
         self.changes.start()
         runtime.contact = self.changes
 

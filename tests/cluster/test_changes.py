@@ -27,6 +27,10 @@ from tests.support.toxics import Timeout
 from tests.support.upstream import ScriptedUpstream
 from tests.support.valkey import valkey_server
 
+pytestmark = pytest.mark.filterwarnings(
+    # The driver does not close the socket of a connection that is cut while it is being opened.
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 WITHIN = 1.0
 TIMES = 50
 
@@ -225,6 +229,33 @@ async def test_a_gateway_that_is_cut_off_from_everything_serves_nothing(fleet: F
         while (await fleet.last.get("/v1/models")).status != 200:
             await asyncio.sleep(0.1)
     assert await fleet.statuses(key) == [401] * 4
+
+
+async def test_without_the_database_it_serves_while_valkey_shows_nothing_newer(
+    fleet: Fleet,
+) -> None:
+    token, key = await fleet.first.operations.create_key("cut", "default")
+    assert await fleet.statuses(key) == [200] * 4
+    await asyncio.sleep(0.5)
+    fleet.proxy.add(Timeout())
+    loop = asyncio.get_running_loop()
+    until = loop.time() + 3
+    while loop.time() < until:
+        assert await fleet.statuses(key) == [200] * 4
+        await asyncio.sleep(0.05)
+    assert changes_of(fleet.last).contact_age > 2
+    await fleet.first.operations.revoke_key(token.id)
+    served_at = revoked_at = loop.time()
+    while (began := loop.time()) and (await fleet.last.get("/v1/models", key)).status == 200:
+        served_at = began
+        await asyncio.sleep(0.01)
+    assert served_at - revoked_at < WITHIN
+    assert await fleet.statuses(key) == [401, 401, 401, 503]
+    fleet.proxy.clear()
+    fleet.proxy.reset()
+    async with asyncio.timeout(10):
+        while await fleet.statuses(key) != [401] * 4:
+            await asyncio.sleep(0.1)
 
 
 async def test_with_a_slow_loop_nothing_is_refused(fleet: Fleet) -> None:
