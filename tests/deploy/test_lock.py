@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from tests.support.paths import ROOT
 
-EXTRAS = ("images", "otel")
+EXTRAS = ("cluster", "images", "otel")
 """Those that the container has."""
 
 

@@ -1,0 +1,250 @@
+"""`python -m tests.bench.fleet`: what replicas on PostgreSQL and Valkey cost next to one process of
+SQLite, in alternating rounds of one run, everything on the loopback interface.
+
+Latencies are those of one connection: nothing waits for its turn. Throughput is CPU time: the load,
+the upstream and both servers share the processors, so wall time would measure them too. N replicas
+have N times the rate of one if a request costs as much CPU time in them; what grows with their
+number, grows there. PostgreSQL is durable: it flushes what it commits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import orjson
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import gateway_server, load, servers
+from tests.bench.gateway_server import Checkout, Size, run_command
+from tests.support.fleet import Fleet, run_fleet
+from tests.support.fleet_ledger import settled, value
+
+LIMITS: Final = ("--budget", "1G", "--rpm", "10000000", "--concurrent", "10000")
+_SIZE: Final = "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_stat_user_tables"
+_ROWS: Final = "SELECT count(*) FROM requests"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A process and a key for it."""
+
+    name: str
+    port: int
+    key: str
+
+
+@dataclass(slots=True)
+class Latencies:
+    """Of one target, in seconds, by round."""
+
+    p50: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Times in ms, CPU in µs for each request."""
+
+    latencies: dict[str, tuple[float, float]]
+    """p50 and p99 by target."""
+    replica_cpu: dict[int, float]
+    """By the number of replicas that took the load: of all of them together."""
+    scaling: float
+    """The rate of two replicas on two cores of their own, next to one on one."""
+    hot_rate: float
+    """Admissions a second of one key, with everything on the same cores."""
+    hot_p99: float
+    valkey_cpu: float
+    """For each admission."""
+    postgres_cpu: float
+    """For each row, all its processes."""
+    row_bytes: float
+
+
+async def ask(targets: list[Target], connections: int, requests: int) -> list[load.Replies]:
+    """Each target has its own connections. Raises SystemExit where a reply was wrong."""
+    all_replies = await asyncio.gather(
+        *(
+            load.run(
+                load.Load(
+                    port=target.port,
+                    path="/v1/chat/completions",
+                    key=target.key,
+                    client="chat",
+                    model=servers.model_of("whole-chat"),
+                    stream=None,
+                    connections=connections,
+                    requests=requests,
+                    seconds=60,
+                )
+            )
+            for target in targets
+        )
+    )
+    for target, replies in zip(targets, all_replies, strict=True):
+        if replies.errors:
+            raise SystemExit(f"{target.name}: {replies.errors} errors: {replies.first_error}")
+    return list(all_replies)
+
+
+async def compare_latencies(
+    targets: list[Target], rounds: int, requests: int
+) -> dict[str, tuple[float, float]]:
+    """p50 and p99 in ms: medians of the rounds."""
+    found = {target.name: Latencies() for target in targets}
+    for number in range(rounds + 1):
+        for target in targets[number % len(targets) :] + targets[: number % len(targets)]:
+            (replies,) = await ask([target], 1, requests)
+            if number:  # the first round warms up
+                found[target.name].p50.append(load.percentile(replies.latencies, 0.5))
+                found[target.name].p99.append(load.percentile(replies.latencies, 0.99))
+    return {
+        name: (median(each.p50) * 1000, median(each.p99) * 1000) for name, each in found.items()
+    }
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def cpu_of(pids: list[int]) -> float:
+    """CPU seconds so far of processes and their children, also of those that have ended."""
+    total = 0.0
+    for pid in pids:
+        for process in _tree(pid):
+            try:
+                times = process.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+            except psutil.NoSuchProcess:
+                continue
+    return total
+
+
+async def cost_of_load(
+    fleet: Fleet, targets: list[Target], pids: list[int], connections: int, requests: int
+) -> tuple[float, list[load.Replies]]:
+    """CPU µs for each request of the processes, the settling of its row included."""
+    before = cpu_of(pids)
+    replies = await ask(targets, connections, requests // len(targets))
+    await settled(fleet.url)
+    return (cpu_of(pids) - before) * 1e6 / requests, replies
+
+
+async def measure_fleet(fleet: Fleet, key: str, rounds: int, requests: int) -> dict[str, object]:
+    targets = [Target(each.name, each.port, key) for each in fleet.replicas]
+    replicas = [each.pid for each in fleet.replicas]
+    await ask(targets, 8, 500)
+    one, two, scalings = [], [], []
+    for _ in range(rounds):
+        cost_of_one, _ = await cost_of_load(fleet, targets[:1], replicas[:1], 16, requests)
+        cost_of_two, _ = await cost_of_load(fleet, targets, replicas, 8, requests)
+        one.append(cost_of_one)
+        two.append(cost_of_two)
+        scalings.append(2 * cost_of_one / cost_of_two)
+    rows = await value(fleet.url, _ROWS)
+    valkey = [fleet.valkey.process.pid]
+    postgres = [fleet.postgres.process.pid]
+    before = cpu_of(postgres)
+    valkey_cpu, replies = await cost_of_load(fleet, targets, valkey, 16, requests)
+    postgres_cpu = (cpu_of(postgres) - before) * 1e6 / requests
+    seconds = max(each.seconds for each in replies)
+    return {
+        "replica_cpu": {1: median(one), 2: median(two)},
+        "scaling": median(scalings),
+        "hot_rate": requests / seconds,
+        "hot_p99": max(load.percentile(each.latencies, 0.99) for each in replies) * 1000,
+        "valkey_cpu": valkey_cpu,
+        "postgres_cpu": postgres_cpu,
+        "row_bytes": await value(fleet.url, _SIZE) / max(1, rows),
+    }
+
+
+def boxes(
+    folder: Path, upstream: servers.Server, checkouts: list[Checkout], stack: ExitStack
+) -> Iterator[Target]:
+    """One process with SQLite of each checkout, with an unlimited and a limited key."""
+    for checkout in checkouts:
+        size = Size(endpoints=("whole-chat",))
+        box = stack.enter_context(
+            gateway_server.gateway(folder / checkout.name, upstream, None, checkout, size)
+        )
+        config = folder / checkout.name / "gateway.yaml"
+        minted = run_command(checkout, config, "key", "mint", "--name", "limited", *LIMITS)
+        yield Target(f"{checkout.name}, unlimited key", box.port, box.key)
+        yield Target(f"{checkout.name}, limited key", box.port, minted.splitlines()[-1].strip())
+
+
+async def measure(rounds: int, requests: int, before: Path | None) -> Figures:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-bench-")))
+        (folder / "fleet").mkdir()
+        upstream = stack.enter_context(servers.upstream(folder, None))
+        checkouts = [Checkout("one process")]
+        checkouts += [Checkout("before", before)] if before else []
+        targets = [*boxes(folder, upstream, checkouts, stack)]
+        async with run_fleet(folder / "fleet", 2, durable=True) as fleet:
+            free, limited = fleet.mint(), fleet.mint(*LIMITS)
+            await asyncio.sleep(1.5)
+            port = fleet.replicas[0].port
+            targets.append(Target("replica, unlimited key", port, free))
+            targets.append(Target("replica, limited key", port, limited))
+            latencies = await compare_latencies(targets, rounds, requests)
+            of_fleet = await measure_fleet(fleet, limited, rounds, requests * 4)
+        return Figures(latencies=latencies, **of_fleet)  # type: ignore[arg-type]
+
+
+def show(figures: Figures) -> None:
+    console = Console() if sys.stdout.isatty() else Console(width=100)
+    table = Table("one connection, loopback", "p50 ms", "p99 ms", "added p50", "added p99")
+    for name, (p50, p99) in figures.latencies.items():
+        kind = name.partition(", ")[2]
+        base50, base99 = figures.latencies[f"one process, {kind}"]
+        table.add_row(
+            name, f"{p50:.2f}", f"{p99:.2f}", f"{p50 - base50:+.2f}", f"{p99 - base99:+.2f}"
+        )
+    console.print(table)
+    table = Table("limited key", "")
+    for count, cpu in figures.replica_cpu.items():
+        table.add_row(f"CPU of {count} replica(s) for each request", f"{cpu:,.0f} µs")
+    table.add_row("two replicas on two cores, next to one on one", f"{figures.scaling:.2f} x")
+    table.add_row("one hot key on two replicas, all on these cores", f"{figures.hot_rate:,.0f} /s")
+    table.add_row("its p99 with 32 connections", f"{figures.hot_p99:.1f} ms")
+    table.add_row("CPU of Valkey for each admission", f"{figures.valkey_cpu:.1f} µs")
+    table.add_row("so one core of Valkey admits", f"{1e6 / max(figures.valkey_cpu, 1):,.0f} /s")
+    table.add_row("CPU of PostgreSQL for each row", f"{figures.postgres_cpu:.0f} µs")
+    table.add_row("so one core of PostgreSQL takes", f"{1e6 / figures.postgres_cpu:,.0f} rows/s")
+    table.add_row("on disk for each row, with indexes", f"{figures.row_bytes:,.0f} bytes")
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="short rounds: noisier")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, as one box")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    rounds, requests = (2, 200) if arguments.quick else (5, 1000)
+    figures = asyncio.run(measure(rounds, requests, arguments.before))
+    if arguments.json:
+        data = asdict(figures) | {
+            "replica_cpu": {f"{n}": v for n, v in figures.replica_cpu.items()}
+        }
+        print(orjson.dumps(data, option=orjson.OPT_INDENT_2).decode())
+    else:
+        show(figures)
+
+
+if __name__ == "__main__":
+    main()
