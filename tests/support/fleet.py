@@ -37,14 +37,15 @@ COST: Final = 257
 
 @dataclass(slots=True)
 class Replica:
-    """One `gateway serve`, with its own state; `environment` and `shift` (seconds of its wall
-    clock) count from the next start, and so does `checkout`, the source that it runs."""
+    """One `gateway serve`, with its own state; `module` and `environment`, which say what runs, and
+    `shift` (seconds of its wall clock) count from the next start."""
 
     name: str
     folder: Path
     port: int
     shift: float = 0.0
-    checkout: Path = ROOT
+    module: str = "gateway"
+    environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     proxies: dict[str, FaultProxy] = field(default_factory=dict)
     """To `database` and `shared`, where the fleet has any."""
@@ -68,13 +69,15 @@ class Replica:
 
     def launch(self) -> None:
         """It does not wait."""
-        module = ["tests.support.shifted_clock", str(self.shift)] if self.shift else ["gateway"]
+        module = [self.module]
+        if self.shift:
+            module = ["tests.support.shifted_clock", str(self.shift)]
         command = [sys.executable, "-m", *module, "serve", "--config", str(self.config)]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=_environment(self.checkout),
+                env=_environment() | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -130,7 +133,7 @@ class Replica:
         done = subprocess.run(
             [sys.executable, "-m", "gateway", *words, "--json", "--config", str(self.config)],
             cwd=self.folder,
-            env=_environment(self.checkout),
+            env=_environment(),
             capture_output=True,
             timeout=60,
             check=False,
@@ -169,11 +172,11 @@ class Fleet:
             return int(answer.read())
 
 
-def _environment(checkout: Path) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
     }
-    return inherited | {"PYTHONPATH": str(checkout), "PYTHONUNBUFFERED": "1"}
+    return inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 @asynccontextmanager

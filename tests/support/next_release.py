@@ -35,10 +35,10 @@ INCOMPATIBLE: Final = f"ALTER TABLE attempts ADD COLUMN next_release TEXT;\n{_CO
 
 def become(migration: str = COMPATIBLE) -> None:
     """From now on this process is the next release: before the database's module is imported."""
-    before = migrations.migrations_for
+    before, count = migrations.migrations_for, len(migrations.NAMES)
 
     def with_next(dialect: str) -> tuple[str, ...]:
-        return (*before(dialect), migration)
+        return (*before(dialect)[:count], migration)
 
     migrations.migrations_for = with_next
     migrations.NAMES = (*migrations.NAMES, NAME)  # type: ignore[misc]
