@@ -52,6 +52,7 @@ from gateway.wire.responses.stored import item_ids
 if TYPE_CHECKING:  # only with servers are they imported
     from gateway.cluster.start import Member
     from gateway.shared.start import SharedState
+    from gateway.store.spool import Spool
 
 LOCK_TIMEOUT: Final = 1.5
 
@@ -99,7 +100,7 @@ async def run_daemon(
         await _acquire_lock(stack, config.state_dir)
         database = await Database.open(config.database or config.state_dir / DATABASE_NAME)
         stack.push_async_callback(database.close)
-        recorder = Recorder(database)
+        recorder = Recorder(database, spool=_spool(config))
         member = await _join(stack, database, config, recorder.boot_id)
         now = unix_microseconds if member is None else member.membership.clock.now
         registry = await Registry.load(database)
@@ -188,6 +189,14 @@ async def _share(stack: AsyncExitStack, runtime: Runtime) -> SharedState | None:
     )
     runtime.confirm_test = shared.health.confirm
     return shared
+
+
+def _spool(config: Config) -> Spool | None:
+    if config.database is None:
+        return None
+    from gateway.store.spool import SPOOL_NAME, Spool
+
+    return Spool(config.state_dir / SPOOL_NAME, config.replica.spool)
 
 
 async def _join(

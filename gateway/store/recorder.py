@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
@@ -31,6 +31,10 @@ from gateway.store.recovery import left_by_earlier_boots, mark_interrupted
 from gateway.store.refusals import WINDOW, Refusals
 from gateway.store.statements import MAX_LOOKUP, Statements
 
+if TYPE_CHECKING:  # only with a database server are they imported
+    from gateway.store.outage import Outage
+    from gateway.store.spool import Spool
+
 _log = logging.getLogger(__name__)
 
 _BATCH_DELAY = 0.02  # seconds that a settlement waits for others
@@ -38,6 +42,7 @@ _PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the
 _MAX_PAUSE = 0.005
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
 _WARNING_INTERVAL = 1.0  # seconds
+_SPOOL_AFTER = 0.5  # seconds in which nothing could be written
 _SERVER_TIMEOUT = 1.0  # seconds of a commit on a database server
 STUCK_AFTER: Final = 10.0
 """Seconds of one commit, after which systemd is no longer told that the gateway is alive."""
@@ -51,12 +56,18 @@ class Recorder:
     A database has one recorder.
     """
 
-    def __init__(self, database: Database, *, boot_id: str | None = None) -> None:
+    def __init__(
+        self, database: Database, *, boot_id: str | None = None, spool: Spool | None = None
+    ) -> None:
+        """`spool` is where entries wait while a database server cannot be reached."""
         self.boot_id = boot_id or secrets.token_hex(8)
         self.on_commit: list[Callable[[Sequence[Entry]], None]] = []
         """Each is called after a commit with its entries, in order; it must not raise."""
         self._database = database
         self._server = database.entry_writer(self.boot_id)
+        self._outage: Outage | None = None
+        if self._server is not None and spool is not None:
+            self._outage = self._server.outage(spool, self._on_written_late)
         self._statements = Statements(database.dialect, self.boot_id)
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Entry] = deque()
@@ -98,9 +109,16 @@ class Recorder:
 
     def is_behind(self, limits: RequestLog) -> bool:
         """Whether too many entries wait, or have waited for too long while none was written."""
+        if self._outage is not None and self._failures and self._outage.is_full:
+            return True
         if not self._queue:
             return False
         return len(self._queue) > limits.max_unwritten or self.write_delay > limits.max_write_delay
+
+    @property
+    def spool(self) -> Spool | None:
+        """With its entries that wait for a database server: their number, size and time."""
+        return None if self._outage is None else self._outage.spool
 
     @property
     def write_delay(self) -> float:
@@ -119,7 +137,10 @@ class Recorder:
         return began is not None and self._loop.time() - began > STUCK_AFTER
 
     async def start(self) -> None:
-        """Settle what earlier boots left running as interrupted, then start the writer task."""
+        """Write what an earlier boot left in the spool, settle what earlier boots left running as
+        interrupted, then start the writer task. Raises StoreError."""
+        if self._outage is not None:
+            await self._outage.open()
         left = left_by_earlier_boots(self._database.dialect.name, self.boot_id)
         settle = partial(mark_interrupted, statements=self._statements, left_by=left)
         if count := await self._database.write(settle):
@@ -127,8 +148,9 @@ class Recorder:
         self._launch()
 
     def record_intent(self, row: RequestRow) -> asyncio.Future[None]:
-        """Queue a running row. The future is resolved once the row is committed, and never fails:
-        while the database cannot be written it stays pending. Cancelling it changes nothing.
+        """Queue a running row. The future is resolved once the row is committed, or in the spool,
+        and never fails: while neither can be written it stays pending. Cancelling it changes
+        nothing.
         """
         future = self._waiting[row.id] = self._loop.create_future()
         self._push(Entry(row))
@@ -188,10 +210,13 @@ class Recorder:
         if self._task.done():
             self._launch()
         self._wake.set()
+        ends_at = self._loop.time() + deadline
         await asyncio.wait({self._task}, timeout=deadline)
         if not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
+        if self._outage is not None:
+            await self._outage.close(max(0.0, ends_at - self._loop.time()))
         if self._server is not None:
             await self._server.close()
         if self._queue:
@@ -248,6 +273,9 @@ class Recorder:
                 self._flush_timer.cancel()
                 self._flush_timer = None
         self._commit_began = self._loop.time()
+        if self._outage is not None and self._outage.is_open:
+            await self._keep(self._outage, entries)
+            return
         try:
             if self._server is None:
                 await self._database.write_rows(lambda cursor: self._write(cursor, entries))
@@ -265,8 +293,35 @@ class Recorder:
             self._waiting_since = self._loop.time()
             self._limit = min(self._limit * 2, MAX_LOOKUP)
             self._pause_after(self._acknowledge(entries))
-            for committed in self.on_commit:
-                committed(entries)
+            self._tell(entries)
+
+    async def _keep(self, outage: Outage, entries: list[Entry]) -> None:
+        """In the spool."""
+        try:
+            await outage.append(entries)
+        except Exception as error:  # no room: they wait
+            self._commit_began = None
+            self._failures += 1
+            self._flush_due = True
+            self._warn(error)
+            await self._sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
+        else:
+            self._commit_began = None
+            self._waiting_since = self._loop.time()
+            self._acknowledge(entries, committed=False)
+
+    def _tell(self, entries: Sequence[Entry]) -> None:
+        for committed in self.on_commit:
+            committed(entries)
+
+    def _on_written_late(self, entries: Sequence[Entry]) -> None:
+        """They were in the spool."""
+        for entry in entries:
+            if not entry.is_intent:
+                self._opened.discard(entry.row.id)
+            elif entry.row.boot_id == self.boot_id:
+                self._opened.add(entry.row.id)
+        self._tell(entries)
 
     def _write(self, cursor: DBAPICursor, entries: list[Entry]) -> None:
         # A commit whose result was lost may have happened: after a failure every row is looked up.
@@ -299,8 +354,8 @@ class Recorder:
         self._pause_timer = None
         self._wake.set()
 
-    def _acknowledge(self, entries: Iterable[Entry]) -> int:
-        """Drop what is committed; returns how many of it were intents."""
+    def _acknowledge(self, entries: Iterable[Entry], *, committed: bool = True) -> int:
+        """Drop what is committed, or in the spool; returns how many of it were intents."""
         intents = 0
         for entry in entries:
             self._queue.popleft()
@@ -309,7 +364,8 @@ class Recorder:
                 self._opened.discard(id)
                 continue
             intents += 1
-            self._opened.add(id)
+            if committed:
+                self._opened.add(id)
             future = self._waiting.pop(id, None)
             if future is not None and not future.done():
                 future.set_result(None)
@@ -319,6 +375,10 @@ class Recorder:
         """Wait where the database is the cause; else sanitise the rows; else find the row that is
         the cause and drop it."""
         if not is_row_error(error):
+            waited = self.write_delay >= _SPOOL_AFTER or self._closing
+            if self._outage is not None and waited:
+                self._outage.begin(error_reason(error))
+                return
             self._warn(error)
             await self._sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
             return

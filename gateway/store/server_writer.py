@@ -13,7 +13,7 @@ one order: rows by id, hours, tokens, spending, leases, each sorted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -21,10 +21,12 @@ import asyncpg
 from gateway.config.cluster import DatabaseServer
 from gateway.store.batch import build_batch
 from gateway.store.errors import InvalidRows, RowsChanged
+from gateway.store.outage import Outage
 from gateway.store.records import Entry, ExchangeState, RequestRow
 from gateway.store.server_batch import server_batch
 from gateway.store.server_connection import connect
 from gateway.store.server_function import CALL, LOCK, ROWS_CHANGED, function_text
+from gateway.store.spool import Spool
 
 _INVALID: Final = (
     asyncpg.DataError,
@@ -60,6 +62,11 @@ class ServerWriter:
         self._record: Any = None
         """The prepared call of the function."""
 
+    @property
+    def timeout(self) -> float:
+        """Seconds of a statement that a request waits for."""
+        return self._server.timeout
+
     async def write(
         self, entries: Sequence[Entry], opened: Container[str] | None, seconds: float
     ) -> None:
@@ -78,6 +85,11 @@ class ServerWriter:
             if not isinstance(error, RowsChanged):
                 self.disconnect()
             raise
+
+    def outage(self, spool: Spool, committed: Callable[[Sequence[Entry]], None]) -> Outage:
+        """What keeps entries while the server cannot be reached; it calls `committed` with those
+        that were written later."""
+        return Outage(spool, self, self._boot_id, committed)
 
     def disconnect(self) -> None:
         """At once, without a word to the server."""

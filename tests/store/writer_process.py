@@ -1,6 +1,7 @@
 """A process to be killed: writes rows as a gateway would, and says which were acknowledged.
 
-Started as a program of its own with the path of a ledger; prints `open ID` once the commit of an
+Started as a program of its own with the path of a ledger, or that of a spool and the URL of a
+server's database; prints `open ID` once the commit of an
 intent is known, and `sent ID` once its settlement was handed over.
 """
 
@@ -8,15 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
+from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
+from gateway.store.spool import Spool
 from tests.store.sample_rows import intent, settlement
 
 
-async def run(path: str, first: int) -> None:
-    database = await Database.open(path)
-    recorder = Recorder(database)
+async def run(path: str, first: int, url: str | None = None) -> None:
+    spool = None if url is None else Spool(Path(path), 2**26)
+    place = path if url is None else DatabaseServer.model_validate({"url": url})
+    database = await Database.open(place)
+    recorder = Recorder(database, spool=spool)
     await recorder.start()
     numbers = iter(range(first, first + 1_000_000))
 
@@ -32,4 +38,4 @@ async def run(path: str, first: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(run(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(run(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))
