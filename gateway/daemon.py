@@ -103,6 +103,9 @@ async def run_daemon(
         recorder = Recorder(database, spool=_spool(config))
         member = await _join(stack, database, config, recorder.boot_id)
         now = unix_microseconds if member is None else member.membership.clock.now
+        if member is not None:
+            recorder.use_epoch(member.membership.own.epoch)
+            member.membership.on_epoch.append(recorder.use_epoch)
         registry = await Registry.load(database)
         await recorder.start()
         stack.push_async_callback(recorder.close)

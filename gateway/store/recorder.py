@@ -91,14 +91,8 @@ class Recorder:
         self._uncommitted = 0
         self._uncommitted_warned_at = float("-inf")
 
-    @property
-    def epoch(self) -> int | None:
-        """This replica's, None where there is only one: what its requests cost is taken from the
-        leases of that epoch."""
-        return None if self._server is None else self._server.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
+    def use_epoch(self, epoch: int) -> None:
+        """This replica's among several: what its requests cost is taken from its leases."""
         if self._server is not None:
             self._server.epoch = epoch
 

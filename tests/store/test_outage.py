@@ -99,7 +99,7 @@ async def _stopped_under_load(server: PostgresServer, tmp_path: Path, seconds: f
         await lease(database, 1, ("group", "default"), 10**9, 10**9)
         spool = Spool(tmp_path / "spool.db", 2**26)
         recorder = Recorder(database, spool=spool)
-        recorder.epoch = 1
+        recorder.use_epoch(1)
         committed: list[str] = []
         recorder.on_commit.append(
             lambda entries: committed.extend(e.row.id for e in entries if not e.is_intent)
