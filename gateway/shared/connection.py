@@ -35,12 +35,14 @@ _PING: Final = pack_command(("PING",))
 
 
 class Script:
-    """A Lua script, which runs as one step. Its name is that of its file."""
+    """A Lua script, which runs as one step."""
 
     def __init__(self, name: str, text: str | None = None) -> None:
+        """Without a text it is that of the file of this name, behind `functions.lua`."""
         self.name = name
         if text is None:
-            text = (files("gateway.shared") / "scripts" / f"{name}.lua").read_text("utf-8")
+            folder = files("gateway.shared") / "scripts"
+            text = "\n".join((folder / f"{each}.lua").read_text() for each in ("functions", name))
         self.text = text
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
@@ -94,10 +96,15 @@ class Connection:
             link.post(pack_command(words))
 
     def run(
-        self, script: Script, keys: Sequence[Word], args: Sequence[Word]
+        self,
+        script: Script,
+        keys: Sequence[Word],
+        args: Sequence[Word],
+        orphan: Callable[[Any], None] | None = None,
     ) -> asyncio.Future[Any]:
-        """The answer of a script. Raises as `call`."""
-        return self._link().call(*self._packed(script, keys, args))
+        """The answer of a script. Raises as `call`. Where the caller is cancelled, `orphan` gets
+        the answer, or None where there is none."""
+        return self._link().call(*self._packed(script, keys, args), orphan)
 
     def post_run(self, script: Script, keys: Sequence[Word], args: Sequence[Word]) -> None:
         """As `post`."""

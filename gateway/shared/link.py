@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from libvalkey import LibvalkeyError, Reader
 
-from gateway.shared.errors import CommandFailed, SharedLost
+from gateway.shared.errors import CommandFailed, SharedError, SharedLost
 
 MAX_PENDING: Final = 50_000
 """Commands without an answer: beyond that the server counts as lost."""
@@ -34,11 +34,22 @@ OnMessage = Callable[[bytes, bytes], None]
 
 
 class _Pending(NamedTuple):
-    """A command without an answer; `unloaded` is the same one with the text of its script."""
+    """A command without an answer; `unloaded` is the same one with the text of its script,
+    `orphan` gets the answer where nobody waits for it any more, None where there is none."""
 
     sent_at: float
     future: asyncio.Future[Any] | None
     unloaded: Callable[[], bytes] | None
+    orphan: Callable[[Any], None] | None = None
+
+    def resolve(self, answer: Any) -> None:
+        if self.future is not None and not self.future.done():
+            if isinstance(answer, SharedError):
+                self.future.set_exception(answer)
+            else:
+                self.future.set_result(answer)
+        elif self.orphan is not None:
+            self.orphan(None if isinstance(answer, SharedError) else answer)
 
 
 class Link(asyncio.Protocol):
@@ -63,14 +74,17 @@ class Link(asyncio.Protocol):
         self.is_lost = False
 
     def call(
-        self, command: bytes, unloaded: Callable[[], bytes] | None = None
+        self,
+        command: bytes,
+        unloaded: Callable[[], bytes] | None = None,
+        orphan: Callable[[Any], None] | None = None,
     ) -> asyncio.Future[Any]:
         """The answer to a packed command; its error is `CommandFailed` or `SharedLost`."""
         future = self._loop.create_future()
         if self.is_lost:
             future.set_exception(SharedLost("the connection is closed"))
         else:
-            self._send(command, _Pending(self._loop.time(), future, unloaded))
+            self._send(command, _Pending(self._loop.time(), future, unloaded, orphan))
         return future
 
     def post(self, command: bytes, unloaded: Callable[[], bytes] | None = None) -> None:
@@ -135,21 +149,21 @@ class Link(asyncio.Protocol):
         if not self._pending:  # an error before the server closes the connection, say
             self._lose(SharedLost(f"the server said: {answer!r:.200}"))
             return
-        sent_at, future, unloaded = self._pending.popleft()
+        pending = self._pending.popleft()
         if self._observe is not None:
-            self._observe(self._loop.time() - sent_at)
-        if isinstance(answer, CommandFailed):
-            word = str(answer).partition(" ")[0]
-            if word == "NOSCRIPT" and unloaded is not None:
-                self._send(unloaded(), _Pending(self._loop.time(), future, None))
-                return
-            if future is not None and not future.done():
-                lost = SharedLost(str(answer)) if word in _UNUSABLE else answer
-                future.set_exception(lost)
-            if word in _UNUSABLE:
-                self._lose(SharedLost(str(answer)))
-        elif future is not None and not future.done():
-            future.set_result(answer)
+            self._observe(self._loop.time() - pending.sent_at)
+        if not isinstance(answer, CommandFailed):
+            pending.resolve(answer)
+            return
+        word = str(answer).partition(" ")[0]
+        if word == "NOSCRIPT" and pending.unloaded is not None:
+            again = pending._replace(sent_at=self._loop.time(), unloaded=None)
+            self._send(pending.unloaded(), again)
+        elif word in _UNUSABLE:
+            pending.resolve(SharedLost(str(answer)))
+            self._lose(SharedLost(str(answer)))
+        else:
+            pending.resolve(answer)
 
     def _lose(self, error: SharedLost) -> None:
         if self.is_lost:
@@ -161,6 +175,5 @@ class Link(asyncio.Protocol):
             self._transport.abort()
         pending, self._pending, self._unsent = self._pending, deque(), []
         for each in pending:
-            if each.future is not None and not each.future.done():
-                each.future.set_exception(SharedLost(str(error)))
+            each.resolve(SharedLost(str(error)))
         self._on_lost(error)

@@ -1,0 +1,149 @@
+"""Limits of all replicas together: exact, whatever happens at once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from gateway.core.limits import UNLIMITED, Limits
+from gateway.errors import TooManyRequests, TooManyTokens
+from gateway.quota.limits import Holder, HolderKind
+from gateway.shared.limits import SharedLease, SharedLimits
+from tests.shared.limiters import key, replicas
+
+
+async def attempt(
+    limits: SharedLimits, holders: tuple[Holder, ...], tokens: int = 0
+) -> SharedLease | TooManyRequests:
+    try:
+        return await limits.acquire(holders, tokens)
+    except TooManyRequests as error:
+        return error
+
+
+async def test_rpm_600_over_4_replicas_admits_exactly_600_of_2000() -> None:
+    holders = key(Limits(requests_per_minute=600))
+    async with replicas(4) as fleet:
+        results = await asyncio.gather(
+            *(attempt(fleet[n % 4], holders) for n in range(2000))
+        )
+        assert sum(isinstance(each, SharedLease) for each in results) == 600
+        error = results[-1]
+        assert isinstance(error, TooManyRequests)
+        assert "key laptop: 600 of 600 requests per minute used; retry in" in error.message
+        assert 55 < (error.retry_after or 0) <= 60
+        assert error.holder == (HolderKind.KEY, "laptop")
+        statuses = fleet[0].limit_statuses(holders)
+        assert statuses.requests is not None
+        assert (statuses.requests.limit, statuses.requests.remaining) == (600, 0)
+
+
+async def test_tokens_are_adjusted_at_their_time() -> None:
+    holders = key(Limits(tokens_per_minute=1000))
+    async with replicas(2) as (one, two):
+        lease = await one.acquire(holders, 700)
+        with pytest.raises(TooManyTokens, match="700 of 1,000 tokens per minute used"):
+            await two.acquire(holders, 400)
+        lease.settle(500)
+        await one.acquire(holders, 1)  # behind the end on the same connection
+        other = await two.acquire(holders, 400)
+        other.extend(499)
+        with pytest.raises(TooManyTokens, match="1,000 of 1,000"):
+            await two.acquire(holders, 1)
+        other.withdraw()
+        await two.acquire(holders, 499)
+
+
+async def test_all_holders_or_none() -> None:
+    tight = Holder(HolderKind.KEY, "k", "k", Limits(requests_per_minute=10, concurrent=3))
+    group = Holder(HolderKind.GROUP, "g", "g", Limits(requests_per_minute=5))
+    gateway = Holder(HolderKind.GATEWAY, "", "the gateway", Limits(tokens_per_minute=10**9))
+    holders = (tight, group, gateway)
+    async with replicas(3) as fleet:
+        results = [await attempt(fleet[n % 3], holders, 10) for n in range(9)]
+        leases = [each for each in results if isinstance(each, SharedLease)]
+        assert len(leases) == 3
+        for each in leases:
+            each.settle(1)
+        await asyncio.sleep(0.05)
+        results = [await attempt(fleet[n % 3], holders, 10) for n in range(9)]
+        assert [isinstance(each, SharedLease) for each in results] == [True] * 2 + [False] * 7
+        assert isinstance(results[-1], TooManyRequests)
+        assert "group g: 5 of 5 requests" in results[-1].message
+        # What was refused by the group has taken nothing of the key.
+        statuses = fleet[0].limit_statuses((tight,))
+        assert statuses.requests is not None
+        assert statuses.requests.remaining == 5
+
+
+async def test_concurrency_is_never_above_the_limit() -> None:
+    holders = key(Limits(concurrent=7))
+    running, most, served = 0, 0, Counter[int]()
+    async with replicas(4) as fleet:
+
+        async def client(number: int) -> None:
+            nonlocal running, most
+            for _ in range(30):
+                lease = await attempt(fleet[number % 4], holders)
+                if isinstance(lease, SharedLease):
+                    running += 1
+                    most = max(most, running)
+                    await asyncio.sleep(random.random() / 500)
+                    running -= 1
+                    lease.settle(0)
+                    served[number % 4] += 1
+                else:
+                    assert "7 of 7 concurrent requests running" in lease.message
+                    await asyncio.sleep(0.001)
+
+        await asyncio.gather(*(client(n) for n in range(40)))
+        assert most == 7
+        assert all(served[n] for n in range(4))
+        await asyncio.sleep(0.05)
+        assert await fleet[0]._connection.call("HLEN", fleet[0].session.keys[1]) == 0
+
+
+async def test_a_cancelled_request_takes_nothing() -> None:
+    holders = key(Limits(requests_per_minute=5, tokens_per_minute=100, concurrent=5))
+    async with replicas(1) as (one,):
+        for _ in range(50):
+            task = asyncio.ensure_future(one.acquire(holders, 10))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        results = [await attempt(one, holders, 10) for _ in range(6)]
+        assert [isinstance(each, SharedLease) for each in results] == [True] * 5 + [False]
+
+
+async def test_hostile_names() -> None:
+    names = ["}{", "a" * 10_000, "a" * 9_999 + "b", "gruppe ü\x00\r\n", "\ud800", "*", ""]
+    limits = Limits(requests_per_minute=2)
+    async with replicas(2) as fleet:
+        for name in names:
+            for kind in (HolderKind.GROUP, HolderKind.KEY):
+                holders = (Holder(kind, name, "x", limits),)
+                results = [await attempt(fleet[n % 2], holders) for n in range(3)]
+                assert [isinstance(each, SharedLease) for each in results] == [True, True, False]
+
+
+async def test_without_such_limits_the_server_is_not_asked() -> None:
+    async with replicas(1) as (one,):
+        assert not one.concerns(key(UNLIMITED))
+        assert not one.concerns(key(Limits(budget=5)))
+        assert one.concerns(key(Limits(concurrent=5)))
+
+
+async def test_every_name_expires() -> None:
+    async with replicas(2) as (one, two):
+        holders = key(Limits(requests_per_minute=5, tokens_per_minute=100, concurrent=5))
+        await one.acquire(holders, 10)
+        await two.acquire(holders, 10)
+        await asyncio.sleep(1.2)  # a renewal
+        names = await one._connection.call("KEYS", f"{one._root.replace('{', '[{]')}*")
+        assert len(names) >= 6
+        for name in names:
+            assert 0 < await one._connection.call("TTL", name) <= 3600, name
