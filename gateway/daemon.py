@@ -51,6 +51,7 @@ from gateway.wire.responses.stored import item_ids
 
 if TYPE_CHECKING:  # only with servers are they imported
     from gateway.cluster.start import Member
+    from gateway.shared.limits import SharedLimits
     from gateway.shared.start import SharedState
     from gateway.store.spool import Spool
 
@@ -191,6 +192,7 @@ async def _share(stack: AsyncExitStack, runtime: Runtime) -> SharedState | None:
         shared_state(config.shared, name, runtime.health, lambda: runtime.config)
     )
     runtime.confirm_test = shared.health.confirm
+    _share_limits(runtime, shared.limits)
     return shared
 
 
@@ -200,6 +202,15 @@ def _spool(config: Config) -> Spool | None:
     from gateway.store.spool import SPOOL_NAME, Spool
 
     return Spool(config.state_dir / SPOOL_NAME, config.replica.spool)
+
+
+def _share_limits(runtime: Runtime, limits: SharedLimits) -> None:
+    from gateway.shared.admission import FleetAdmission
+    from gateway.shared.shares import Shares
+
+    replica = runtime.replica
+    place = (lambda: limits.place) if replica is None else (lambda: (replica.rank, replica.living))
+    runtime.fleet = FleetAdmission(runtime.queue, limits, Shares(place))
 
 
 async def _join(

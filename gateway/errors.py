@@ -518,6 +518,15 @@ class ReplicaOutOfContact(ServiceUnavailable):
     retry_after = 1
 
 
+class LimitsUnavailable(ServiceUnavailable):
+    """The server with the limits of all replicas cannot be reached, and the key's group refuses
+    requests then, or this replica's share of a limit has no room for any."""
+
+    code = "limits_unavailable"
+    text = "Service unavailable: limits cannot be checked at present"
+    retry_after = 2
+
+
 class UpstreamTimeout(ServiceUnavailable):
     code = "upstream_timeout"
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
@@ -45,6 +45,9 @@ from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
 from gateway.upstream.search_client import SearchClient
 from gateway.wire.token_estimate import estimate_tokens
+
+if TYPE_CHECKING:  # one process alone does not have its libraries
+    from gateway.shared.admission import FleetAdmission
 
 
 def unix_microseconds() -> int:
@@ -132,6 +135,9 @@ class Runtime:
     """This process among several; None where there is no database server."""
     contact: Contact | None = None
     """None where no other process can change keys."""
+    fleet: FleetAdmission | None = None
+    """How requests are admitted where several replicas share limits or budgets; None: by `queue`
+    alone."""
     random_float: Callable[[], float] = random.random
     queue: AdmissionQueue = field(init=False)
     draining: bool = False

@@ -24,7 +24,7 @@ from gateway.admin.field_types import (
 )
 from gateway.admin.forms import Form, validate
 from gateway.admin.key_settings import GroupSettings, KeyChanges, KeySettings
-from gateway.store.records import TokenState, UserAgentMode
+from gateway.store.records import OnSharedLoss, TokenState, UserAgentMode
 
 MAX_IMPORT = 200
 """Keys per call."""
@@ -103,6 +103,7 @@ class _GroupSettingsForm(Form):
     user_agents: UserAgents | None = None
     user_agent_mode: UserAgentMode = UserAgentMode.ENFORCE
     store_replies: bool = True
+    on_shared_loss: OnSharedLoss = OnSharedLoss.SHARE
 
     def settings(self) -> GroupSettings:
         """The settings that are present."""

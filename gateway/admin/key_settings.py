@@ -7,7 +7,14 @@ from dataclasses import asdict, replace
 from typing import Any, Final, TypedDict, TypeVar
 
 from gateway.core.limits import UNLIMITED
-from gateway.store.records import TOKEN_TOTALS, Group, Token, TokenState, UserAgentMode
+from gateway.store.records import (
+    TOKEN_TOTALS,
+    Group,
+    OnSharedLoss,
+    Token,
+    TokenState,
+    UserAgentMode,
+)
 
 LimitChanges = Mapping[str, int | None]
 """By the names of `gateway.core.limits.Limits`; absent ones stay, None is no limit."""
@@ -47,6 +54,7 @@ class GroupSettings(TypedDict, total=False):
     user_agents: tuple[str, ...] | None
     user_agent_mode: UserAgentMode
     store_replies: bool
+    on_shared_loss: OnSharedLoss
 
 
 def apply_settings(record: R, settings: KeyChanges | KeySettings | GroupSettings) -> R:

@@ -104,6 +104,7 @@ TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     "user_agents": TextField(_parse_lines, "\n".join),
     "user_agent_mode": _TEXT,
     "store_replies": _FLAG,
+    "on_shared_loss": _TEXT,
     **dict.fromkeys(LIMIT_NAMES, _COUNT),
     **{name: _USD if kind.currency is Currency.USD else _UNITS for name, kind in BUDGETS.items()},
 }

@@ -15,7 +15,7 @@ from gateway.quota.limits import Holder, HolderKind
 from gateway.quota.pricing import Price
 from gateway.routing.catalog import Catalog
 from gateway.routing.router import ModelAccess, Route, Router
-from gateway.store.records import Group, Token, UserAgentMode
+from gateway.store.records import Group, OnSharedLoss, Token, UserAgentMode
 
 
 class UserAgentRule:
@@ -59,6 +59,7 @@ class Permit:
     networks: tuple[Network, ...] | None
     user_agent_rules: tuple[UserAgentRule, ...]
     stores_replies: bool = True
+    on_shared_loss: OnSharedLoss = OnSharedLoss.SHARE
     _prices: dict[str, Price] = field(default_factory=dict)
 
     @classmethod
@@ -95,6 +96,7 @@ class Permit:
             networks=None if token.addresses is None else tuple(map(ip_network, token.addresses)),
             user_agent_rules=tuple(_user_agent_rules(token, group, user_agents)),
             stores_replies=stores_replies and (group is None or group.store_replies),
+            on_shared_loss=group.on_shared_loss if group else OnSharedLoss.SHARE,
         )
 
     def check_address(self, address: str) -> None:

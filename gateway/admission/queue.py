@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 from typing import Final
@@ -34,11 +35,13 @@ class AdmissionQueue:
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
+        self.elsewhere = Counter[HolderId]()
+        """Requests of each key that wait for what replicas share: they have places here too."""
         self._waiters: dict[_Waiter, None] = {}
 
     def __len__(self) -> int:
         """Requests that wait."""
-        return len(self._waiters)
+        return len(self._waiters) + self.elsewhere.total()
 
     def acquire(self, request: ResourceRequest, instead_of: Lease | None = None) -> Lease:
         """Raises as `Quota.acquire`, and `TooManyRequests` if others wait for the same limits.
@@ -66,9 +69,9 @@ class AdmissionQueue:
         """Waits after `error` if the limit can be free in time. Raises as `acquire`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (limits.max_wait or 0.0)
-        if not _can_wait(error, deadline):
+        if not can_wait(error, deadline):
             raise error
-        self._check_capacity(request, limits.max_waiting, error)
+        self.check_capacity(request, limits.max_waiting, error)
         waiter = _Waiter(request, error, deadline)
         self._waiters[waiter] = None
         self._wake({waiter.blocked_on})
@@ -131,7 +134,7 @@ class AdmissionQueue:
             waiter.lease = self._acquire(waiter.request, ahead)
         except GatewayError as error:
             waiter.error = error
-            if isinstance(error, TooManyRequests) and _can_wait(error, waiter.deadline):
+            if isinstance(error, TooManyRequests) and can_wait(error, waiter.deadline):
                 waiter.wait_for_limit(error, self._retry)
                 return
         self._remove(waiter)
@@ -155,14 +158,15 @@ class AdmissionQueue:
                 raise error
         return self.quota.acquire(request, now)
 
-    def _check_capacity(
+    def check_capacity(
         self, request: ResourceRequest, capacity: int, error: TooManyRequests
     ) -> None:
         """Raises `error` if the queue is full."""
         key, share = _ids(request.holders)[0], max(1, capacity // _MAX_KEY_SHARE)
-        if len(self._waiters) >= capacity:
+        if len(self) >= capacity:
             raise queue_full(error, capacity)
-        if sum(waiter.holder_ids[0] == key for waiter in self._waiters) >= share:
+        own = sum(waiter.holder_ids[0] == key for waiter in self._waiters)
+        if own + self.elsewhere[key] >= share:
             raise queue_full(error, share, str(request.holders[0]))
 
 
@@ -206,7 +210,7 @@ def _ids(holders: Iterable[Holder]) -> tuple[HolderId, ...]:
     return tuple((holder.kind, holder.id) for holder in holders)
 
 
-def _can_wait(error: TooManyRequests, deadline: float) -> bool:
+def can_wait(error: TooManyRequests, deadline: float) -> bool:
     """Whether the limit can be free in time."""
     wait = error.retry_after
     if error.permanent or wait is None:

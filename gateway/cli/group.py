@@ -12,7 +12,7 @@ from gateway.cli.client import connect, quote_path
 from gateway.cli.key_options import warn_unknown_models, warn_unpriced, with_group_options
 from gateway.cli.options import Command, CommandContext, Decorator, subcommand
 from gateway.cli.output import Column, Record, print_note, print_record, print_table
-from gateway.store.records import UserAgentMode
+from gateway.store.records import OnSharedLoss, UserAgentMode
 
 
 def _user_agents(group: Record) -> str:
@@ -34,6 +34,7 @@ _LIMITS: Final[dict[str, Column]] = {"Limits": lambda group: limit_summary(group
 
 _STORING: Final[dict[str, Column]] = {
     "Stored responses": lambda group: "yes" if group["store_replies"] else "none",
+    "While shared limits are lost": "on_shared_loss",
 }
 
 _GROUP_NAME: Final = click.argument("group_name", metavar="NAME")
@@ -136,4 +137,6 @@ def _summary(group: Record) -> str:
         parts.append(f"user agents {_user_agents(group)}")
     if not group["store_replies"]:
         parts.append("stores no replies")
+    if group["on_shared_loss"] == OnSharedLoss.REFUSE:
+        parts.append("refused while shared limits are lost")
     return f"Group {group['name']}: {'; '.join(parts)}."

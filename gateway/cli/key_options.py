@@ -17,11 +17,11 @@ from gateway.cli.option_types import CLEARED, TEXT, field_type
 from gateway.cli.options import Command, CommandContext, Decorator, add_options
 from gateway.cli.output import print_note
 from gateway.core.limits import BUDGETS, LIMIT_NAMES, Currency
-from gateway.store.records import UserAgentMode
+from gateway.store.records import OnSharedLoss, UserAgentMode
 
 _FIELDS: Final = (
     *("name", "group", "expires_at", "note", "models", "addresses", "user_agents", "probe"),
-    *("patterns", "multiplier", "user_agent_mode", "store_replies"),
+    *("patterns", "multiplier", "user_agent_mode", "store_replies", "on_shared_loss"),
     *LIMIT_NAMES,
 )
 
@@ -133,6 +133,12 @@ with_group_options: Final = add_options(
         "--store-replies/--no-store-replies",
         default=None,
         help="Whether responses are stored, so that later requests can continue them.",
+    ),
+    click.option(
+        "--on-shared-loss",
+        type=click.Choice([str(each) for each in OnSharedLoss]),
+        help="Of several replicas: while the server of their limits is lost, requests are refused, "
+        "or each replica has its share of the limits.",
     ),
     _with_settings,
 )

@@ -29,7 +29,7 @@ _KEY_FIELDS: Final = (
 )
 _GROUP_FIELDS: Final = (
     *("name", "patterns", "multiplier", "user_agents"),
-    *("user_agent_mode", "store_replies"),
+    *("user_agent_mode", "store_replies", "on_shared_loss"),
 )
 _FIELDS: Final = (*dict.fromkeys((*_KEY_FIELDS, *_GROUP_FIELDS)), *LIMIT_NAMES)
 

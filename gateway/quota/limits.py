@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from gateway.core.limits import (
     FREE,
@@ -112,12 +112,19 @@ class BudgetStatus(NamedTuple):
         return (self.spent + self.reserved) / limit if limit else 1.0
 
 
+class SharedPart(Protocol):
+    """What a running request has acquired of limits that several replicas share."""
+
+    def extend(self, tokens: int) -> None: ...
+    def settle(self, tokens: int) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Lease:
     """What a running request has acquired of all its holders. Only the first `settle` counts.
 
     `cost` is what it has reserved of each budget. `is_provisional`: its end takes the request
-    back, as if it had never been."""
+    back, as if it had never been. `shared` is its part of what replicas share."""
 
     request: ResourceRequest
     acquired_at: float
@@ -125,12 +132,15 @@ class Lease:
     _usages: Sequence[_HolderUsage]
     _reservations: Sequence[_Reservation]
     is_provisional: bool = False
+    shared: SharedPart | None = None
 
     def extend(self, tokens: int, cost: Cost) -> None:
         """The request uses more than was expected: reserves so many tokens in all, and so much
         money if every budget has room for it. Raises `InsufficientQuota` where one has not."""
         for window, entry in self._reservations:
             window.adjust(entry, tokens)
+        if self.shared is not None:
+            self.shared.extend(tokens)
         more = Cost(*(max(0, new - old) for new, old in zip(cost, self.cost, strict=True)))
         if more == FREE:
             return
@@ -151,6 +161,9 @@ class Lease:
         reservations, self._reservations = self._reservations, ()
         for window, entry in reservations:
             window.adjust(entry, tokens)
+        if self.shared is not None:
+            self.shared.settle(tokens)
+            self.shared = None
         for usage in usages:
             if self.is_provisional and usage.requests is not None:
                 usage.requests.remove(self.acquired_at)

@@ -21,6 +21,7 @@ from gateway.core.prompt import Prompt
 from gateway.errors import UnsupportedField, without_traceback
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
+from gateway.server.admission import acquire_free
 from gateway.server.auth import authorize
 from gateway.server.client_errors import client_error, client_text
 from gateway.server.conversation_requests import resolve_state
@@ -85,8 +86,7 @@ async def _count(
         headers = without_threads_beta(headers, server.beta_headers[0])
     in_thread = exchange.is_large
     candidate = _first_available(route, runtime)
-    meter = exchange.meter
-    meter.lease = runtime.queue.acquire(meter.free_demand(permit, route.model), meter.lease)
+    await acquire_free(exchange, permit, route.model)
     source = raw_body, body, prompt, candidate
     payload: bytes | Buffers | None
     payload = short = await run(_payload, *source) if in_thread else _payload(*source)

@@ -113,7 +113,10 @@ class Dispatch:
         demand = meter.demand(self._permit, self._route.model, expected, longest)
         entry, meter.lease = meter.lease, None
         try:
-            meter.lease = self._runtime.queue.acquire(demand, entry)
+            if (fleet := self._runtime.fleet) is None:
+                meter.lease = self._runtime.queue.acquire(demand, entry)
+            else:
+                meter.lease = await fleet.acquire(self._permit, demand, entry)
         except TooManyRequests as error:
             if self._client_request.snapshot.config.limits.max_wait is None:
                 raise
@@ -122,7 +125,10 @@ class Dispatch:
     async def _wait_in_queue(self, demand: ResourceRequest, error: TooManyRequests) -> None:
         runtime, limits = self._runtime, self._client_request.snapshot.config.limits
         started = self._loop.time()
-        queued = runtime.queue.acquire_queued(demand, limits, error)
+        if (fleet := runtime.fleet) is None:
+            queued = runtime.queue.acquire_queued(demand, limits, error)
+        else:
+            queued = fleet.acquire_queued(self._permit, demand, limits, error)
         try:
             self._exchange.meter.lease = await unless_aborted(runtime, queued)
         finally:

@@ -18,6 +18,7 @@ from gateway.core.reply import Reply
 from gateway.errors import ServiceUnavailable
 from gateway.routing.router import Candidate
 from gateway.scheduler import next_stage
+from gateway.server.admission import acquire_free
 from gateway.server.attempt import ClientRequest
 from gateway.server.auth import authorize
 from gateway.server.background import answer_in_background
@@ -49,7 +50,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
 
     async def handler(request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
-        runtime, snapshot, meter = exchange.runtime, exchange.snapshot, exchange.meter
+        runtime, snapshot = exchange.runtime, exchange.snapshot
         permit = authorize(request, codec.format.value)
         permit.check_can_generate()
         if codec.family is not None:
@@ -99,8 +100,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             and codec.has_prewarm
             and not CODECS[candidate.format].has_prewarm
         ):
-            demand = meter.free_demand(permit, route.model)
-            meter.lease = runtime.queue.acquire(demand, meter.lease)
+            await acquire_free(exchange, permit, route.model)
             return await answer_prewarm(request, client_request, candidate)
         affinity = runtime.affinity_index.for_prompt(
             prompt, request.headers, permit.token.id, route.model

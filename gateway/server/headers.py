@@ -28,6 +28,8 @@ SERVER_NAME: Final = "model-gateway"
 
 DROPPED_HEADER: Final = "x-gateway-dropped"
 STRICT_HEADER: Final = "x-gateway-strict"
+LIMITS_HEADER: Final = "x-gateway-limits"
+"""Says `shared-lost` while the limits of all replicas cannot be checked."""
 
 Headers = Iterable[tuple[str, str]]
 """Names and values."""
@@ -157,10 +159,17 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
     lines = f"server: {SERVER_NAME}\r\nrequest-id: {id}\r\nx-request-id: {id}\r\n"
     permit = exchange.meter.permit
     if permit is not None and permit.has_minute_limits:
-        runtime = exchange.runtime
-        statuses = runtime.quota.limit_statuses(permit.holders, asyncio.get_running_loop().time())
+        runtime, statuses = exchange.runtime, None
+        if runtime.fleet is not None:
+            statuses = runtime.fleet.limit_statuses(permit)
+        if statuses is None:
+            now = asyncio.get_running_loop().time()
+            statuses = runtime.quota.limit_statuses(permit.holders, now)
         for name, value in rate_limit_headers(client_format(request), statuses, runtime.now()):
             lines += f"{name}: {value}\r\n"
+    fleet = exchange.runtime.fleet
+    if fleet is not None and permit is not None and fleet.announces_loss(permit):
+        lines += f"{LIMITS_HEADER}: shared-lost\r\n"
     if permit is not None and permit.has_budget:
         lines += _budget_lines(request, exchange, permit.holders)
     if exchange.attempts_made:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gateway.store.errors import StoreError
 
-class SharedError(Exception):
+
+class SharedError(StoreError):
     """The server cannot be used. The message says what is wrong and what to do about it."""
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import math
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +27,8 @@ from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses
 from gateway.shared.connection import Connection, Script, Word
 from gateway.shared.errors import CommandFailed, SharedLost
 from gateway.shared.session import REJOIN, Entry, Session
+
+log = logging.getLogger(__name__)
 
 ACQUIRE: Final = Script("acquire")
 LEAVE: Final = Script("leave")
@@ -107,16 +111,38 @@ class SharedLimits:
         self._figures: dict[str, _Figures] = {}
         self._waiters: dict[str, Waiter] = {}
         self._root = connection.root
+        self._lost_at: float | None = None
+        self._lost_seconds = 0.0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The rank of this replica by name among those that share limits, and how many these are,
+        as the server last said it."""
+        replicas = self.session.replicas
+        return sum(each < self.session.name for each in replicas), max(1, len(replicas))
 
     async def open(self) -> None:
         """Raises `SharedError`."""
         name = self.session.name
         self._loop = asyncio.get_running_loop()
         self._connection.subscribe(f"{self.session.keys[0]}:wake:{name}", self._wake)
+        self._connection.on_lost.append(self._lost)
+        self.session.on_joined.append(self._joined)
         await self.session.open()
 
     async def close(self) -> None:
         await self.session.close()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server cannot be asked."""
+        return not self._connection.is_up
+
+    @property
+    def lost_seconds(self) -> float:
+        """For how long it could not be asked, in all."""
+        now = self._loop.time() if self._lost_at is not None else 0.0
+        return self._lost_seconds + now - (self._lost_at or 0.0)
 
     def concerns(self, holders: tuple[Holder, ...]) -> bool:
         """Whether any of them has a limit that replicas share."""
@@ -189,6 +215,21 @@ class SharedLimits:
         return LimitStatuses(
             min(requests, key=_headroom, default=None), min(tokens, key=_headroom, default=None)
         )
+
+    def _lost(self, error: SharedLost) -> None:
+        if self._lost_at is None:
+            self._lost_at = self._loop.time()
+            log.warning(
+                "the server of shared limits is lost: %s; requests with limits are refused, or "
+                "each replica has its share, as their groups say",
+                error,
+            )
+
+    def _joined(self) -> None:
+        if self._lost_at is not None:
+            seconds = self._loop.time() - self._lost_at
+            self._lost_at, self._lost_seconds = None, self._lost_seconds + seconds
+            log.warning("limits are shared again, after %.1f s", seconds)
 
     async def _run(
         self, demand: _Demand, entry: Entry, tokens: int, waiter: Waiter | None
@@ -295,6 +336,17 @@ class SharedLimits:
             digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=16)
             id = f"#{digest.hexdigest()}"
         return f"{self._root}{_LETTERS[holder.kind]}:{id}"
+
+
+@asynccontextmanager
+async def shared_limits(connection: Connection, name: str) -> AsyncIterator[SharedLimits]:
+    """For the time of the block, of the replica of this name."""
+    limits = SharedLimits(connection, name)
+    await limits.open()
+    try:
+        yield limits
+    finally:
+        await limits.close()
 
 
 def is_shared(limits: Limits) -> bool:

@@ -152,7 +152,7 @@ class Session:
 
     def _post(self, entry: Entry, tokens: int, what: str) -> None:
         running = ["1" if base in entry.running_bases else "" for base in entry.keys]
-        words = (self.id, entry.id, tokens, what, *running)
+        words: tuple[Word, ...] = (self.id, entry.id, tokens, what, *running)
         self.connection.post_run(SETTLE, (*self.keys, *entry.keys), words)
 
     def rejoin(self) -> None:

@@ -11,6 +11,7 @@ from gateway.config.schema import Config
 from gateway.routing.health import Health
 from gateway.shared.connection import Connection
 from gateway.shared.health import SharedHealth, shared_health
+from gateway.shared.limits import SharedLimits, shared_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class SharedState:
 
     connection: Connection
     health: SharedHealth
+    limits: SharedLimits
 
 
 @asynccontextmanager
@@ -34,4 +36,5 @@ async def shared_state(
         yield SharedState(
             connection,
             health=await stack.enter_async_context(shared_health(connection, health, config)),
+            limits=await stack.enter_async_context(shared_limits(connection, name)),
         )

@@ -33,6 +33,14 @@ class UserAgentMode(FastStrEnum):
     ENFORCE = "enforce"
 
 
+class OnSharedLoss(FastStrEnum):
+    """What happens to requests with limits of all replicas while their server cannot be reached:
+    they are refused, or each replica has its share of the limits."""
+
+    REFUSE = "refuse"
+    SHARE = "share"
+
+
 class ExchangeState(FastStrEnum):
     """How an exchange ended. `running` is the only state that changes, and it changes once."""
 
@@ -55,7 +63,7 @@ class Group:
 
     `multiplier` is a decimal number as text, so that it is exact. `user_agents` are prefixes, or
     regular expressions after `re:`; None allows all. `store_replies`: later requests can continue
-    replies by their ids.
+    replies by their ids. `on_shared_loss` concerns gateways of several replicas.
     """
 
     name: str
@@ -66,6 +74,7 @@ class Group:
     user_agents: tuple[str, ...] | None = None
     user_agent_mode: UserAgentMode = UserAgentMode.ENFORCE
     store_replies: bool = True
+    on_shared_loss: OnSharedLoss = OnSharedLoss.SHARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,7 @@ def key(limits: Limits, name: str = "laptop") -> tuple[Holder, ...]:
 async def limiter(
     name: str, prefix: str, url: str = "", timeout: float = 0.3
 ) -> AsyncIterator[SharedLimits]:
-    server = SharedServer(
-        url=SecretStr(url or valkey_server().url), prefix=prefix, timeout=timeout
-    )
+    server = SharedServer(url=SecretStr(url or valkey_server().url), prefix=prefix, timeout=timeout)
     connection = Connection(server)
     await connection.open()
     limits = SharedLimits(connection, name)

@@ -27,9 +27,7 @@ async def attempt(
 async def test_rpm_600_over_4_replicas_admits_exactly_600_of_2000() -> None:
     holders = key(Limits(requests_per_minute=600))
     async with replicas(4) as fleet:
-        results = await asyncio.gather(
-            *(attempt(fleet[n % 4], holders) for n in range(2000))
-        )
+        results = await asyncio.gather(*(attempt(fleet[n % 4], holders) for n in range(2000)))
         assert sum(isinstance(each, SharedLease) for each in results) == 600
         error = results[-1]
         assert isinstance(error, TooManyRequests)

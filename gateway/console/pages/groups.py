@@ -19,7 +19,7 @@ from gateway.console.pages.token_forms import errors_by_input, render_settings_f
 from gateway.console.rendering import flash, redirect, render
 from gateway.console.usage_view import BudgetRow, Spend, budget_rows, limit_rows, spend_of
 from gateway.quota.limits import HolderKind
-from gateway.store.records import Group, Token, TokenState, UserAgentMode
+from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
 
 LIST_PATH: Final = "/console/groups"
 
@@ -75,6 +75,7 @@ async def show_group(request: web.Request) -> web.Response:
         row=_group_row(context, group, await context.operations.list_keys()),
         limits=list(limit_rows(group.limits)),
         stores_replies=context.runtime.config.responses.store,
+        has_shared=context.runtime.config.shared is not None,
         patterns=[_match_pattern(context, pattern) for pattern in group.patterns],
     )
 
@@ -82,6 +83,7 @@ async def show_group(request: web.Request) -> web.Response:
 @requires(Permission.KEYS)
 async def new_form(request: web.Request) -> web.Response:
     defaults = {"user_agent_mode": UserAgentMode.ENFORCE, "store_replies": YES}
+    defaults["on_shared_loss"] = OnSharedLoss.SHARE
     return _form(request, {"multiplier": "1"} | defaults)
 
 
@@ -165,5 +167,7 @@ def _path(group: Group) -> str:
 def _form(
     request: web.Request, texts: Texts, errors: Texts | None = None, group: Group | None = None
 ) -> web.Response:
-    modes = tuple(UserAgentMode)
-    return render_settings_form(request, "group_form.html", texts, errors, group=group, modes=modes)
+    modes, losses = tuple(UserAgentMode), tuple(OnSharedLoss)
+    return render_settings_form(
+        request, "group_form.html", texts, errors, group=group, modes=modes, losses=losses
+    )

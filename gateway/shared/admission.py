@@ -1,0 +1,196 @@
+"""Acquires what a request needs of this replica and of all replicas together, or nothing.
+
+The limits in memory are a cheap check before the server is asked: a replica alone never exceeds
+them. Where the server is lost, they are what is left: see `Shares`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from gateway.admission.access import Permit
+from gateway.admission.queue import AdmissionQueue, can_wait
+from gateway.config.limits import SharedLimits as LimitOptions
+from gateway.core.limits import FREE
+from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests, without_traceback
+from gateway.quota.limits import Lease, LimitStatuses, ResourceRequest
+from gateway.shared.errors import SharedLost
+from gateway.shared.limits import SharedLease, SharedLimits, Waiter
+from gateway.shared.shares import Shares
+from gateway.store.records import OnSharedLoss
+
+Cover = Callable[[ResourceRequest], Awaitable[None]]
+"""Raises `GatewayError` where the budgets of all replicas have no room for a request."""
+
+_SHORTEST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 2.0
+"""Seconds between tries of a request that waits: it is woken when its turn comes, and looks itself
+where that message was lost."""
+
+
+class FleetAdmission:
+    """`cover` is awaited before each request; None: there is one replica's budget only."""
+
+    def __init__(
+        self,
+        queue: AdmissionQueue,
+        limits: SharedLimits | None,
+        shares: Shares | None,
+        cover: Cover | None = None,
+    ) -> None:
+        self.queue, self.limits, self.shares, self.cover = queue, limits, shares, cover
+        self._waiting: dict[Waiter, None] = {}
+        self._rejection: GatewayError | None = None
+
+    async def acquire(
+        self, permit: Permit, request: ResourceRequest, instead_of: Lease | None = None
+    ) -> Lease:
+        """As `AdmissionQueue.acquire`. Raises `LimitsUnavailable` too."""
+        if self.cover is not None:
+            try:
+                await self.cover(request)
+            except BaseException:
+                self.queue.settle(instead_of, 0, FREE)
+                raise
+        limits = self.limits
+        if limits is None or not limits.concerns(request.holders):
+            return self.queue.acquire(request, instead_of)
+        if limits.is_lost:
+            return self._acquire_share(limits, permit, request, instead_of)
+        lease = self.queue.acquire(request, instead_of)
+        try:
+            lease.shared = await limits.acquire(request.holders, request.tokens)
+        except SharedLost:
+            self._give_back(lease)
+            return self._acquire_share(limits, permit, request, None)
+        except BaseException:
+            self._give_back(lease)
+            raise
+        return lease
+
+    async def acquire_queued(
+        self,
+        permit: Permit,
+        request: ResourceRequest,
+        options: LimitOptions,
+        error: TooManyRequests,
+    ) -> Lease:
+        """As `AdmissionQueue.acquire_queued`, in the order of arrival at all replicas."""
+        limits = self.limits
+        if limits is None or not limits.concerns(request.holders):
+            return await self.queue.acquire_queued(request, options, error)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (options.max_wait or 0.0)
+        if not can_wait(error, deadline):
+            raise error
+        self.queue.check_capacity(request, options.max_waiting, error)
+        waiter, key = Waiter(), (request.holders[0].kind, request.holders[0].id)
+        self._waiting[waiter] = None
+        self.queue.elsewhere[key] += 1
+        try:
+            return await self._wait(limits, permit, request, waiter, deadline)
+        finally:
+            del self._waiting[waiter]
+            self.queue.elsewhere[key] -= 1
+            limits.leave(request.holders, waiter)
+
+    def limit_statuses(self, permit: Permit) -> LimitStatuses | None:
+        """Of all replicas together; None: of this one alone."""
+        limits = self.limits
+        return None if limits is None or limits.is_lost else limits.limit_statuses(permit.holders)
+
+    def announces_loss(self, permit: Permit) -> bool:
+        """Whether a limit of the key is shared, but the server is lost."""
+        limits = self.limits
+        return limits is not None and limits.is_lost and limits.concerns(permit.holders)
+
+    def reject_all(self, error: GatewayError) -> None:
+        """Those that wait."""
+        self._rejection = error
+        for waiter in self._waiting:
+            waiter.woken.set()
+
+    async def _wait(
+        self,
+        limits: SharedLimits,
+        permit: Permit,
+        request: ResourceRequest,
+        waiter: Waiter,
+        deadline: float,
+    ) -> Lease:
+        loop = asyncio.get_running_loop()
+        while True:
+            waiter.woken.clear()
+            try:
+                return await self._try(limits, permit, request, waiter)
+            except TooManyRequests as error:
+                if not can_wait(error, deadline):
+                    raise
+                pause = max(_SHORTEST_PAUSE, min(error.retry_after or 0.0, _LONGEST_PAUSE))
+                without_traceback(error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(loop.time() + pause, deadline)):
+                    await waiter.woken.wait()
+            if self._rejection is not None:
+                raise self._rejection
+            if loop.time() >= deadline:
+                deadline = -1.0  # one last try
+
+    async def _try(
+        self, limits: SharedLimits, permit: Permit, request: ResourceRequest, waiter: Waiter
+    ) -> Lease:
+        """The server first, which has to know that it waits."""
+        if self.cover is not None:
+            await self.cover(request)
+        if limits.is_lost:
+            return self._acquire_share(limits, permit, request, None)
+        try:
+            shared: SharedLease = await limits.acquire(request.holders, request.tokens, waiter)
+        except SharedLost:
+            return self._acquire_share(limits, permit, request, None)
+        try:
+            lease = self.queue.acquire(request)
+        except BaseException:
+            shared.withdraw()
+            raise
+        lease.shared = shared
+        return lease
+
+    def _acquire_share(
+        self,
+        limits: SharedLimits,
+        permit: Permit,
+        request: ResourceRequest,
+        instead_of: Lease | None,
+    ) -> Lease:
+        if permit.on_shared_loss is OnSharedLoss.REFUSE or self.shares is None:
+            self.queue.settle(instead_of, 0, FREE)
+            raise LimitsUnavailable
+        share = self.shares.of(request)
+        try:
+            lease = self.queue.acquire(share, instead_of)
+        except TooManyRequests as error:
+            if error.permanent and not _is_permanent(request):
+                raise LimitsUnavailable from None
+            raise
+        lease.shared = limits.acquire_locally(request.holders, request.tokens)
+        return lease
+
+    def _give_back(self, lease: Lease) -> None:
+        """The request does not run."""
+        lease.is_provisional = True
+        self.queue.settle(lease, 0, FREE)
+
+
+def _is_permanent(request: ResourceRequest) -> bool:
+    """Whether the request exceeds a whole limit."""
+    for limits in (holder.limits for holder in request.holders):
+        tokens = limits.tokens_per_minute
+        if 0 in (limits.requests_per_minute, limits.concurrent):
+            return True
+        if tokens is not None and request.tokens > tokens:
+            return True
+    return False
