@@ -54,6 +54,7 @@ GROUP_FIELDS = {
     "user_agents",
     "user_agent_mode",
     "store_replies",
+    "on_shared_loss",
 }
 
 

@@ -30,6 +30,7 @@ def test_json_output(shell: CommandRunner) -> None:
         "user_agents": None,
         "user_agent_mode": "enforce",
         "store_replies": True,
+        "on_shared_loss": "share",
     }
     changed = shell.json("group", "set", "équipe", "--models", "beta-5.4", "--models", "beta-5.5")
     assert changed == added | {"patterns": ["beta-5.4", "beta-5.5"]}
@@ -62,6 +63,9 @@ def test_a_change_is_summarized(shell: CommandRunner) -> None:
     assert output == "Group team: models *; RPM 5; stores no replies.\n"
     assert "none" in shell("group", "show", "team").stdout
     assert shell.json("group", "set", "team", "--store-replies")["store_replies"] is True
+    output = shell("group", "set", "team", "--on-shared-loss", "refuse").stderr
+    assert output == "Group team: models *; RPM 5; refused while shared limits are lost.\n"
+    assert shell.json("group", "show", "team")["on_shared_loss"] == "refuse"
 
 
 def test_details(shell: CommandRunner) -> None:

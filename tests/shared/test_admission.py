@@ -261,7 +261,9 @@ async def test_places_in_the_queue_are_limited() -> None:
         full = [each for each in tasks if each.done()]
         assert len(full) == 2  # a quarter of the places, for one key
         for each in full:
-            assert "the queue is full for key laptop (1 request)" in str(each.exception())
+            rejection = each.exception()
+            assert isinstance(rejection, TooManyRequests)
+            assert "the queue is full for key laptop (1 request)" in rejection.message
         one.reject_all(LimitsUnavailable())
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert sum(isinstance(each, LimitsUnavailable) for each in results) == 1

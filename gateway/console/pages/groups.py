@@ -113,7 +113,8 @@ async def save(request: web.Request) -> web.Response:
     texts = await submitted_texts(request)
     displayed = group_to_texts(group)
     try:
-        form = parse_form(UpdateGroupForm, {**texts, "name": group.name}, displayed, context.now())
+        given = {"on_shared_loss": group.on_shared_loss, **texts, "name": group.name}
+        form = parse_form(UpdateGroupForm, given, displayed, context.now())
         group = await context.operations.update_group(group.name, form.patterns, **form.settings())
     except AdminError as error:
         return _form(request, texts, errors_by_input(error), group)
