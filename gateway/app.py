@@ -12,6 +12,7 @@ from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRe
 from gateway.runtime import Runtime
 from gateway.server.auth import authenticate
 from gateway.server.background import BACKGROUND, BackgroundResponses
+from gateway.server.background_replicas import watch_background
 from gateway.server.base_address import base_address_hint
 from gateway.server.conversation_state import CONVERSATIONS, Conversations
 from gateway.server.conversations import add_conversation_routes
@@ -46,6 +47,8 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     router.add_post("/v1/messages/count_tokens", count_tokens)
     router.add_post("/v1/responses/input_tokens", count_input_tokens)
     app[BACKGROUND] = BackgroundResponses(runtime)
+    if runtime.cancellations is not None:
+        app.cleanup_ctx.append(watch_background)
     app[CONVERSATIONS] = Conversations(runtime)
     add_conversation_routes(router)
     router.add_get("/v1/responses", reject_upgrade, allow_head=False)

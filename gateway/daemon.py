@@ -191,7 +191,7 @@ async def _share(stack: AsyncExitStack, runtime: Runtime) -> SharedState | None:
     shared = await stack.enter_async_context(
         shared_state(config.shared, name, runtime.health, lambda: runtime.config)
     )
-    runtime.confirm_test = shared.health.confirm
+    runtime.confirm_test, runtime.cancellations = shared.health.confirm, shared.cancellations
     _share_limits(runtime, shared.limits)
     return shared
 

@@ -48,6 +48,7 @@ from gateway.wire.token_estimate import estimate_tokens
 
 if TYPE_CHECKING:  # one process alone does not have its libraries
     from gateway.shared.admission import FleetAdmission
+    from gateway.shared.cancellations import Cancellations
 
 
 def unix_microseconds() -> int:
@@ -127,6 +128,8 @@ class Runtime:
     health: Health = field(default_factory=Health)
     confirm_test: ConfirmTest | None = None
     """Of half-open accounts; None where no other replica could do it."""
+    cancellations: Cancellations | None = None
+    """Of what other replicas run."""
     latency: LatencyTracker = field(default_factory=LatencyTracker)
     affinity_index: AffinityIndex = field(default_factory=AffinityIndex)
     retry_budget: RetryBudget = field(default_factory=RetryBudget)

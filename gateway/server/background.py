@@ -42,6 +42,8 @@ from gateway.wire.json_fields import Payload
 from gateway.wire.responses.background import (
     CANCELLED,
     FAILED,
+    IN_PROGRESS,
+    QUEUED,
     BackgroundEvents,
     error_fields,
 )
@@ -125,11 +127,12 @@ class BackgroundResponses:
         found = self._responses.get(id)
         return found if found is not None and found.token_id == token_id else None
 
-    def _check_limits(self, token_id: str) -> None:
-        """Raises `TooManyRequests` where as many run as may run."""
+    def _check_limits(self, token_id: str, of_key: int) -> None:
+        """Raises `TooManyRequests` where as many run as may run: `of_key` in all replicas, and here
+        of all keys."""
         limits = self._runtime.config.limits
         running = [each.token_id for each in self]
-        if running.count(token_id) >= limits.background_per_key:
+        if max(of_key, running.count(token_id)) >= limits.background_per_key:
             reason = f"{limits.background_per_key} background responses of this key run already"
         elif len(running) >= limits.background:
             reason = f"{limits.background} background responses run already"
@@ -146,7 +149,8 @@ class BackgroundResponses:
             reason = f"one key can have {limit:,} bytes of stored responses, compressed"
             text = f"background: the request is too large to be stored with its response: {reason}"
             raise InvalidRequest(text, param="background")
-        self._check_limits(response.token_id)
+        elsewhere = await self._runtime.replies.count_running(response.token_id)
+        self._check_limits(response.token_id, elsewhere or 0)
         loop = asyncio.get_running_loop()
         response.exchange.storing = None  # this module stores it, in all its states
         dispatch.accepted = loop.create_future()
@@ -178,10 +182,25 @@ class BackgroundResponses:
 
     async def cancel(self, response: BackgroundResponse) -> None:
         """Returns once it has ended, in this way or another."""
+        self.stop(response)
+        await asyncio.wait({response.ended})
+
+    def stop(self, response: BackgroundResponse) -> None:
+        """As `cancel`, without waiting for it."""
         if not response.work.done():
             response.is_cancelled = True
             response.work.cancel()
-        await asyncio.wait({response.ended})
+
+    def save_begun(self) -> None:
+        """What other replicas show of those that are under way by now."""
+        for response in self:
+            is_queued = response.storing.row.status == QUEUED
+            if (
+                is_queued
+                and response.response["status"] == IN_PROGRESS
+                and not response.work.done()
+            ):
+                response.storing.put(response.row())
 
     async def _save_queued(self, response: BackgroundResponse, row: StoredReply) -> None:
         try:
@@ -315,12 +334,10 @@ def streamed(client_request: ClientRequest) -> ClientRequest:
     )
 
 
-async def end_interrupted(replies: ReplyStore) -> None:
-    """Marks as failed what ran when the gateway was killed."""
-    for row in await replies.running():
-        if not replies.put(failed := _interrupted(row)):
-            await replies.flush()
-            replies.put(failed)
+async def end_interrupted(replies: ReplyStore) -> int:
+    """Marks as failed what ran in a process that is gone; returns how many."""
+    ended = [await replies.end_running(_interrupted(row)) for row in await replies.running()]
+    return sum(ended)
 
 
 def _interrupted(row: StoredReply) -> StoredReply:

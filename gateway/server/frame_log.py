@@ -42,6 +42,12 @@ class Frames:
             stop += 1
         return b"".join(self.frames[start:stop]), self.first + stop
 
+    def add_last(self, frames: list[bytes]) -> None:
+        """No more events follow these."""
+        self.frames += frames
+        self.is_closed = True
+        self._notify()
+
     async def wait(self) -> None:
         """Until there are more events, or none follow."""
         if self.is_closed:
@@ -100,10 +106,7 @@ class FrameLog(Frames):
 
     def finish(self, frames: list[bytes]) -> None:
         """No more events follow these."""
-        if self.keep:
-            self.frames += frames
-        self.is_closed = True
-        self._notify()
+        self.add_last(frames if self.keep else [])
 
     def _append(self, frames: list[bytes]) -> None:
         if not self.keep or not frames:

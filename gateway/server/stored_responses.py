@@ -18,9 +18,15 @@ from gateway.errors import (
 )
 from gateway.server.auth import authorize
 from gateway.server.background import BACKGROUND
+from gateway.server.background_replicas import cancel_elsewhere, runs_elsewhere
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.json_body import render_json, send_json
-from gateway.server.response_events import send_running_events, send_stored_events, wants_events
+from gateway.server.response_events import (
+    send_later_events,
+    send_running_events,
+    send_stored_events,
+    wants_events,
+)
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.wire.json_fields import Payload
@@ -39,7 +45,10 @@ async def show_response(request: web.Request) -> web.StreamResponse:
     if wants_events(request):
         if running is not None:
             return await send_running_events(request, running)
-        return await send_stored_events(request, await _find(exchange, permit, id, events=True))
+        row = await _find(exchange, permit, id, events=True)
+        if runs_elsewhere(row):
+            return await send_later_events(request, row)
+        return await send_stored_events(request, row)
     if running is not None:
         return await send_json(request, await render_json(exchange, 0, dict, running.response))
     return await send_json(request, await _render(exchange, await _find(exchange, permit, id)))
@@ -133,6 +142,8 @@ async def _cancel(request: web.Request, permit: Permit, id: str) -> None:
     responses = request.app[BACKGROUND]
     if (running := responses.find(id, permit.token.id)) is not None:
         await responses.cancel(running)
+    else:
+        await cancel_elsewhere(request[EXCHANGE].runtime, permit.token.id, id)
 
 
 async def _find(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gateway.config.cluster import SharedServer
 from gateway.config.schema import Config
 from gateway.routing.health import Health
+from gateway.shared.cancellations import Cancellations
 from gateway.shared.connection import Connection
 from gateway.shared.health import SharedHealth, shared_health
 from gateway.shared.limits import SharedLimits, shared_limits
@@ -21,6 +22,7 @@ class SharedState:
     connection: Connection
     health: SharedHealth
     limits: SharedLimits
+    cancellations: Cancellations
 
 
 @asynccontextmanager
@@ -37,4 +39,5 @@ async def shared_state(
             connection,
             health=await stack.enter_async_context(shared_health(connection, health, config)),
             limits=await stack.enter_async_context(shared_limits(connection, name)),
+            cancellations=Cancellations(connection),
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -36,6 +37,16 @@ _EVICTED_SHARE: Final = 0.9
 _DELETED_ROWS: Final = 200
 _DELETED_CHAINS: Final = 100
 """What one transaction deletes at most."""
+
+_UNMEASURED_SHARE: Final = 0.02
+"""Of the size that a key may have: what each of several replicas adds before it looks at what the
+others have added."""
+_WRITE_PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6)
+"""Seconds between looks for a row that another replica may be writing."""
+_TIME_OF_ID: Final = re.compile(r"(?:resp|msg)_([0-9a-f]{14})[0-9a-f]{10}$")
+_MAX_AGE: Final = 3_600_000_000
+_MAX_AHEAD: Final = 60_000_000
+"""Microseconds from the begin of a request to the end of its reply; between two clocks."""
 
 _MAX_GROWTH: Final = 192
 """Bytes by which compression may enlarge short texts; of long ones, it is 1/256."""
@@ -68,6 +79,8 @@ class ReplyStore:
         self._pending: dict[_Key, StoredReply] = {}
         self._pending_size = 0
         self._sizes: dict[str, int] = {}
+        self._has_others = database.dialect.name != "sqlite"
+        self._unmeasured: dict[str, int] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replies")
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -123,6 +136,8 @@ class ReplyStore:
         self._was_refused = False
         self._pending_size += growth
         self._pending[key] = reply
+        if self._has_others:  # other replicas find it only once it is written
+            self._hurry.set()
         self._wake.set()
         return True
 
@@ -146,7 +161,8 @@ class ReplyStore:
             return None
         reply = self._pending.get((token_id, id))
         if reply is None:
-            packed = await rows.find(self.database, token_id, id, events=events)
+            find = partial(rows.find, self.database, token_id, id, events=events)
+            packed = await self._expected(id, find)
             if packed is None or not self._is_visible(packed):
                 return None
             return await self._in_thread(rows.unpack, packed)
@@ -157,7 +173,8 @@ class ReplyStore:
         if not _can_be_id(item_id):
             return None
         await self._settle()
-        return await rows.find_by_item(self.database, token_id, item_id)
+        find = partial(rows.find_by_item, self.database, token_id, item_id)
+        return await self._expected(item_id, find)
 
     async def chain(
         self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
@@ -187,11 +204,31 @@ class ReplyStore:
             return chain
         if not _can_be_id(before):
             return None
-        packed = await rows.load_chain(self.database, token_id, before, max_size - size)
+        load = partial(rows.load_chain, self.database, token_id, before, max_size - size)
+        packed = await self._expected(before, load)
         if packed is None:
             return None
         book(sum(reply.request_size + reply.reply_size for reply in packed))
         return await self._in_thread(_unpack_all, packed) + chain
+
+    async def _expected(self, id: str, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
+        """What `find` finds; where another replica may be writing it, a moment later."""
+        found = await find()
+        if found is not None or not self._has_others or not self._is_recent(id):
+            return found
+        for pause in _WRITE_PAUSES:
+            await asyncio.sleep(pause)
+            if (found := await find()) is not None:
+                return found
+        return None
+
+    def _is_recent(self, id: str) -> bool:
+        """Whether its request can have ended just now; ids that say no time can."""
+        match = _TIME_OF_ID.match(id)
+        if match is None:
+            return True
+        age = self._now() - int(match[1], 16)
+        return -_MAX_AHEAD < age < _MAX_AGE
 
     def _pending_chain(self, token_id: str, id: str) -> tuple[list[StoredReply], str | None]:
         """What of the chain waits to be written, and the id of what comes before that."""
@@ -212,10 +249,19 @@ class ReplyStore:
         return True
 
     async def running(self) -> list[StoredReply]:
-        """The replies of background requests that an earlier run of the gateway left unfinished;
-        call it once, after `start`."""
-        packed = await rows.running(self.database)
+        """The replies of background requests that no process completes any more; call it after
+        `start`. With one process, these are all that an earlier run has left."""
+        packed = await rows.running(self.database, self._now())
         return await self._in_thread(_unpack_all, packed)
+
+    async def count_running(self, token_id: str) -> int | None:
+        """Background responses of the key in all replicas; None where there is one process."""
+        return await rows.count_running(self.database, token_id) if self._has_others else None
+
+    async def end_running(self, reply: StoredReply) -> bool:
+        """Writes a row of `running`, unless it has ended meanwhile; returns whether it did."""
+        packed = await self._in_thread(self._packer.pack, reply)
+        return await self.database.write(partial(rows.end_running, reply=packed))
 
     async def delete_expired(self) -> int:
         """Deletes the chains of which every reply has expired; returns the number of replies."""
@@ -256,8 +302,21 @@ class ReplyStore:
         self._forget(batch)
         for token_id, size in growth.items():
             self._sizes[token_id] = self._sizes.get(token_id, 0) + size
+            if self._has_others:
+                await self._measure_key(token_id, size)
             if self._sizes[token_id] > self._settings().max_per_key:
                 await self._evict(token_id)
+
+    async def _measure_key(self, token_id: str, growth: int) -> None:
+        """With what other replicas have added, whenever this one has added a part of the limit."""
+        added = self._unmeasured.get(token_id, 0) + growth
+        if added > self._settings().max_per_key * _UNMEASURED_SHARE:
+            try:
+                self._sizes[token_id] = await rows.size_of(self.database, token_id)
+                added = 0
+            except Exception as error:  # the next row tries again
+                _log.warning("stored replies cannot be measured: %s", error_reason(error))
+        self._unmeasured[token_id] = added
 
     def _pack(self, batch: Iterable[StoredReply]) -> tuple[list[StoredReply], list[StoredItem]]:
         """In the thread. A row beyond the size that a key may have is left out."""

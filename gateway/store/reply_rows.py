@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import (
+    Boolean,
     ColumnElement,
     Connection,
     Row,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    literal_column,
     select,
     tuple_,
     update,
@@ -30,7 +32,7 @@ from gateway.core.zstandard import zstd
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredItem, StoredReply, sanitize_text
-from gateway.store.schema import stored_items, stored_replies
+from gateway.store.schema import requests, stored_items, stored_replies
 
 MAX_CHAIN: Final = 2000
 """Replies of a chain that can be continued."""
@@ -42,6 +44,10 @@ _LEVEL: Final = 3
 _PIECE: Final = 256 * 1024
 """Bytes that are compressed in one step."""
 _BLOBS: Final = ("request", "reply", "events")
+_GONE: Final = "gone"
+_LONGEST_RUN: Final = 86_400_000_000
+"""Microseconds after which a request without a row in the log runs nowhere."""
+
 _replies = stored_replies.c
 _summary = [column for column in stored_replies.c if column.name not in _BLOBS]
 _UPDATED: Final = tuple(
@@ -273,13 +279,38 @@ async def page(
         return [StoredReply(**row._mapping) for row in await connection.execute(query)]
 
 
-async def running(database: Database) -> list[StoredReply]:
-    """The packed rows that an earlier run of the gateway did not complete."""
-    query = select(stored_replies).where(
-        _replies.background, _replies.status.in_(("queued", "in_progress"))
-    )
+async def running(database: Database, now: int) -> list[StoredReply]:
+    """The packed rows that no process completes any more. With a server, where others may run, they
+    are those whose request is settled, or so old that its row is gone."""
+    query = select(stored_replies).where(_replies.background, _is_unfinished())
+    if database.dialect.name != "sqlite":
+        states = select(requests.c.state).where(requests.c.id == _replies.request_id)
+        state = func.coalesce(states.scalar_subquery(), _GONE)
+        is_old = _replies.created_at < now - _LONGEST_RUN
+        query = query.where((state.not_in(("running", _GONE))) | ((state == _GONE) & is_old))
     async with database.reader.connect() as connection:
         return [StoredReply(*row) for row in await connection.execute(query)]
+
+
+async def count_running(database: Database, token_id: str) -> int:
+    """Background responses of a key that have not ended, in all processes."""
+    query = select(func.count()).where(_replies.token_id == token_id, _is_unfinished())
+    async with database.reader.connect() as connection:
+        return await connection.scalar(query.where(_replies.background)) or 0
+
+
+def end_running(connection: Connection, reply: StoredReply) -> bool:
+    """Replaces a packed row unless it has ended meanwhile; returns whether it did."""
+    values = {name: getattr(reply, name) for name in _UPDATED}
+    query = update(stored_replies).where(_is(reply), _is_unfinished()).values(values)
+    return bool(connection.execute(query).rowcount)
+
+
+async def size_of(database: Database, token_id: str) -> int:
+    """Stored bytes of a token."""
+    query = select(func.sum(_replies.stored_size)).where(_replies.token_id == token_id)
+    async with database.reader.connect() as connection:
+        return int(await connection.scalar(query) or 0)
 
 
 async def sizes(database: Database) -> dict[str, int]:
@@ -310,6 +341,11 @@ async def expired_chains(database: Database, now: int) -> list[tuple[str, str]]:
     )
     async with database.reader.connect() as connection:
         return [(row[0], row[1]) for row in await connection.execute(query)]
+
+
+def _is_unfinished() -> ColumnElement[bool]:
+    # Written out: the partial index has these values.
+    return literal_column("stored_replies.status IN ('queued', 'in_progress')", Boolean)
 
 
 def _key() -> ColumnElement[Any]:

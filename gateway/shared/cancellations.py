@@ -1,0 +1,34 @@
+"""Requests to cancel what another replica runs: names in the Valkey server, which it looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from gateway.shared.connection import Connection
+
+_TTL: Final = 60_000
+"""Milliseconds."""
+
+Key = tuple[str, str]
+"""The ids of a token and of what it runs."""
+
+
+class Cancellations:
+    """Both raise `SharedError` where the server cannot be used."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def request(self, key: Key) -> None:
+        await self._connection.call("SET", self._name(key), 1, "PX", _TTL)
+
+    async def requested(self, keys: Sequence[Key]) -> list[Key]:
+        """Those of them that are to be cancelled."""
+        answers = await self._connection.call("MGET", *map(self._name, keys))
+        return [key for key, answer in zip(keys, answers, strict=True) if answer is not None]
+
+    def _name(self, key: Key) -> str:
+        digest = blake2b("\0".join(key).encode(), digest_size=16).hexdigest()
+        return f"{self._connection.root}cancel:{digest}"
