@@ -33,6 +33,8 @@ MODELS: Final = ("whole-chat", "timed-chat", "paced-chat", "slow-chat")
 """Replies at once; streams of 0.5, 2 and 12.5 s (`tests.bench.upstream`). Each has 57 tokens of the
 prompt and 200 of the reply: 257 units."""
 COST: Final = 257
+_START: Final = 60.0
+"""Seconds: several interpreters start at once."""
 
 
 @dataclass(slots=True)
@@ -86,7 +88,8 @@ class Replica:
     async def ready(self) -> None:
         assert self.process is not None
         try:
-            await asyncio.to_thread(wait_until, self.is_ready, self.process, f"replica {self.name}")
+            name = f"replica {self.name}"
+            await asyncio.to_thread(wait_until, self.is_ready, self.process, name, _START)
         except RuntimeError as error:
             raise RuntimeError(f"{error}:\n{self.log[-3000:]}") from None
 

@@ -18,9 +18,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(is_ready: Callable[[], bool], process: subprocess.Popen[bytes], name: str) -> None:
+def wait_until(
+    is_ready: Callable[[], bool],
+    process: subprocess.Popen[bytes],
+    name: str,
+    seconds: float = STARTUP,
+) -> None:
     """Raises RuntimeError where the process ends, or is not ready in time."""
-    deadline = time.monotonic() + STARTUP
+    deadline = time.monotonic() + seconds
     while not is_ready():
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"{name} did not start")
