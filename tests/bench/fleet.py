@@ -4,7 +4,7 @@ SQLite, in alternating rounds of one run, everything on the loopback interface.
 Latencies are those of one connection: nothing waits for its turn. Throughput is CPU time: the load,
 the upstream and both servers share the processors, so wall time would measure them too. N replicas
 have N times the rate of one if a request costs as much CPU time in them; what grows with their
-number, grows there. PostgreSQL is durable: it flushes what it commits.
+number, grows there. PostgreSQL is durable, unless `--no-flush` says that the disk is not to count.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def boxes(
         yield Target(f"{checkout.name}, limited key", box.port, minted.splitlines()[-1].strip())
 
 
-async def measure(rounds: int, requests: int, before: Path | None) -> Figures:
+async def measure(rounds: int, requests: int, before: Path | None, durable: bool) -> Figures:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-bench-")))
         (folder / "fleet").mkdir()
@@ -191,7 +191,7 @@ async def measure(rounds: int, requests: int, before: Path | None) -> Figures:
         checkouts = [Checkout("one process")]
         checkouts += [Checkout("before", before)] if before else []
         targets = [*boxes(folder, upstream, checkouts, stack)]
-        async with run_fleet(folder / "fleet", 2, durable=True) as fleet:
+        async with run_fleet(folder / "fleet", 2, durable=durable) as fleet:
             free, limited = fleet.mint(), fleet.mint(*LIMITS)
             await asyncio.sleep(1.5)
             port = fleet.replicas[0].port
@@ -230,10 +230,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short rounds: noisier")
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, as one box")
+    parser.add_argument(
+        "--no-flush", action="store_true", help="PostgreSQL without fsync: code without the disk"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rounds, requests = (2, 200) if arguments.quick else (5, 1000)
-    figures = asyncio.run(measure(rounds, requests, arguments.before))
+    figures = asyncio.run(
+        measure(rounds, requests, arguments.before, durable=not arguments.no_flush)
+    )
     if arguments.json:
         data = asdict(figures) | {
             "replica_cpu": {f"{n}": v for n, v in figures.replica_cpu.items()}

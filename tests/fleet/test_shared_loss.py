@@ -77,4 +77,5 @@ async def test_without_valkey_groups_share_or_refuse(tmp_path: Path) -> None:
 
 
 def add_group(fleet: Fleet, name: str, on_shared_loss: str) -> None:
-    fleet.replicas[0].command("group", "add", name, "--on-shared-loss", on_shared_loss)
+    options = ("--models", "*", "--on-shared-loss", on_shared_loss)
+    fleet.replicas[0].command("group", "add", name, *options)
