@@ -17,6 +17,7 @@ from gateway.admin.audit import Audit
 from gateway.admin.errors import ExpiryPassed, TokenNameTaken, UnknownToken
 from gateway.store import admins as store
 from gateway.store import keys
+from gateway.store.errors import StoreError
 from gateway.store.records import AdminToken, Scope
 
 _SAVE_INTERVAL: Final = 60 * 1_000_000  # microseconds between two saves of the last use
@@ -113,7 +114,8 @@ class AdminTokens:
         self._saved_at[token.id] = now
         try:
             await store.touch_token(self._audit.database, used)
-        except SQLAlchemyError as error:  # such as a full disk: the request is served nevertheless
+        except (SQLAlchemyError, StoreError) as error:
+            # Such as a full disk: the request is served nevertheless.
             log.warning("the last use of an admin token could not be saved: %s", error)
 
 

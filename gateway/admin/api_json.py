@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.admin.errors import AdminError, FieldError, FormError
 from gateway.admin.forms import F, validate
-from gateway.store.errors import QueryTimeout, StoreError
+from gateway.store.errors import DatabaseUnavailable, QueryTimeout, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,9 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         return _error_response(error.status, error.code, str(error), **error.details)
     except QueryTimeout as error:
         return _error_response(400, "too_much_to_read", str(error))
+    except DatabaseUnavailable as error:
+        log.error("admin: %s %s failed: %s", request.method, request.path, error)
+        return _error_response(503, "database_unavailable", str(error))
     except StoreError as error:
         return _error_response(409, "refused", str(error))
     except web.HTTPException as error:

@@ -18,6 +18,7 @@ from gateway.admin.admins import Admins
 from gateway.admin.audit import Audit
 from gateway.store import sessions as store
 from gateway.store.database import Database
+from gateway.store.errors import StoreError
 from gateway.store.records import Admin, SessionRow
 
 IDLE_TIMEOUT: Final = 30 * 60 * 1_000_000
@@ -111,7 +112,8 @@ class Sessions:
         session.saved_at = now
         try:
             await store.touch_session(self._database, session.digest, now)
-        except SQLAlchemyError as error:  # such as a full disk: the page is shown nevertheless
+        except (SQLAlchemyError, StoreError) as error:
+            # Such as a full disk: the page is shown nevertheless.
             log.warning("the last use of a session could not be saved: %s", error)
 
     async def sign_in(

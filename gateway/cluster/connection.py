@@ -7,12 +7,19 @@ from typing import Any, Final
 import asyncpg
 
 from gateway.config.cluster import DatabaseServer
+from gateway.store.errors import DatabaseUnavailable
 from gateway.store.server_connection import connect_options, password_of
 
 Connection = Any
 """`asyncpg.Connection`, which has no types."""
 
-ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
+ERRORS: Final = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    TimeoutError,
+    DatabaseUnavailable,
+)
 """What a lost or refused connection, and a statement on one, raise."""
 
 _IDLE_TIMEOUT: Final = 10_000

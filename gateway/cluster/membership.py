@@ -145,7 +145,7 @@ class Membership:
         self._runtime, self._address, epoch = runtime, address, self.own.epoch
         try:
             await self._database.write(partial(set_address, epoch=epoch, address=address))
-        except SQLAlchemyError as error:  # it is only shown
+        except (SQLAlchemyError, *ERRORS) as error:  # it is only shown
             log.warning("the replica's address could not be stored: %s", error_reason(error))
 
     def _report(self) -> tuple[str, dict[str, Any]]:

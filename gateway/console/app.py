@@ -22,7 +22,7 @@ from gateway.console.guard import SIGN_IN, Guard, add_guard
 from gateway.console.pages import PAGES
 from gateway.console.rejections import INVALID_TOKEN, TOO_MANY_ATTEMPTS, Rejection
 from gateway.console.rendering import PACKAGE_DIR, TEMPLATES, Templates, redirect, render
-from gateway.store.errors import StoreError
+from gateway.store.errors import DatabaseUnavailable, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,9 @@ async def _error_middleware(request: web.Request, handler: Handler) -> web.Strea
         return await handler(request)
     except AdminError as error:
         return _error_page(request, error.status, str(error))
+    except DatabaseUnavailable as error:
+        log.error("console: %s %s failed: %s", request.method, request.path, error)
+        return _error_page(request, 503, str(error))
     except StoreError as error:
         return _error_page(request, 409, str(error))
     except web.HTTPException as error:

@@ -21,12 +21,14 @@ from gateway.errors import (
     MethodNotAllowed,
     ReplicaOutOfContact,
     RequestTooLarge,
+    ServiceUnavailable,
 )
 from gateway.runtime import new_request_id, unix_microseconds
 from gateway.server.auth import confirm_keys
 from gateway.server.base_address import base_address_hint, count_bad_path
 from gateway.server.exchange import EXCHANGE, RUNTIME, Exchange
 from gateway.server.headers import SERVER_NAME, client_format, gateway_headers
+from gateway.store.errors import DatabaseUnavailable
 from gateway.wire.error_body import combined_error_body
 from gateway.wire.registry import CODECS
 
@@ -77,9 +79,13 @@ async def run_exchange(request: web.Request, handler: Handler) -> web.StreamResp
         exchange.client_disconnected()
         raise
     except Exception as error:
-        log.exception("%s: internal error", exchange.id)
-        internal = InternalError(detail=f"{type(error).__name__}: {error}")
-        response = _error_response(request, exchange, internal)
+        if isinstance(error, DatabaseUnavailable):
+            log.error("%s: %s", exchange.id, error)
+            told: GatewayError = ServiceUnavailable(detail=str(error))
+        else:
+            log.exception("%s: internal error", exchange.id)
+            told = InternalError(detail=f"{type(error).__name__}: {error}")
+        response = _error_response(request, exchange, told)
         if exchange.headers_sent:
             raise
         return response

@@ -62,9 +62,9 @@ async def page(
     if before is not None:
         query = query.where(column.id < before)
     if matching.actor is not None:
-        query = query.where(column.actor.contains(matching.actor, autoescape=True))
+        query = query.where(column.actor.icontains(matching.actor, autoescape=True))
     if matching.action is not None:
-        prefix = column.action.startswith(f"{matching.action}.", autoescape=True)
+        prefix = column.action.istartswith(f"{matching.action}.", autoescape=True)
         query = query.where(prefix | (column.action == matching.action))
     if matching.target is not None:
         query = query.where(column.target == matching.target)

@@ -14,9 +14,9 @@ import shutil
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -24,11 +24,11 @@ from sqlalchemy import URL, Connection, Dialect, FromClause, create_engine, even
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.config.cluster import DatabaseServer
 from gateway.config.file_errors import describe_owner, file_error_reason
-from gateway.store.errors import DamagedDatabase, StoreError
+from gateway.store.errors import DamagedDatabase, QueryTimeout, StoreError
 from gateway.store.migrations import migrate, migrations_for
 from gateway.store.records import ExchangeState
 
@@ -40,6 +40,7 @@ T = TypeVar("T")
 _WRITER_TIMEOUT = 1.0  # seconds for another program's lock; the recorder tries again by itself
 _READER_TIMEOUT = 5.0
 _READERS = 4
+_CLOCK_INTERVAL = 20_000  # virtual instructions between two checks of the clock: 1 ms
 _PART = ".part"  # of a copy that is not complete
 _COPIES = 3  # that are kept, of those before migrations
 _SHRINK_PAGES = 25  # of one step: a commit that waits for it takes no longer than without
@@ -68,11 +69,18 @@ class Writer(Protocol):
     async def write(self, work: Callable[[Connection], T]) -> T: ...
 
 
+class Connections(Protocol):
+    """Connections that cannot write; each of their statements sees complete commits."""
+
+    def connect(self) -> AbstractAsyncContextManager[AsyncConnection]: ...
+    async def dispose(self) -> None: ...
+
+
 class Reader(Protocol):
     """A database, or one connection of it that only reads."""
 
     @property
-    def reader(self) -> AsyncEngine: ...
+    def reader(self) -> Connections: ...
 
 
 class FreePages(NamedTuple):
@@ -85,10 +93,10 @@ class FreePages(NamedTuple):
 
 
 class Database(ABC):
-    """One database. `reader` cannot write; each of its statements sees complete commits."""
+    """One database."""
 
     dialect: Dialect
-    reader: AsyncEngine
+    reader: Connections
 
     @staticmethod
     async def open(
@@ -114,8 +122,7 @@ class Database(ABC):
         except BaseException as error:
             await database.close()
             if isinstance(error, SQLAlchemyError | OSError):
-                cause = error.orig if isinstance(error, DBAPIError) else error
-                raise StoreError(f"the database cannot be opened: {cause}") from error
+                raise StoreError(database.opening_error(error)) from error
             raise
         return database
 
@@ -135,9 +142,24 @@ class Database(ABC):
         """What writes the recorder's entries; None where its statements do."""
         return None
 
+    async def change_schema(self, work: Callable[[Connection], T]) -> T:
+        """As `write`, for however long it takes."""
+        return await self.write(work)
+
+    @abstractmethod
+    def read_within(self, seconds: float) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A connection that reads; `seconds` after the block began its statement is cancelled and
+        QueryTimeout raised."""
+
     @abstractmethod
     async def check(self) -> None:
-        """Raises DamagedDatabase for a file that is no database or has inconsistent pages."""
+        """Raises DamagedDatabase for a file that is no database or has inconsistent pages, and
+        StoreError for a server that cannot be used."""
+
+    def opening_error(self, error: Exception) -> str:
+        """What is wrong with it, and what to do."""
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        return f"the database cannot be opened: {cause}"
 
     @abstractmethod
     async def copy(self, version: int) -> None:
@@ -186,7 +208,7 @@ class SqliteDatabase(Database):
         except OSError as error:
             reason = file_error_reason(error, path)
             raise StoreError(f"the database {path} cannot be opened: {reason}") from error
-        self.reader = create_async_engine(
+        self.reader: AsyncEngine = create_async_engine(
             _file_url("sqlite+aiosqlite", path, "ro"),
             pool_size=_READERS,
             max_overflow=0,
@@ -235,6 +257,20 @@ class SqliteDatabase(Database):
                 return result
 
         return await self._run_in_thread(run)
+
+    @asynccontextmanager
+    async def read_within(self, seconds: float) -> AsyncIterator[AsyncConnection]:
+        async with self.reader.connect() as connection:
+            try:
+                await _set_deadline(connection, time.monotonic() + seconds)
+                yield connection
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+                    raise
+                raise QueryTimeout(seconds) from error
+            finally:
+                if not connection.invalidated:
+                    await _set_deadline(connection, None)
 
     async def check(self) -> None:
         await self._run_in_thread(self._check)
@@ -347,6 +383,15 @@ class SqliteDatabase(Database):
             _log.warning("%s keeps its write-ahead log until the next start: %s", self.path, error)
         finally:
             self._engine.dispose()
+
+
+async def _set_deadline(connection: AsyncConnection, deadline: float | None) -> None:
+    driver: Any = (await connection.get_raw_connection()).driver_connection
+
+    def is_late() -> bool:
+        return deadline is not None and time.monotonic() > deadline
+
+    await driver.set_progress_handler(None if deadline is None else is_late, _CLOCK_INTERVAL)
 
 
 def _quoted(*paths: Path) -> str:

@@ -31,8 +31,20 @@ class MigrationFailed(StoreError):
     """A migration was rolled back: the database is unchanged."""
 
 
+class DatabaseUnavailable(StoreError):
+    """The database server does not answer, or not in time. The message has no address."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The database cannot be used now: {reason}.")
+
+
 class QueryTimeout(StoreError):
-    """A read took longer than its deadline and was cancelled."""
+    """A read took longer than its deadline, in seconds, and was cancelled."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"This was not found within {seconds:g} s: narrow the time that is searched."
+        )
 
 
 class UnknownGroup(StoreError):

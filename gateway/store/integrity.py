@@ -29,6 +29,9 @@ from gateway.store.statements import HOUR_KEY, IS_RUNNING, sum_of
 
 _LOG_TABLES: Final = ", ".join(table.name for table in (requests, attempts, searches))
 
+TIMEOUT: Final = 3600.0
+"""Seconds: it reads every row."""
+
 MAX_DISCREPANCIES: Final = 1000
 """Rows of a table that are reported; one with more of them is not checked further."""
 
@@ -100,17 +103,19 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
 @asynccontextmanager
 async def _snapshot(database: Database) -> AsyncIterator[AsyncConnection]:
     """All reads see what was committed before the first of them."""
-    async with database.reader.connect() as connection:
-        if database.dialect.name == "sqlite":
+    if database.dialect.name == "sqlite":
+        async with database.reader.connect() as connection:
             await connection.exec_driver_sql("BEGIN")
-        else:
-            connection = await connection.execution_options(isolation_level="REPEATABLE READ")
-            # Before the first read: no day of the log is dropped that the snapshot still has.
-            await connection.exec_driver_sql(f"LOCK TABLE {_LOG_TABLES} IN ACCESS SHARE MODE")
-        try:
-            yield connection
-        finally:
-            await connection.rollback()
+            try:
+                yield connection
+            finally:
+                await connection.rollback()
+        return
+    async with database.read_within(TIMEOUT) as connection:
+        await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        # Before the first read: no day of the log is dropped that the snapshot still has.
+        await connection.exec_driver_sql(f"LOCK TABLE {_LOG_TABLES} IN ACCESS SHARE MODE")
+        yield connection
 
 
 async def _damage(connection: AsyncConnection) -> tuple[str, ...]:

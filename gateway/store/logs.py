@@ -6,19 +6,15 @@ have a deadline: however rare what is searched for, the connection is soon free 
 
 from __future__ import annotations
 
-import sqlite3
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, Select, Table, func, literal_column, or_, select
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.errors import QueryTimeout
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow
 from gateway.store.schema import attempts as attempts_table
 from gateway.store.schema import requests
@@ -31,9 +27,6 @@ READ_TIMEOUT: Final = 2.0  # seconds
 
 _EXPORT_BATCH: Final = 500
 _EXPORT_TIMEOUT: Final = 10.0  # an export reads everything, so it waits for rare rows too
-
-_CLOCK_INTERVAL: Final = 20_000  # virtual instructions between two checks of the clock: 1 ms
-_PG_CANCELLED: Final = "57014"
 
 FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'running'")])
 """All that ended without success. Literals: with parameters SQLite could not use the partial
@@ -71,46 +64,12 @@ class LogFilter:
 NO_FILTER: Final = LogFilter()
 
 
-@asynccontextmanager
-async def timed_reader(
+def timed_reader(
     database: Database, seconds: float = READ_TIMEOUT
-) -> AsyncIterator[AsyncConnection]:
+) -> AbstractAsyncContextManager[AsyncConnection]:
     """A connection that reads; `seconds` after the block began its statement is cancelled and
     QueryTimeout raised."""
-    async with database.reader.connect() as connection:
-        is_sqlite = database.dialect.name == "sqlite"
-        try:
-            if is_sqlite:
-                await _set_deadline(connection, time.monotonic() + seconds)
-            else:
-                milliseconds = max(1, int(seconds * 1000))
-                await connection.exec_driver_sql(f"SET LOCAL statement_timeout = {milliseconds}")
-            yield connection
-        except DBAPIError as error:
-            if not _is_timeout(error):
-                raise
-            raise QueryTimeout(
-                f"This was not found within {seconds:g} s: narrow the time that is searched."
-            ) from error
-        finally:
-            if is_sqlite and not connection.invalidated:
-                await _set_deadline(connection, None)
-
-
-async def _set_deadline(connection: AsyncConnection, deadline: float | None) -> None:
-    driver: Any = (await connection.get_raw_connection()).driver_connection
-
-    def is_late() -> bool:
-        return deadline is not None and time.monotonic() > deadline
-
-    await driver.set_progress_handler(None if deadline is None else is_late, _CLOCK_INTERVAL)
-
-
-def _is_timeout(error: DBAPIError) -> bool:
-    cause = error.orig
-    if isinstance(cause, sqlite3.OperationalError):
-        return cause.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT
-    return getattr(cause, "sqlstate", None) == _PG_CANCELLED
+    return database.read_within(seconds)
 
 
 async def page(

@@ -36,7 +36,7 @@ class NotOurTurn(Exception):
 
 
 class Target(Protocol):
-    async def write(self, work: Callable[[Connection], T]) -> T: ...
+    async def change_schema(self, work: Callable[[Connection], T]) -> T: ...
 
 
 def take_turn(connection: Connection) -> None:
@@ -50,13 +50,13 @@ def take_turn(connection: Connection) -> None:
 
 
 async def write_in_turn(database: Target, work: Callable[[Connection], T]) -> T:
-    """`Database.write`, again until it has its turn and its locks. Raises MigrationFailed after
-    `TURN_TIMEOUT`."""
+    """`Database.change_schema`, again until it has its turn and its locks. Raises MigrationFailed
+    after `TURN_TIMEOUT`."""
     now = asyncio.get_running_loop().time
     began, reason = now(), ""
     while now() - began < TURN_TIMEOUT:
         try:
-            return await database.write(work)
+            return await database.change_schema(work)
         except NotOurTurn:
             found = "another replica changes the database's schema"
         except DBAPIError as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from gateway.store.errors import InvalidRows, RowsLost
 from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
 from gateway.store.recovery import left_by_earlier_boots, mark_interrupted
 from gateway.store.refusals import WINDOW, Refusals
+from gateway.store.server_errors import is_data_error
 from gateway.store.statements import MAX_LOOKUP, Statements
 
 if TYPE_CHECKING:  # only with a database server are they imported
@@ -414,6 +416,8 @@ def is_row_error(error: Exception) -> bool:
     """Whether a row is the cause, not the database: trying it again would fail every time."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return False
+    if isinstance(error, DBAPIError) and not isinstance(error.orig, sqlite3.Error):
+        return is_data_error(error)  # others, such as a missing permission, are no row's fault
     kinds = DataError | IntegrityError | ProgrammingError | UnicodeError | OverflowError
     return isinstance(error, kinds | InvalidRows)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import sqlite3
-from contextlib import closing
 from typing import Any
 
 import orjson
@@ -15,6 +13,7 @@ from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
 from tests.admin.api_client import call, error_of
 from tests.store.sample_rows import failed_attempt
+from tests.support.databases import raw_connection
 
 TOKEN_FIELDS = {
     "id",
@@ -202,7 +201,7 @@ async def test_invalid_and_too_large_bodies(client) -> None:
 
 async def test_an_internal_error_shows_no_details(client, admin, state_dir, caplog) -> None:
     await admin.operations.create_key("alice", "default")
-    with closing(sqlite3.connect(state_dir / DATABASE_NAME)) as damage:
+    with raw_connection(state_dir / DATABASE_NAME) as damage:
         damage.execute("DROP TABLE tokens")
     status, code, message = error_of(await call(client, "GET", "keys"))
     assert (status, code) == (500, "internal_error")

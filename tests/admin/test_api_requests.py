@@ -11,6 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
+from gateway.store import database as store_database
 from gateway.store import logs
 from gateway.store.recorder import Recorder
 from tests.admin.api_client import call, error_of
@@ -100,7 +101,7 @@ async def test_the_overview(client, recorded) -> None:
 
 async def test_a_query_timeout_is_reported(client, recorded, monkeypatch) -> None:
     """Also an export, whose answer has not begun then."""
-    monkeypatch.setattr(logs, "_CLOCK_INTERVAL", 1)
+    monkeypatch.setattr(store_database, "_CLOCK_INTERVAL", 1)
     whole = logs.timed_reader
     monkeypatch.setattr(logs, "timed_reader", lambda database, _=None: whole(database, -1.0))
     for path in ("requests", "requests/export"):
@@ -116,7 +117,7 @@ async def test_a_failing_export_is_cut(client, admin, monkeypatch) -> None:
         recorder.record_settlement(settlement(number))
     await recorder.close()
     patience = iter([10.0, -1.0])
-    monkeypatch.setattr(logs, "_CLOCK_INTERVAL", 1)
+    monkeypatch.setattr(store_database, "_CLOCK_INTERVAL", 1)
     whole = logs.timed_reader
     monkeypatch.setattr(logs, "timed_reader", lambda database, _: whole(database, next(patience)))
     with pytest.raises(aiohttp.ClientError):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.recorder import Recorder
 from tests.admin.api_client import call, error_of
 from tests.store.sample_rows import START, intent, settled
+from tests.support.databases import raw_connection
 
 HOUR = 3_600_000_000
 
@@ -72,9 +70,8 @@ async def test_consistent_and_inconsistent_totals(client, state_dir, token_id: s
     status, report = await call(client, "GET", "check")
     assert (status, report["clean"], report["discrepancies"]) == (200, True, [])
     assert (report["keys"], report["rows"], report["hours"], report["open"]) == (1, 3, 3, 0)
-    with closing(sqlite3.connect(state_dir / DATABASE_NAME)) as damage:
+    with raw_connection(state_dir / DATABASE_NAME) as damage:
         damage.execute("UPDATE tokens SET cost_micro = cost_micro + 1")
-        damage.commit()
     status, report = await call(client, "GET", "check")
     assert (status, report["clean"]) == (200, False)
     (discrepancy,) = report["discrepancies"]

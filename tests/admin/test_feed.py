@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy import delete
 
 from gateway.admin.errors import TooManySubscribers
 from gateway.admin.feed import Feed, FeedBatch
@@ -14,6 +15,7 @@ from gateway.store.database import Database
 from gateway.store.logs import NO_FILTER, LogFilter
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState
+from gateway.store.schema import requests
 from tests.admin.conftest import AdminFixture
 from tests.store.sample_rows import intent, request_id, settlement
 from tests.support.timing import SLACK
@@ -211,5 +213,5 @@ async def test_a_row_that_was_deleted_is_left_out(admin: AdminFixture, recorder:
 
 
 async def _delete(database: Database, id_: str) -> None:
-    statement = "DELETE FROM requests WHERE id = ?"
-    await database.write(lambda connection: connection.exec_driver_sql(statement, (id_,)))
+    statement = delete(requests).where(requests.c.id == id_)
+    await database.write(lambda connection: connection.execute(statement))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from gateway.store.database import Database
 from gateway.store.records import Role
 from gateway.store.sessions import all_sessions
 from tests.console.browser import PASSWORD
+from tests.support.databases import locked
 from tests.support.ledger_template import open_ledger
 
 MINUTE = 60 * 1_000_000
@@ -239,12 +239,8 @@ async def test_a_locked_database_does_not_prevent_use(
     sessions: Sessions, clock: Clock, tmp_path: Path
 ) -> None:
     id_, session = await begun(sessions)
-    locker = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
-    locker.execute("BEGIN IMMEDIATE")
-    try:
+    with locked(tmp_path / "ledger.db"):
         clock.now += 20 * MINUTE
         await sessions.touch(session)
-    finally:
-        locker.close()
     clock.now += 20 * MINUTE
     assert sessions.find(id_) is session

@@ -7,7 +7,6 @@ import json
 import logging
 import shutil
 import socket
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from gateway.routing.circuit_breaker import HealthState
 from gateway.store.lock import DATABASE_NAME
 from tests.admin.config_follower import follow_config
 from tests.alerts.receiver import OK, Receiver
+from tests.support.databases import allow, forbid, locked
 from tests.support.gateway import ACCOUNT, UPSTREAM_KEY, RunningGateway, channel, run_gateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
@@ -391,11 +391,8 @@ async def test_a_state_that_cannot_be_stored_is_one_line(
         ]
 
     async with watched(tmp_path, upstream, receiver) as gateway:
-        engine = sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)
-        engine.execute(
-            "CREATE TRIGGER full BEFORE INSERT ON settings WHEN new.name = 'alerts' "
-            "BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
-        )
+        path = tmp_path / DATABASE_NAME
+        forbid(path, "INSERT", "settings", "disk is full", "new.name = 'alerts'")
         upstream.respond_with(REFUSED)
         with caplog.at_level(logging.INFO):
             await gateway.post(Format.MESSAGES)
@@ -404,8 +401,7 @@ async def test_a_state_that_cannot_be_stored_is_one_line(
             ((text, traceback),) = lines()
             assert "disk is full" in text and "INSERT" not in text
             assert not traceback
-            engine.execute("DROP TRIGGER full")
-            engine.close()
+            allow(path, "settings")
             await receiver.until(lambda: len(lines()) == 2)
             await asyncio.sleep(SETTLE)
         assert [each[0] for each in lines()[1:]] == ["the state of alerts is stored again"]
@@ -460,14 +456,9 @@ async def test_a_request_log_that_cannot_be_written(
     monkeypatch.setattr("gateway.alerts.gateway_conditions.WRITE_DELAY", 0.2)
     upstream.respond_with(FINE)
     async with watched(tmp_path, upstream, receiver) as gateway:
-        other = sqlite3.connect(tmp_path / DATABASE_NAME, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")  # another program holds the lock
-        try:
+        with locked(tmp_path / DATABASE_NAME):
             assert (await gateway.post(Format.MESSAGES)).status == 200
             await receiver.until(lambda: receiver.messages)
-        finally:
-            other.execute("ROLLBACK")
-            other.close()
         await receiver.until(lambda: len(receiver.messages) == 2)
         await gateway.rows(1)
     assert [status for status, _ in receiver.of("log_unwritable")] == ["firing", "resolved"]

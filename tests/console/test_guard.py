@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sqlite3
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -16,7 +15,9 @@ from aiohttp.web_urldispatcher import PrefixedSubAppResource
 from gateway.app import build_app
 from gateway.console.guard import SECURITY_HEADERS, STATIC_SECONDS
 from gateway.core.formats import Format
+from gateway.store.lock import DATABASE_NAME
 from tests.console.browser import FORM_HEADERS, Browser, open_browser
+from tests.support.databases import locked
 from tests.support.gateway import RunningGateway, channels, run_gateway
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -262,17 +263,15 @@ async def test_a_change_completes_after_a_disconnect(
     gateway: RunningGateway, browser: Browser, tmp_path: Path
 ) -> None:
     """Otherwise the database would have a key that memory does not have."""
-    locker = sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)
-    locker.execute("BEGIN IMMEDIATE")
     cookies = browser.http.cookie_jar
     body = {"name": "hasty", "group": "default"}
-    async with ClientSession(gateway.address, cookie_jar=cookies) as http:
-        with pytest.raises(TimeoutError):
-            await http.post(
-                "/admin/api/keys", json=body, headers=FORM_HEADERS, timeout=ClientTimeout(0.2)
-            )
-    await asyncio.sleep(0.1)
-    locker.close()
+    with locked(tmp_path / DATABASE_NAME):
+        async with ClientSession(gateway.address, cookie_jar=cookies) as http:
+            with pytest.raises(TimeoutError):
+                await http.post(
+                    "/admin/api/keys", json=body, headers=FORM_HEADERS, timeout=ClientTimeout(0.2)
+                )
+        await asyncio.sleep(0.1)
     async with asyncio.timeout(5):
         while not (
             created := [

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gateway.core.formats import Format
 from gateway.store.lock import DATABASE_NAME
+from tests.support.databases import locked
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.timing import SLACK
 from tests.support.upstream import ScriptedUpstream, fixture_reply
@@ -69,8 +68,7 @@ async def test_requests_are_refused_while_too_many_rows_wait(
     upstream.respond_with(fixture_reply(Format.CHAT))
     async with run_gateway(tmp_path, channels(upstream.address), logs=LIMITS[limit]) as gateway:
         recorder = gateway.daemon.runtime.recorder
-        with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        with locked(tmp_path / DATABASE_NAME):
             asked = await asyncio.gather(*(gateway.post(Format.CHAT) for _ in range(60)))
             assert {answer.status for answer in asked} <= {200, 503}
             async with asyncio.timeout(SLACK):

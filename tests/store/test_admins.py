@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gateway.admin.passwords import hash_password, verify_password
 from gateway.store import admins as store
 from gateway.store.database import Database, SqliteDatabase
@@ -47,6 +49,7 @@ async def test_tokens(database: Database) -> None:
     assert await store.all_tokens(database) == [used]
 
 
+@pytest.mark.sqlite
 async def test_the_one_password_becomes_that_of_the_admin(path: Path) -> None:
     before = next(n for n, sql in enumerate(MIGRATIONS) if "CREATE TABLE admins" in sql)
     writer = SqliteDatabase(path)

@@ -18,7 +18,7 @@ from tests.store.sample_rows import (
     request_id,
     settled,
 )
-from tests.support.databases import raw_connection
+from tests.support.databases import on_server, raw_connection
 
 
 @pytest.fixture
@@ -110,6 +110,8 @@ async def test_orphaned_attempts_are_reported(
     database: Database, used: Recorder, path: Path
 ) -> None:
     with raw_connection(path) as connection:  # without foreign keys
+        if on_server():
+            connection.execute("SET session_replication_role = replica")
         connection.execute(
             f"UPDATE attempts SET request_id = 'x' WHERE request_id = '{request_id(1)}'"
         )
@@ -122,7 +124,8 @@ async def test_hours_with_deleted_rows_are_not_checked(
     database: Database, used: Recorder, path: Path
 ) -> None:
     with raw_connection(path) as connection:
-        connection.execute("PRAGMA foreign_keys = ON")
+        if not on_server():
+            connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"DELETE FROM requests WHERE id = '{request_id(0)}'")
     assert not (await check(database)).ok
     with raw_connection(path) as connection:
@@ -133,6 +136,7 @@ async def test_hours_with_deleted_rows_are_not_checked(
     assert report.rows_kept_since == kept
 
 
+@pytest.mark.sqlite
 async def test_a_damaged_file_is_reported(database: Database, used: Recorder, path: Path) -> None:
     with raw_connection(path) as connection:
         connection.execute("PRAGMA writable_schema = ON")

@@ -23,7 +23,7 @@ from tests.store.sample_rows import (
     request_id,
     settlement,
 )
-from tests.support.databases import on_server, raw_connection
+from tests.support.databases import locked, on_server, raw_connection
 
 
 async def totals(database: Database) -> dict[str, tuple[int, int, int]]:
@@ -195,15 +195,13 @@ async def test_a_commit_without_confirmation_counts_once(
     database: Database, recorder: Recorder, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (writer,) = (task for task in asyncio.all_tasks() if task.get_name() == "recorder")
-    with raw_connection(path) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with locked(path):
         waiting = [recorder.record_intent(intent(number)) for number in range(20)]
         for number in range(10):
             recorder.record_settlement(settlement(number, attempts=1), (attempt(),))
         await asyncio.sleep(0.1)
         writer.cancel()
         await asyncio.wait({writer})
-        other.execute("ROLLBACK")
     await database.write(lambda connection: None)
     assert len(await logs.page(database)) == 20
     assert (await usage(database))[0].requests == 10

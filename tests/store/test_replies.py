@@ -17,7 +17,7 @@ from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.store.replies import ReplyStore
 from gateway.store.reply_rows import MAX_CHAIN, ROW_SIZE
-from tests.support.databases import raw_connection
+from tests.support.databases import locked
 
 KEY = "token-0"
 MIB = 2**20
@@ -366,14 +366,12 @@ async def test_a_locked_database_is_waited_for(
 ) -> None:
     monkeypatch.setattr(replies_module, "_SETTLE_TIMEOUT", 0.1)
     monkeypatch.setattr(replies_module, "_RETRY_DELAY", 0.05)
-    with raw_connection(path) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with locked(path):
         put_chain(store, clock, "r", 2)
         await asyncio.sleep(0.2)
         assert ids(await store.chain(KEY, "r1", NO_LIMIT)) == ["r0", "r1"]
         async with asyncio.timeout(5):
             assert await store.find_item(KEY, "msg_r1") is None
-        other.execute("ROLLBACK")
     async with asyncio.timeout(20):
         await store.flush()
     assert await store.find_item(KEY, "msg_r1") == "r1"

@@ -90,7 +90,7 @@ async def test_a_large_deletion_does_not_block_writers(
         connection.executemany(
             "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format, stream,"
             " bytes_in, state, input_tokens, boot_id) VALUES"
-            " (?, ?, 'tok_0', 'default', '/v1/messages', 'messages', 1, 2, 'ok', 10, 'boot')",
+            " (?, ?, 'tok_0', 'default', '/v1/messages', 'messages', true, 2, 'ok', 10, 'boot')",
             ((f"req_{START + n:014x}{n:010x}", START + n) for n in range(count)),
         )
         connection.execute(
@@ -138,6 +138,7 @@ def add_and_delete(path: Path, megabytes: int) -> None:
         connection.execute("DELETE FROM ballast WHERE rowid % 10")
 
 
+@pytest.mark.sqlite
 async def test_the_file_shrinks_while_others_write(
     database: Database, recorder: Recorder, path: Path
 ) -> None:
@@ -161,6 +162,7 @@ async def test_the_file_shrinks_while_others_write(
     assert path.stat().st_size < 10 * 2**20
 
 
+@pytest.mark.sqlite
 async def test_a_tenth_of_the_file_stays_free(database: Database, path: Path) -> None:
     add_and_delete(path, 20)
     await shrink(database, pause=0)
@@ -170,6 +172,7 @@ async def test_a_tenth_of_the_file_stays_free(database: Database, path: Path) ->
     assert await shrink(database) is None
 
 
+@pytest.mark.sqlite
 async def test_a_file_that_cannot_shrink_is_left_alone(path: Path) -> None:
     """One of an older release."""
     database = await open_ledger(path)

@@ -118,14 +118,13 @@ async def test_a_million_old_rows_are_not_read(database: Database, path: Path) -
     """Only those of the last hours are: here 20,000 of 220,000."""
     with raw_connection(path) as connection:
         connection.execute("BEGIN")
-        for number in range(220_000):
-            start = (500_000 + number // 1_000) * HOUR_US + number % 1_000 * 3_000_000
-            connection.execute(
-                "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format,"
-                " stream, bytes_in, state, boot_id, cost_micro) VALUES (?, ?, 'tok_0', 'default',"
-                " '/v1/messages', 'messages', 1, 2, 'ok', 'boot', 3)",
-                (f"{first_id(start)}{number:010}", start),
-            )
+        starts = ((500_000 + n // 1_000) * HOUR_US + n % 1_000 * 3_000_000 for n in range(220_000))
+        connection.executemany(
+            "INSERT INTO requests (id, started_at, token_id, group_name, endpoint, format,"
+            " stream, bytes_in, state, boot_id, cost_micro) VALUES (?, ?, 'tok_0', 'default',"
+            " '/v1/messages', 'messages', true, 2, 'ok', 'boot', 3)",
+            ((f"{first_id(start)}{n:010}", start) for n, start in enumerate(starts)),
+        )
         connection.execute(
             "INSERT INTO usage_hours (hour, token_id, group_name, model, requests, cost_micro)"
             " SELECT started_at / 3600000000, 'tok_0', 'default', '', COUNT(*), SUM(cost_micro)"

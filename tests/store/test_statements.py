@@ -29,7 +29,7 @@ from tests.store.sample_rows import (
     request_id,
     settlement,
 )
-from tests.support.databases import raw_connection
+from tests.support.databases import locked, raw_connection
 from tests.support.hypothesis_profiles import examples
 
 FORMS = (MultiRowStatement, SingleRowStatement)
@@ -118,6 +118,7 @@ def test_a_server_gets_the_portable_form() -> None:
     assert "ON CONFLICT" in statements.add_hour._sql
 
 
+@pytest.mark.sqlite
 async def test_updates_use_the_primary_key(database: Database, path: Path) -> None:
     statements = Statements(database.dialect, "boot")
     for each in (statements.update_settled, statements.add_to_token):
@@ -131,7 +132,7 @@ async def test_updates_use_the_primary_key(database: Database, path: Path) -> No
                 assert searched[0].endswith("(id=?)")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [pytest.param(FORMS[0], marks=pytest.mark.sqlite), FORMS[1]])
 async def test_a_row_without_its_key_is_refused_by_every_form(
     database: Database, form: type[MultiRowStatement] | type[SingleRowStatement]
 ) -> None:
@@ -158,11 +159,9 @@ async def test_an_error_rolls_back_and_the_next_transaction_works(
         assert connection.execute("SELECT id FROM requests").fetchall() == [(request_id(2),)]
 
 
+@pytest.mark.sqlite
 async def test_a_locked_database_has_the_engines_message(database: Database, path: Path) -> None:
-    with raw_connection(path) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(OperationalError, match="locked") as caught:
-            await database.write_rows(lambda cursor: None)
-        other.execute("ROLLBACK")
+    with locked(path), pytest.raises(OperationalError, match="locked") as caught:
+        await database.write_rows(lambda cursor: None)
     assert isinstance(caught.value.orig, sqlite3.OperationalError)
     await database.write_rows(lambda cursor: None)

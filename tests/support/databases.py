@@ -88,6 +88,45 @@ def raw_connection(path: Path) -> Iterator[RawConnection]:
         connection.close()
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program's transaction, for which every writer waits."""
+    with raw_connection(path) as other:
+        other.execute("BEGIN" if _uses_server else "BEGIN IMMEDIATE")
+        if _uses_server:
+            query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+            names = ", ".join(f'"{name}"' for (name,) in other.execute(query).fetchall())
+            other.execute(f"LOCK TABLE {names} IN EXCLUSIVE MODE")
+        try:
+            yield
+        finally:
+            other.execute("ROLLBACK")
+
+
+def forbid(path: Path, action: str, table: str, message: str = "no", when: str = "true") -> None:
+    """Until `allow` every such action (`DELETE`) on a row of the table fails."""
+    with raw_connection(path) as other:
+        trigger = f"CREATE TRIGGER forbidden BEFORE {action} ON {table}"
+        if not _uses_server:
+            raised = f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
+            other.execute(f"{trigger} WHEN {when} {raised}")
+            return
+        other.execute(
+            "CREATE OR REPLACE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$ BEGIN RAISE EXCEPTION '{message}'; END $$"
+        )
+        other.execute(f"{trigger} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION forbid()")
+
+
+def allow(path: Path, table: str) -> None:
+    with raw_connection(path) as other:
+        other.execute("DROP TRIGGER forbidden" + (f" ON {table}" if _uses_server else ""))
+
+
+LOCKED: Final = "database is locked|another transaction holds"
+"""What the gateway says of it."""
+
+
 class _ServerConnection:
     """asyncpg's, in a loop of its own, with the methods that tests use of sqlite3's."""
 

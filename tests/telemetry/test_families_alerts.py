@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.daemon import run_daemon
 from gateway.store.lock import DATABASE_NAME
+from tests.support.databases import locked
 from tests.support.gateway import RunningGateway
 from tests.support.paths import ROOT
 from tests.support.programs import find_program
@@ -229,8 +229,7 @@ async def file_is_broken(
 async def database_is_locked(
     gateway: RunningGateway, each: Incidents, prometheus: Prometheus
 ) -> set[str]:
-    with closing(sqlite3.connect(each.file.parent / "state" / DATABASE_NAME)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with locked(each.file.parent / "state" / DATABASE_NAME):
         assert (await gateway.post(Format.CHAT, model="good")).status == 200
         await wait_firing(prometheus, "GatewayLogUnwritten")
     return {"GatewayLogUnwritten"}

@@ -52,6 +52,25 @@ _DIALECTS: Final[Mapping[str, Mapping[str, str]]] = {
 _END_OF_STATEMENT: Final = re.compile(r";\n(?! )")
 """The lines of a function's body, which have such ends too, are indented."""
 
+_BYTE_ORDER: Final = """
+DO $$
+DECLARE found record;
+BEGIN
+    FOR found IN
+        SELECT pg_class.relname, attname FROM pg_attribute
+        JOIN pg_class ON pg_class.oid = attrelid
+        WHERE relnamespace = current_schema()::regnamespace
+        AND relkind IN ('r', 'p') AND NOT relispartition
+        AND attcollation = 'default'::regcollation AND NOT attisdropped
+    LOOP
+        EXECUTE format(
+            'ALTER TABLE %I ALTER COLUMN %I TYPE text COLLATE "C"', found.relname, found.attname
+        );
+    END LOOP;
+END $$
+"""
+"""Texts compare by their bytes, as with SQLite and in Python, whatever the database's collation."""
+
 _COMPATIBLE_WITH: Final = re.compile(r"-- compatible with: (\d+)\n")
 
 _VERSION: Final = "schema_version"
@@ -67,6 +86,7 @@ class MigrationTarget(Protocol):
     """A database that can be written, and copied before it is changed."""
 
     async def write(self, work: Callable[[Connection], T]) -> T: ...
+    async def change_schema(self, work: Callable[[Connection], T]) -> T: ...
     async def copy(self, version: int) -> None: ...
 
 
@@ -153,6 +173,8 @@ def _apply(connection: Connection, sql: str, number: int, now: int) -> None:
     text = sql.format(**_DIALECTS[dialect], now=now)
     for statement in filter(None, map(str.strip, _END_OF_STATEMENT.split(text))):
         connection.exec_driver_sql(statement)
+    if dialect == "postgresql":
+        connection.exec_driver_sql(_BYTE_ORDER)
     _set(connection, _VERSION, number)
     if dialect != "sqlite":
         stated = _COMPATIBLE_WITH.match(sql)
