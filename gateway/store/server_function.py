@@ -66,7 +66,7 @@ CREATE FUNCTION pg_temp.record_entries(
     hours pg_temp.hour_row[], totals pg_temp.token_row[],
     spent pg_temp.spending_row[], leases pg_temp.lease_row[],
     boot text, own_epoch bigint, locked boolean
-) RETURNS void LANGUAGE plpgsql AS $body$
+) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
     written bigint;
 BEGIN
@@ -80,10 +80,13 @@ BEGIN
         END IF;
     END IF;
     IF cardinality(settled) > 0 THEN
-        UPDATE requests SET {outcome} FROM unnest(settled) AS given
-        WHERE requests.id = given.id
-            AND (requests.state = '{ExchangeState.RUNNING}'
-                OR (locked AND requests.state = '{ExchangeState.INTERRUPTED}'));
+        -- Planned for these ids, so that it opens the days of these alone.
+        EXECUTE $update$
+            UPDATE requests SET {outcome} FROM unnest($1) AS given
+            WHERE requests.id = given.id AND requests.id BETWEEN $2 AND $3
+                AND (requests.state = '{ExchangeState.RUNNING}'
+                    OR ($4 AND requests.state = '{ExchangeState.INTERRUPTED}'))
+        $update$ USING settled, settled[1].id, settled[cardinality(settled)].id, locked;
         GET DIAGNOSTICS written = ROW_COUNT;
         IF written <> cardinality(settled) THEN
             RAISE EXCEPTION 'rows are settled' USING ERRCODE = '{ROWS_CHANGED}';

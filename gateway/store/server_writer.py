@@ -43,8 +43,9 @@ _SETTINGS: Final = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
-    "plan_cache_mode": "force_generic_plan",
+    "plan_cache_mode": "force_custom_plan",
     "jit": "off",
+    "default_transaction_isolation": "read committed",
 }
 
 

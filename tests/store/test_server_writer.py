@@ -202,3 +202,107 @@ async def test_two_recorders_of_one_key_add_up(database: ServerDatabase) -> None
     for each in recorders:
         await each.close()
     await assert_exact(database, 200)
+
+
+FAILING = """
+CREATE SEQUENCE tries;
+CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('tries') <= {times} THEN
+        RAISE EXCEPTION 'injected' USING ERRCODE = '{code}';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER fail AFTER INSERT OR UPDATE ON usage_hours
+DEFERRABLE INITIALLY {when} FOR EACH ROW EXECUTE FUNCTION fail();
+"""
+
+
+@pytest.mark.parametrize("when", ["DEFERRED", "IMMEDIATE"])
+@pytest.mark.parametrize("code", ["40001", "40P01", "53100"])
+async def test_statements_and_commits_that_fail_are_tried_again(
+    database: ServerDatabase, when: str, code: str
+) -> None:
+    """Conflicts at once, other failures as those of the server; each three times."""
+    other = await connect(database)
+    await other.execute(FAILING.format(times=3, code=code, when=when))
+    recorder = Recorder(database)
+    await recorder.start()
+    await recorder.record_intent(started(0).row)
+    for number in range(3):
+        recorder.record_settlement(ended(number).row, (failed_attempt(), attempt()))
+    await recorder.record_intent(started(3).row)
+    await recorder.close()
+    assert await other.fetchval("SELECT last_value FROM tries") > 3
+    await other.close()
+    await assert_exact(database, 4, running=1)
+
+
+async def test_rows_that_others_interrupt_all_the_time(database: ServerDatabase) -> None:
+    """Every request is declared interrupted while it runs, or while it ends."""
+    recorder = Recorder(database, boot_id="boot")
+    await recorder.start()
+    done = asyncio.Event()
+    interrupted = 0
+
+    async def reap() -> None:
+        nonlocal interrupted
+        while not done.is_set():
+            interrupted += await interrupt(database)
+            await asyncio.sleep(0.01)
+
+    async def exchanges(first: int) -> None:
+        for number in range(first, first + 40):
+            await recorder.record_intent(started(number).row)
+            await asyncio.sleep(0.003 * (number % 5))
+            recorder.record_settlement(ended(number).row, (failed_attempt(), attempt()))
+
+    reaping = asyncio.ensure_future(reap())
+    await asyncio.gather(*(exchanges(each * 100) for each in range(8)))
+    await recorder.close()
+    done.set()
+    await reaping
+    assert interrupted > 20
+    await assert_exact(database, 320)
+    ok = logs.LogFilter(state=ExchangeState.OK)
+    assert len(await logs.page(database, ok, limit=1000)) == 320
+
+
+WAITING = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+AND wait_event_type = 'Lock'
+"""
+OPENED = """
+SELECT count(DISTINCT relation) FROM pg_locks JOIN pg_class ON pg_class.oid = relation
+JOIN pg_stat_activity USING (pid) WHERE datname = current_database()
+AND relname LIKE 'requests%' AND relkind IN ('r', 'p') AND wait_event_type = 'Lock'
+"""
+
+
+async def test_only_the_days_of_its_rows_are_opened(
+    database: ServerDatabase, writer: ServerWriter
+) -> None:
+    """Else a batch would cost more with each day that is kept."""
+    other = await connect(database)
+    for number in range(40):
+        for table in ("requests", "attempts"):
+            await other.execute(
+                f"CREATE TABLE {table}_{number} PARTITION OF {table}"
+                f" FOR VALUES FROM ('req_9{number:02d}') TO ('req_9{number + 1:02d}')"
+            )
+    await writer.write([started(0), started(4)], set(), 5)
+    observer = await connect(database)
+    for number, opened in ((0, {request_id(0)}), (4, None)):
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM tokens WHERE id = 'tok_0' FOR UPDATE")
+            entries = [ended(number), ended(number + 2)]
+            writing = asyncio.ensure_future(writer.write(entries, opened, 5))
+            async with asyncio.timeout(4):
+                while not await observer.fetchval(WAITING):
+                    await asyncio.sleep(0.02)
+            tables = await observer.fetchval(OPENED)
+        await writing
+        assert 1 < tables < 10
+    await other.close()
+    await observer.close()
+    await assert_exact(database, 4)
