@@ -25,11 +25,15 @@ from sqlalchemy import (
 from gateway.core.limits import LIMIT_NAMES, Limits
 from gateway.store.database import Database, Reader, Writer
 from gateway.store.errors import GroupInUse, TokenExists, UnknownGroup
-from gateway.store.records import Group, Token, TokenState, UserAgentMode
+from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
 from gateway.store.schema import groups, tokens
 
 _LISTS: Final = ("patterns", "models", "addresses", "user_agents")
-_ENUMS: Final = {"state": TokenState, "user_agent_mode": UserAgentMode}
+_ENUMS: Final = {
+    "state": TokenState,
+    "user_agent_mode": UserAgentMode,
+    "on_shared_loss": OnSharedLoss,
+}
 
 _SETTABLE: Final = (
     *("name", "digest", "display", "group", "state", "revoked_at", "note", "expires_at", "probe"),

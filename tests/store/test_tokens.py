@@ -12,7 +12,7 @@ from gateway.core.limits import Limits
 from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import TokenExists, UnknownGroup
-from gateway.store.records import Group, Token, TokenState
+from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
 from tests.store.sample_rows import START, token
 from tests.support.databases import raw_connection
 
@@ -173,3 +173,20 @@ async def test_first_use_and_last_change(database: Database) -> None:
     assert (noted.first_used_at, noted.first_address, noted.first_agent) == (10, None, "client/1.0")
     assert (noted.changed_at, noted.changed) == (12, "two")
     assert other.first_used_at is other.changed_at is None
+
+
+async def test_a_group_has_its_choices_back_as_they_are(database: Database) -> None:
+    """Not as texts that only look like them: they are compared by identity."""
+    group = Group(
+        "team",
+        ("*",),
+        START,
+        user_agent_mode=UserAgentMode.OBSERVE,
+        store_replies=False,
+        on_shared_loss=OnSharedLoss.REFUSE,
+    )
+    await tokens.put_group(database, group)
+    (found,) = [each for each in await tokens.all_groups(database) if each.name == "team"]
+    assert found == group
+    assert found.user_agent_mode is UserAgentMode.OBSERVE
+    assert found.on_shared_loss is OnSharedLoss.REFUSE
