@@ -19,6 +19,7 @@ from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_console import add_session_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
+from gateway.admin.api_replicas import add_replica_routes
 from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import ConfigSource, Reloader
@@ -143,6 +144,7 @@ async def run_daemon(
         accounts = Accounts(runtime, partial(probe_account, runtime), operations.audit)
         add_live_routes(admin, runtime, accounts)
         add_feed_routes(admin, feed)
+        add_replica_routes(admin, runtime, database)
         access = await Access.load(operations.audit, now)
         stack.push_async_callback(access.close)
         add_access_routes(admin, access)

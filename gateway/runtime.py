@@ -106,6 +106,22 @@ class Contact(Protocol):
     @property
     def is_confirmed(self) -> bool: ...
 
+    @property
+    def contact_age(self) -> float:
+        """Seconds since the database answered."""
+
+    @property
+    def shared_age(self) -> float | None:
+        """Seconds since Valkey answered; None where there is none."""
+
+    @property
+    def lag(self) -> float:
+        """Seconds that applying the last change took."""
+
+    @property
+    def clock_offset(self) -> float:
+        """Seconds by which the machine's clock is ahead of the database server's."""
+
     async def confirm(self) -> None:
         """Raises ReplicaOutOfContact."""
 

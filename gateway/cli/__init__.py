@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "logs": "Read the request log: list, show, export, tail.",
     "responses": "List, show and delete stored responses.",
     "alerts": "List alerts that fire; test the webhooks.",
+    "replicas": "List the replicas on the same database server.",
     "admin": "Manage admins, sessions and admin tokens; read the audit log.",
     "db": "Back up, restore, migrate and verify the database.",
     "completion": "Print the completion script of a shell.",

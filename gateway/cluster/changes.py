@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.cluster.connection import ERRORS, Connection, connect
+from gateway.cluster.server_clock import ServerClock
 from gateway.config.cluster import DatabaseServer
 from gateway.errors import ReplicaOutOfContact
 from gateway.store.database import Reader
@@ -73,7 +74,7 @@ class Changes:
     """Knows `known`, the version of what is in memory. Waiting for the database never takes longer
     than its `timeout`."""
 
-    def __init__(self, server: DatabaseServer, own: OwnReplica) -> None:
+    def __init__(self, server: DatabaseServer, own: OwnReplica, clock: ServerClock) -> None:
         self.known = 0
         self.appliers: dict[str, Apply] = {}
         """By kind; other kinds are those of a newer release."""
@@ -84,10 +85,12 @@ class Changes:
         """Seconds from the answer to the last change until it was applied."""
         self._server = server
         self._own = own
+        self._clock = clock
         self._reader = SingleReader(server)
         self._connection: Connection | None = None
         self._confirmed_at = -inf
         self._database_confirmed_at = -inf
+        self._shared_at = -inf
         self._is_lost = False
         self._wake = asyncio.Event()
         self._upcoming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -99,6 +102,16 @@ class Changes:
     def contact_age(self) -> float:
         """Seconds since the database confirmed the version."""
         return steady_seconds() - self._database_confirmed_at
+
+    @property
+    def shared_age(self) -> float | None:
+        """Seconds since Valkey answered; None where there is none."""
+        return None if self.shared is None else steady_seconds() - self._shared_at
+
+    @property
+    def clock_offset(self) -> float:
+        """Seconds by which the machine's clock is ahead of the database server's."""
+        return self._clock.machine_offset
 
     @property
     def is_confirmed(self) -> bool:
@@ -209,6 +222,7 @@ class Changes:
                 newest = await shared.exchange(self.known, can_publish=is_current)
             except OSError:
                 continue
+            self._shared_at = sent_at
             if newest is None:
                 # As after a restart of Valkey. Those who can ask the database publish what they
                 # know soon; where nobody can, nothing is changed either.

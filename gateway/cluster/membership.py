@@ -60,8 +60,13 @@ UPDATE replicas SET heartbeat_at = (extract(epoch FROM clock_timestamp()) * 1000
 WHERE epoch = $1 RETURNING 1
 """
 _PLACE: Final = """
-SELECT count(*) AS living, count(*) FILTER (WHERE name < $1) AS rank FROM replicas
-WHERE name = $1 OR heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2
+SELECT count(*) FILTER (WHERE living) AS living, count(*) FILTER (WHERE NOT living) AS lost,
+    count(*) FILTER (WHERE living AND name < $1) AS rank
+FROM (
+    SELECT name, name = $1
+        OR heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2 AS living
+    FROM replicas
+) AS known
 """
 
 log = logging.getLogger(__name__)
@@ -155,6 +160,8 @@ class Membership:
         return "draining" if runtime.draining else "serving", {
             "requests": runtime.active_requests,
             "unwritten": runtime.recorder.backlog,
+            "leader": self.own.is_leader,
+            "clock": round(self.clock.machine_offset, 4),
         }
 
     def _config_hash(self) -> str:
@@ -214,7 +221,7 @@ class Membership:
                 await self._join_again()
                 sent_at = steady_seconds()
             place = await connection.fetchrow(_PLACE, own.name, round(LOST_AFTER * 1e6))
-            own.rank, own.living = place["rank"], place["living"]
+            own.rank, own.living, own.lost = place["rank"], place["living"], place["lost"]
             own.contact_at = sent_at
             if not own.holds_leader_lock:
                 own.holds_leader_lock = await connection.fetchval(_LEAD, _LEADERSHIP)

@@ -112,6 +112,8 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
     _check_unique(document, _texts(data, "channels.*.name"), "channel name")
     _check_unique(document, [*ids, *aliases], "model id or alias")
     _check_unique(document, _texts(data, "alerts.webhooks.*.name"), "webhook name")
+    if isinstance(data, dict) and data.get("shared") and not data.get("database"):
+        document.add_problem(("shared",), "needs database: replicas keep keys and money there")
     model_ids = [id for _, id in ids]
     if not isinstance(data, dict) or data.get("models") is None:
         model_ids = [model.id for model in default_catalog()]

@@ -15,6 +15,7 @@ from gateway.admin.api_access import add_access_routes
 from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
+from gateway.admin.api_replicas import add_replica_routes
 from gateway.admin.audit import audit_actions
 from gateway.admin.errors import AdminError
 from gateway.console.context import ConsoleContext
@@ -51,6 +52,7 @@ def build_console_api(context: ConsoleContext) -> web.Application:
     add_live_routes(app, context.runtime, context.accounts)
     add_feed_routes(app, context.feed)
     add_alert_routes(app, context.alerts)
+    add_replica_routes(app, context.runtime, context.operations.database)
     add_access_routes(app, context.access)
     add_guard(app, Guard(context, "application/json", _reject_as_json, accepts_tokens=True))
     return app

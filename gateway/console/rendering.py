@@ -89,7 +89,7 @@ def build_environment(context: ConsoleContext) -> Environment:
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
     """A page or a part of one. In addition to `values`, templates have `path`, `session` (None
     without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the messages for this
-    page, and `config_error`."""
+    page, `config_error`, and `has_replicas`."""
     session = request.get(SESSION)
     access = request.app[CONTEXT].access
 
@@ -105,6 +105,7 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
         may=current_actor().may,
         flashes=pop_flashes,
         config_error=request.app[CONTEXT].runtime.config_error,
+        has_replicas=request.app[CONTEXT].runtime.replica is not None,
         **values,
     )
     return web.Response(text=text, status=status, content_type="text/html")

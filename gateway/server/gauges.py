@@ -9,10 +9,14 @@ from typing import Final
 from gateway.quota.limits import Holder, HolderKind
 from gateway.routing.circuit_breaker import HealthState
 from gateway.runtime import Runtime
+from gateway.server.health import STALE
 from gateway.telemetry.metrics import Labels
 
 MAX_KEYS: Final = 1000
 """Keys that have series of their own."""
+
+MAX_AGE: Final = 86400.0
+"""Seconds: before the first contact it is unlimited."""
 
 Numbers = dict[Labels, float]
 
@@ -46,7 +50,27 @@ def read_gauges(runtime: Runtime) -> dict[str, Numbers]:
         families["gateway_key_info"] = {
             (token.id, token.name, token.group): 1 for token in runtime.registry.tokens()[:MAX_KEYS]
         }
-    return families | _accounts(runtime, now)
+    return families | _accounts(runtime, now) | _replicas(runtime)
+
+
+def _replicas(runtime: Runtime) -> dict[str, Numbers]:
+    own, contact = runtime.replica, runtime.contact
+    if own is None or contact is None:
+        return {}
+    shared_age = contact.shared_age
+    single = {
+        "gateway_replica_is_leader": own.is_leader,
+        "gateway_database_up": contact.contact_age <= STALE,
+        "gateway_database_contact_age_seconds": min(contact.contact_age, MAX_AGE),
+        "gateway_key_changes_confirmed": contact.is_confirmed,
+        "gateway_key_changes_apply_seconds": contact.lag,
+        "gateway_clock_offset_seconds": contact.clock_offset,
+    }
+    families: dict[str, Numbers] = {name: {(): float(value)} for name, value in single.items()}
+    families["gateway_replicas"] = {("living",): own.living, ("lost",): own.lost}
+    if shared_age is not None:
+        families["gateway_shared_up"] = {(): float(shared_age <= STALE)}
+    return families
 
 
 def _accounts(runtime: Runtime, now: float) -> dict[str, Numbers]:

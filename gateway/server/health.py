@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.errors import ReplicaOutOfContact
 from gateway.runtime import Runtime
 from gateway.server.exchange import RUNTIME
+
+STALE: Final = 2.0
+"""Seconds without an answer, after which a server is shown as out of contact."""
 
 
 async def healthz(request: web.Request) -> web.Response:
@@ -21,16 +26,28 @@ async def readyz(request: web.Request) -> web.Response:
     shutdown has begun; else 503 and the reason. Both report the current configuration, and the
     error of its file if it has become invalid since."""
     runtime = request.app[RUNTIME]
-    config = _config_status(runtime)
+    if runtime.contact is not None and not runtime.contact.is_confirmed:
+        with suppress(ReplicaOutOfContact):
+            await runtime.contact.confirm()  # the loop itself may have been late
+    status: dict[str, Any] = {"config": _config_status(runtime)}
+    if runtime.replica is not None:
+        status["replica"] = {"name": runtime.replica.name, "registered": runtime.replica.epoch > 0}
+    if (contact := runtime.contact) is not None:
+        # Without the reasons of failures: they name addresses.
+        status["database"] = "ok" if contact.contact_age <= STALE else "out of contact"
+        if contact.shared_age is not None:
+            status["shared"] = "ok" if contact.shared_age <= STALE else "out of contact"
     if (reason := _why_not_ready(runtime)) is None:
-        return web.json_response({"status": "ready", "config": config})
-    body = {"status": "not ready", "reason": reason, "config": config}
+        return web.json_response({"status": "ready"} | status)
+    body = {"status": "not ready", "reason": reason} | status
     return web.json_response(body, status=503, headers={"retry-after": "5"})
 
 
 def _why_not_ready(runtime: Runtime) -> str | None:
     if runtime.draining:
         return "the gateway is stopping"
+    if runtime.contact is not None and not runtime.contact.is_confirmed:
+        return "this replica cannot know whether keys were changed"
     if not runtime.recorder.alive or runtime.recorder.is_behind(runtime.config.logs):
         return "the request log cannot be written"
     return None if runtime.config.channels else "there are no channels"

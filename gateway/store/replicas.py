@@ -101,6 +101,7 @@ class OwnReplica:
     contact_at: float = -inf
     rank: int = 0
     living: int = 1
+    lost: int = 0
     holds_leader_lock: bool = False
 
     @property

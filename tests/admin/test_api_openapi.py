@@ -26,6 +26,7 @@ from gateway.admin.api_alerts import add_alert_routes
 from gateway.admin.api_console import BackupForm, PasswordForm, add_session_routes
 from gateway.admin.api_feed import add_feed_routes
 from gateway.admin.api_live import add_live_routes
+from gateway.admin.api_replicas import add_replica_routes
 from gateway.admin.api_responses import ResponseForm, ResponsePageForm
 from gateway.admin.feed import Feed
 from gateway.admin.forms import (
@@ -50,6 +51,7 @@ from gateway.admin.key_forms import (
     UpdateKeyForm,
 )
 from gateway.admin.permissions import requirement_of
+from gateway.admin.replicas import ReplicaView
 from gateway.admin.route_preview import CandidatePreview, ExcludedChannel, RoutePreview
 from gateway.core.limits import Limits
 from gateway.server.account_probe import ProbeResult, probe_account
@@ -116,6 +118,7 @@ ANSWERS = {
     "Report": Report,
     "Account": AccountView,
     "Alert": AlertView,
+    "Replica": ReplicaView,
     "WebhookTest": WebhookTest,
     "RoutePreview": RoutePreview,
     "CandidatePreview": CandidatePreview,
@@ -156,6 +159,7 @@ async def test_paths_and_methods_match_the_router(simulated_gateway: RunningGate
     add_live_routes(app, runtime, partial(probe_account, runtime))
     add_feed_routes(app, Feed(simulated_gateway.operations))
     add_alert_routes(app, simulated_gateway.daemon.console.alerts)
+    add_replica_routes(app, runtime, simulated_gateway.operations.database)
     access = simulated_gateway.daemon.console.access
     add_access_routes(app, access)
     shared = offered(app)

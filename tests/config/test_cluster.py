@@ -64,6 +64,8 @@ def test_references_are_resolved_and_hidden() -> None:
         ("shared: redis://h", "shared: must begin with valkey or valkeys"),
         ("shared: valkey://h/x", "must end with the database's number"),
         ("shared: 3", "shared: must be a mapping"),
+        ("shared: valkey://h/0", ":1: shared: needs database"),
+        ("replica: {expiry: 9}", "replica.expiry: "),
     ],
 )
 def test_mistakes_are_named(text: str, problem: str) -> None:

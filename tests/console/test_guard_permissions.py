@@ -52,6 +52,7 @@ EXPECTED = {
         GET /admin/api/route
         GET /admin/api/misdirected
         GET /admin/api/alerts
+        GET /admin/api/replicas
         GET /console
         GET /console/
         GET /console/charts/{name}.svg
@@ -61,6 +62,7 @@ EXPECTED = {
         GET /console/groups
         GET /console/groups/{name}
         GET /console/channels
+        GET /console/replicas
         GET /console/logs
         GET /console/logs/tail
         GET /console/logs/{id}

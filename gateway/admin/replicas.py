@@ -1,0 +1,75 @@
+"""What operators see of the replicas on a database server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from gateway.runtime import Runtime
+from gateway.store.database import Database
+from gateway.store.replicas import ListedReplica, list_replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaView:
+    """A replica as its last heartbeat describes it. `state` is `starting`, `serving`, `draining` or
+    `lost`; `config_differs`: most others have another configuration. `heartbeat_age` is in seconds,
+    `started_at` in Unix microseconds; `clock_offset` is how many seconds the machine's clock is
+    ahead of the server's, which replicas use. `requests` run, and `unwritten` rows of the request
+    log wait."""
+
+    name: str
+    is_self: bool
+    is_leader: bool
+    state: str
+    version: str
+    schema: int
+    address: str
+    config_hash: str
+    config_differs: bool
+    started_at: int
+    heartbeat_age: float
+    requests: int
+    unwritten: int
+    spool_bytes: int
+    clock_offset: float
+
+
+async def replica_views(runtime: Runtime, database: Database) -> list[ReplicaView]:
+    """By name; none where there is no database server. Raises SQLAlchemyError."""
+    own = runtime.replica
+    if own is None:
+        return []
+    listed = await list_replicas(database)
+    usual = usual_hash(listed)
+    return [_view(each, usual, own.epoch) for each in listed]
+
+
+def usual_hash(listed: list[ListedReplica]) -> str | None:
+    """The configuration that more replicas have than any other, lost ones left out; None where no
+    configuration is more usual than another."""
+    counts = Counter(each.row.config_hash for each in listed if each.is_living).most_common(2)
+    if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
+        return None
+    return counts[0][0]
+
+
+def _view(replica: ListedReplica, usual: str | None, own_epoch: int) -> ReplicaView:
+    row, details = replica.row, replica.details
+    return ReplicaView(
+        name=row.name,
+        is_self=row.epoch == own_epoch,
+        is_leader=replica.is_living and details.get("leader") is True,
+        state=row.state if replica.is_living else "lost",
+        version=row.version,
+        schema=row.schema,
+        address=row.address,
+        config_hash=row.config_hash,
+        config_differs=row.config_hash != usual,
+        started_at=row.started_at,
+        heartbeat_age=round(replica.age, 3),
+        requests=details.get("requests", 0),
+        unwritten=details.get("unwritten", 0),
+        spool_bytes=details.get("spool", 0),
+        clock_offset=details.get("clock", 0.0),
+    )

@@ -1,0 +1,66 @@
+"""`gateway replicas`: the replicas on the same database server."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from gateway.cli.client import connect
+from gateway.cli.options import CommandContext, with_context
+from gateway.cli.output import Column, print_note, print_table
+
+_COLOURS: Final = {"serving": "green", "lost": "red"}
+_LARGE_OFFSET: Final = 1.0  # seconds
+
+
+def _name(replica: dict[str, Any]) -> str:
+    notes = [word for word in ("leader", "self") if replica[f"is_{word}"]]
+    return f"{replica['name']} ({', '.join(notes)})" if notes else replica["name"]
+
+
+def _config(replica: dict[str, Any]) -> Text:
+    if replica["config_differs"]:
+        return Text(f"{replica['config_hash']} differs", "yellow")
+    return Text(replica["config_hash"])
+
+
+def _clock(replica: dict[str, Any]) -> Text:
+    offset = replica["clock_offset"]
+    return Text(f"{offset:+.3f} s", "yellow" if abs(offset) > _LARGE_OFFSET else "")
+
+
+_COLUMNS: Final[dict[str, Column]] = {
+    "Name": _name,
+    "State": lambda each: Text(each["state"], _COLOURS.get(each["state"], "yellow")),
+    "Heartbeat": lambda each: f"{each['heartbeat_age']:.1f} s ago",
+    "Requests": "requests",
+    "Unwritten": "unwritten",
+    "Spool": lambda each: f"{each['spool_bytes'] / 2**20:.1f} MiB",
+    "Configuration": _config,
+    "Version": "version",
+    "Schema": "schema",
+    "Clock": _clock,
+    "Address": "address",
+}
+
+
+@click.command()
+@with_context
+def replicas(context: CommandContext) -> None:
+    """List the replicas of this gateway: state, heartbeat, configuration, clock."""
+    with connect(context.state_dir, may_serve=False) as client:
+        answer = client.get("/replicas")
+    context.print(answer, _print_replicas)
+
+
+def _print_replicas(answer: dict[str, Any]) -> None:
+    if not answer["configured"]:
+        print_note("This gateway is a single process: its configuration has no database server.")
+        return
+    print_table(answer["replicas"], _COLUMNS)
+    if any(each["config_differs"] for each in answer["replicas"]):
+        print_note(
+            "Configurations differ, so what a request gets depends on the replica that it reaches."
+        )
