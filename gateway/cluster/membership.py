@@ -157,9 +157,11 @@ class Membership:
         runtime = self._runtime
         if runtime is None:
             return "starting", {}
+        spool = runtime.recorder.spool
         return "draining" if runtime.draining else "serving", {
             "requests": runtime.active_requests,
             "unwritten": runtime.recorder.backlog,
+            "spool": spool.size if spool is not None and spool.count else 0,
             "leader": self.own.is_leader,
             "clock": round(self.clock.machine_offset, 4),
         }

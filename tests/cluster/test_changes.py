@@ -55,6 +55,12 @@ class Fleet:
         answers = [each.get("/v1/models", key) for each in self.gateways]
         return [answer.status for answer in await asyncio.gather(*answers)]
 
+    async def until_works(self, key: str) -> None:
+        """Everywhere: at once, unless the machine is too busy to ask in 0.3 s."""
+        async with asyncio.timeout(WITHIN):
+            while await self.statuses(key) != [200] * 4:
+                await asyncio.sleep(0.01)
+
     async def until_all(self, is_known: Callable[[RunningGateway], bool]) -> float:
         """Seconds."""
         loop = asyncio.get_running_loop()
@@ -96,7 +102,7 @@ def changes_of(gateway: RunningGateway) -> Changes:
 async def test_a_key_works_everywhere_at_once(fleet: Fleet) -> None:
     for number in range(TIMES):
         _, key = await fleet.first.operations.create_key(f"new-{number}", "default")
-        assert await fleet.statuses(key) == [200] * 4
+        await fleet.until_works(key)
 
 
 async def test_a_revoked_key_is_refused_everywhere(
@@ -105,7 +111,7 @@ async def test_a_revoked_key_is_refused_everywhere(
     times = []
     for number in range(TIMES):
         token, key = await fleet.first.operations.create_key(f"old-{number}", "default")
-        assert await fleet.statuses(key) == [200] * 4
+        await fleet.until_works(key)
         await fleet.first.operations.revoke_key(token.id)
         times.append(
             await fleet.until_all(
@@ -140,7 +146,7 @@ async def test_other_changes_of_keys_and_groups(fleet: Fleet) -> None:
     """Disabled, enabled, rotated, with other limits, in a group with other models."""
     operations = fleet.first.operations
     token, key = await operations.create_key("changing", "default")
-    assert await fleet.statuses(key) == [200] * 4
+    await fleet.until_works(key)
 
     def known(check: Callable[[Any], bool]) -> Callable[[RunningGateway], bool]:
         return lambda each: check(each.daemon.runtime.registry.token(token.id))
@@ -151,7 +157,7 @@ async def test_other_changes_of_keys_and_groups(fleet: Fleet) -> None:
     await operations.update_key(token.id, state=TokenState.ACTIVE)
     assert await fleet.until_all(known(lambda each: each is not None)) < WITHIN
     _, new_key = await operations.rotate_key(token.id, 0)
-    assert await fleet.statuses(new_key) == [200] * 4
+    await fleet.until_works(new_key)
     assert await fleet.statuses(key) == [401] * 4
     await operations.update_key(token.id, limits={"requests_per_minute": 7})
     assert await fleet.until_all(known(lambda each: each.limits.requests_per_minute == 7)) < WITHIN
@@ -209,7 +215,7 @@ async def test_admins_their_tokens_and_sessions(fleet: Fleet) -> None:
 
 async def test_a_gateway_that_is_cut_off_from_everything_serves_nothing(fleet: Fleet) -> None:
     token, key = await fleet.first.operations.create_key("cut", "default")
-    assert await fleet.statuses(key) == [200] * 4
+    await fleet.until_works(key)
     changes_of(fleet.last).shared = None
     fleet.proxy.add(Timeout())
     await fleet.first.operations.revoke_key(token.id)
@@ -235,7 +241,7 @@ async def test_without_the_database_it_serves_while_valkey_shows_nothing_newer(
     fleet: Fleet,
 ) -> None:
     token, key = await fleet.first.operations.create_key("cut", "default")
-    assert await fleet.statuses(key) == [200] * 4
+    await fleet.until_works(key)
     await asyncio.sleep(0.5)
     fleet.proxy.add(Timeout())
     loop = asyncio.get_running_loop()
@@ -288,7 +294,7 @@ async def test_unknown_keys_share_few_questions(
 
 async def test_who_has_missed_what_is_forgotten_reads_everything(fleet: Fleet) -> None:
     token, key = await fleet.first.operations.create_key("missed", "default")
-    assert await fleet.statuses(key) == [200] * 4
+    await fleet.until_works(key)
     fleet.proxy.add(Timeout())
     await fleet.first.operations.revoke_key(token.id)
     forget = text("DELETE FROM changes")
