@@ -40,10 +40,8 @@ class PostgresServer:
         if self._user is not None:
             shutil.chown(folder, self._user.pw_uid, self._user.pw_gid)
         data = folder / "data"
-        options = ("-U", "gateway", "-A", "trust", "-E", "UTF8", "--no-sync")
-        # Not the order of bytes, as on most servers: tests see where it is needed.
-        locale = ("--locale-provider=icu", "--icu-locale=en-US", "--locale=C")
-        self._run("initdb", "-D", str(data), *options, *locale)
+        if not data.exists():
+            self._initialize(data)
         self._options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(folder),
@@ -52,6 +50,12 @@ class PostgresServer:
             "shared_buffers": "64MB",
         }
         self.process = self.start()
+
+    def _initialize(self, data: Path) -> None:
+        options = ("-U", "gateway", "-A", "trust", "-E", "UTF8", "--no-sync")
+        # Not the order of bytes, as on most servers: tests see where it is needed.
+        locale = ("--locale-provider=icu", "--icu-locale=en-US", "--locale=C")
+        self._run("initdb", "-D", str(data), *options, *locale)
 
     @property
     def log(self) -> str:
