@@ -1,15 +1,18 @@
-"""`gateway db`: backups, the schema, the size and the integrity of the database."""
+"""`gateway db`: backups, copies, the schema, the size and the integrity of the database."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import click
 from rich.console import Console
@@ -17,14 +20,16 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from gateway.admin.units import format_count
 from gateway.cli.client import connect
-from gateway.cli.errors import CommandRefused
+from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.options import FILE, CommandContext, subcommand
 from gateway.cli.output import Column, format_time, print_note, print_table
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.records import HOUR_US
 
 if TYPE_CHECKING:  # loaded by the commands that need it
+    from gateway.config.cluster import DatabaseServer
     from gateway.store import backup as backups
+    from gateway.store import copy as copies
 
 _COLUMNS: Final[dict[str, Column]] = {
     "Column": "column",
@@ -40,7 +45,7 @@ _CHECK_TIMEOUT: Final = 3600.0  # seconds: it reads every row
 
 @click.group()
 def db() -> None:
-    """Back up, restore, migrate, shrink and verify the database."""
+    """Back up, restore, copy, migrate, shrink and verify the database."""
 
 
 @subcommand(
@@ -129,6 +134,89 @@ def vacuum(context: CommandContext) -> None:
     before, after = _size(compacted.size_before), _size(compacted.size)
     text = f"The file had {before} and has {after}; it shrinks by itself from now on."
     context.print(asdict(compacted), lambda _: click.echo(text))
+
+
+@subcommand(
+    db,
+    click.option("--to", "to_url", metavar="URL", help="A server's empty database."),
+    click.option("--to-config", type=FILE, help="The same: that of a configuration's `database`."),
+    click.option("--from", "from_url", metavar="URL", help="A server's database."),
+    click.option("--from-config", type=FILE, help="That of a configuration's `database`."),
+)
+def copy(
+    context: CommandContext,
+    to_url: str | None,
+    to_config: Path | None,
+    from_url: str | None,
+    from_config: Path | None,
+) -> None:
+    """Copy everything from the database file to a server, or back, while no gateway runs.
+
+    A URL is postgresql://user@host:5432/name; its password is in PGPASSWORD or ~/.pgpass. The
+    target has to be empty. A copy that was interrupted goes on where it ended; at the end both are
+    compared and the ledger is checked. The source is not changed.
+    """
+    from gateway.store import copy as copies
+
+    if [to_url, to_config, from_url, from_config].count(None) != 3:
+        raise click.UsageError("Name one of --to, --to-config, --from and --from-config.")
+    is_to = to_url is not None or to_config is not None
+    server = _server(to_url or from_url, to_config or from_config)
+    copy_all = (
+        partial(copies.to_server, context.state_dir, server)
+        if is_to
+        else partial(copies.to_file, server, context.state_dir)
+    )
+    with _refused(), _progress(context, "Copying") as progress:
+        copied = asyncio.run(copy_all(progress))
+    rate = round(copied.copied / copied.seconds) if copied.seconds else 0
+    context.print(
+        asdict(copied) | {"rows_per_second": rate},
+        lambda _: _print_tables(copied, rate, next_step=_NEXT_STEPS[is_to]),
+    )
+
+
+_NEXT_STEPS: Final = {
+    True: "Set `database` in the configuration of each replica, and start them.",
+    False: "Remove `database` and `shared` from the configuration, and start the gateway.",
+}
+
+
+def _server(url: str | None, config: Path | None) -> DatabaseServer:
+    from pydantic import ValidationError
+
+    from gateway.config.cluster import DatabaseServer
+    from gateway.config.load import load_config
+    from gateway.config.secrets import SecretResolver
+
+    if config is not None:
+        with report_config_errors():
+            server = load_config(config).database
+        if server is None:
+            raise CommandRefused(f"{config} has no `database`.")
+        return server
+    if urlsplit(url or "").password is not None:
+        raise click.UsageError(
+            "A password is no argument, as others can read it: put it into PGPASSWORD or ~/.pgpass."
+        )
+    try:
+        return DatabaseServer.model_validate(
+            {"url": url}, context=SecretResolver({}, allow_literals=False)
+        )
+    except ValidationError as error:
+        raise click.UsageError(f"The URL {error.errors()[0]['msg']}.") from None
+
+
+def _print_tables(copied: copies.CopiedTables, rate: int, next_step: str) -> None:
+    rows = [{"table": name, "rows": count} for name, count in copied.rows.items() if count]
+    print_table(rows, {"Table": "table", "Rows": lambda row: format_count(row["rows"])})
+    before = sum(copied.rows.values()) - copied.copied
+    earlier = f", {format_count(before)} by an earlier run" if before else ""
+    click.echo(
+        f"Copied {format_count(copied.copied)} rows in {copied.seconds:.1f} s"
+        f" ({format_count(rate)} rows/s){earlier}. Rows, sums and totals agree."
+    )
+    print_note(next_step)
 
 
 @subcommand(db)

@@ -100,13 +100,16 @@ class Database(ABC):
 
     @staticmethod
     async def open(
-        place: str | Path | DatabaseServer, *, clock_ns: Callable[[], int] = time.time_ns
+        place: str | Path | DatabaseServer,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        while_copying: bool = False,
     ) -> Database:
         """Open a database and bring its schema up to date; a missing file is created, mode 0600.
 
         `place` is a file's path, or a server. Raises StoreError with what to do: a damaged file, a
-        newer schema, a migration that failed, a server that cannot be used. On any error nothing
-        stays open.
+        newer schema, a migration that failed, a server that cannot be used, a part of a copy where
+        this is not `while_copying`. On any error nothing stays open.
         """
         database: Database
         if isinstance(place, DatabaseServer):
@@ -118,7 +121,8 @@ class Database(ABC):
         try:
             await database.check()
             migrations = migrations_for(database.dialect.name)
-            await migrate(database, clock_ns() // 1000, migrations)
+            now = clock_ns() // 1000
+            await migrate(database, now, migrations, while_copying=while_copying)
         except BaseException as error:
             await database.close()
             if isinstance(error, SQLAlchemyError | OSError):

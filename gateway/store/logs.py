@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, Select, Table, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Row, Select, Table, and_, func, literal_column, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
@@ -267,7 +267,16 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
         if (value := getattr(log_filter, name)) is not None:
             yield row[name] == value
     if log_filter.model is not None:
-        yield or_(row.catalog_model == log_filter.model, row.model == log_filter.model)
+        model = log_filter.model
+        yield or_(
+            row.catalog_model == model,
+            # As a server's index of names has it that are not the catalog's.
+            and_(
+                row.catalog_model.is_distinct_from(row.model),
+                literal_column("substr(model, 1, 200)") == model[:200],
+                row.model == model,
+            ),
+        )
     if log_filter.status is not None:
         yield row.status.between(log_filter.status.start, log_filter.status.stop - 1)
     if log_filter.text:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -110,14 +110,18 @@ async def create_days(database: ServerDatabase, now_us: int, ahead: int = DAYS_A
 
 async def create_range(database: ServerDatabase, first: Day, last: Day) -> list[Day]:
     """Both days included. Raises Busy."""
+    return await create_listed(database, map(Day, range(first.number, last.number + 1)))
+
+
+async def create_listed(database: ServerDatabase, days: Iterable[Day]) -> list[Day]:
+    """Returns those that did not exist. Raises Busy."""
     async with _session(database) as session:
         existing = set(await _list_days(session))
-        created = []
-        for number in range(first.number, last.number + 1):
-            day = Day(number)
-            if day not in existing and await _retry(partial(_create_day, session, day)):
-                created.append(day)
-        return created
+        return [
+            day
+            for day in days
+            if day not in existing and await _retry(partial(_create_day, session, day))
+        ]
 
 
 async def list_days(database: ServerDatabase) -> list[Day]:

@@ -68,7 +68,8 @@ SELECT 'req_' || lpad(to_hex(at), 14, '0') || lpad(to_hex(hash::bigint * 500), 1
 FROM (
     SELECT n, hash, {start} + n * {step} AS at,
         CASE WHEN n % 3333 = 7 THEN '{rare}' ELSE 'tok_' || hash % {keys} END AS key,
-        CASE WHEN n % 10000 = 11 THEN 'rare-model' ELSE 'model-' || hash / 7 % 30 END AS model,
+        CASE WHEN n % 10000 = 11 THEN 'rare-model'
+            ELSE 'model-' || (hash % {keys} + (n % 4) / 3) % 30 END AS model,
         CASE WHEN n % 50 = 3 THEN 'error' WHEN n % 100 = 17 THEN 'rejected'
             WHEN n % 5000 = 1 THEN 'upstream_cut' ELSE 'ok' END AS state
     FROM (
@@ -196,6 +197,7 @@ async def measure(name: str, read: Callable[[], Awaitable[Any]], samples: int) -
             say(f"  {name:34} {type(error).__name__}: {error}")
             return (2000.0, 2000.0)
         times.append((time.perf_counter() - began) * 1000)
+    times.sort()
     p50, p95 = percentile(times, 0.5), percentile(times, 0.95)
     say(f"  {name:34} {p50:8.1f} {p95:8.1f} ms")
     return p50, p95
@@ -224,7 +226,7 @@ async def measure_drop(database: ServerDatabase, days: int) -> None:
     say(f"  {count:,} rows dropped in {took:.2f} s, {len(waits[True])} rows written meanwhile")
     for name, times in (("before", waits[False]), ("meanwhile", waits[True])):
         say(
-            f"  a row waited {name}: p50 {percentile(times, 0.5) * 1000:.1f} ms,"
+            f"  a row waited {name}: p50 {percentile(sorted(times), 0.5) * 1000:.1f} ms,"
             f" longest {max(times) * 1000:.1f} ms"
         )
 

@@ -223,7 +223,13 @@ async def test_nobody_waits_long_behind_a_long_query(
 @pytest.mark.parametrize(
     ("table", "indexes"),
     [
-        ("requests", {"requests_pkey", "requests_of_token", "requests_running", "requests_failed"}),
+        (
+            "requests",
+            {
+                *("requests_pkey", "requests_of_token", "requests_running", "requests_failed"),
+                *("requests_of_model", "requests_of_other_model"),
+            },
+        ),
         ("attempts", {"attempts_pkey"}),
         ("searches", {"searches_pkey"}),
     ],

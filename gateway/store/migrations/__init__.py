@@ -77,6 +77,12 @@ _VERSION: Final = "schema_version"
 _COMPATIBLE: Final = "compatible_schema"
 """The oldest schema that a release must know to use the database; without it, the database's."""
 
+COPY_NOTE: Final = "unfinished_copy"
+"""The setting of a database into which another one is being copied: how far that is."""
+
+OWN_SETTINGS: Final = frozenset({_VERSION, _COMPATIBLE, COPY_NOTE})
+"""Those of the database itself, not of the gateway."""
+
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -91,14 +97,20 @@ class MigrationTarget(Protocol):
 
 
 async def migrate(
-    database: MigrationTarget, now: int, migrations: Sequence[str] = MIGRATIONS
+    database: MigrationTarget,
+    now: int,
+    migrations: Sequence[str] = MIGRATIONS,
+    *,
+    while_copying: bool = False,
 ) -> None:
     """Bring the database to version `len(migrations)`, after a copy of one that is not empty.
 
     One with a newer schema that this release can use is left alone. Raises NewerSchema,
-    MigrationFailed, or StoreError for a database that is not ours.
+    MigrationFailed, or StoreError for a database that is not ours, or has a part of a copy and
+    this is not `while_copying`.
     """
-    version = await database.write(partial(read_version, newest=len(migrations)))
+    read = partial(read_version, newest=len(migrations), while_copying=while_copying)
+    version = await database.write(read)
     if version > len(migrations):
         text = "the database has schema %d of a newer release, which this one (%d) can use"
         _log.info(text, version, len(migrations))
@@ -123,10 +135,16 @@ async def apply_migration(
         ) from error
 
 
-def read_version(connection: Connection, newest: int = len(MIGRATIONS)) -> int:
+def read_version(
+    connection: Connection, newest: int = len(MIGRATIONS), *, while_copying: bool = False
+) -> int:
     """0 for an empty database. Raises NewerSchema where a release that knows `newest` cannot use
-    it, or StoreError for one that is not ours."""
+    it, or StoreError for one that is not ours or not complete."""
     version = _version(connection)
+    if version and not while_copying and _setting(connection, COPY_NOTE) is not None:
+        raise StoreError(
+            "the database has a part of a copy: run `gateway db copy` again, it goes on from there"
+        )
     oldest = _compatible(connection) or version if version else 0
     if oldest > newest:
         advice = (
