@@ -1,4 +1,4 @@
-"""Conversations in use: one request at a time extends each of them."""
+"""Conversations in use: one request at a time extends each of them, of all replicas."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.errors import ConversationLocked, ConversationNotFound, InvalidRequest
+from gateway.errors import (
+    ConversationLocked,
+    ConversationNotFound,
+    InvalidRequest,
+    ServiceUnavailable,
+)
 from gateway.runtime import Runtime
 from gateway.store import conversations as rows
-from gateway.store.errors import ConversationTooLarge
+from gateway.store.errors import ConversationTooLarge, StoreError
 from gateway.store.records import Conversation, ConversationItem
 from gateway.wire.json_fields import Payload
 
@@ -21,6 +26,8 @@ COMMIT_TIMEOUT: Final = 5.0
 """Seconds that a request waits for the items of the one before it to be stored."""
 
 _MAX_ID: Final = 200
+_LOCK: Final = "conversation"
+"""Among what replicas lock."""
 
 Key = tuple[str, str]
 """Token and conversation."""
@@ -90,7 +97,8 @@ class Conversations:
         return await self._runtime.worker.run(rows.unpack_items, packed)
 
     async def lock(self, conversation: Conversation) -> None:
-        """For the request that extends it. Raises `ConversationLocked` while another does."""
+        """For the request that extends it. Raises `ConversationLocked` while another does, or
+        `ServiceUnavailable`."""
         key = _key(conversation)
         while key in self._used:
             storing = self._used[key]
@@ -102,9 +110,23 @@ class Conversations:
             except TimeoutError:
                 raise ConversationLocked(conversation.id) from None
         self._used[key] = None
+        if (locks := self.database.locks) is not None:
+            try:
+                is_free = await locks.acquire(_LOCK, *key)
+            except BaseException as error:
+                self._used.pop(key)
+                if isinstance(error, StoreError):
+                    raise ServiceUnavailable(detail=str(error)) from None
+                raise
+            if not is_free:
+                self._used.pop(key)
+                raise ConversationLocked(conversation.id)
 
     def unlock(self, conversation: Conversation) -> None:
-        storing = self._used.pop(_key(conversation), None)
+        key = _key(conversation)
+        if key in self._used and self.database.locks is not None:
+            self.database.locks.release(_LOCK, *key)
+        storing = self._used.pop(key, None)
         if storing is not None and not storing.done():
             storing.set_result(None)
 

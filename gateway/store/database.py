@@ -33,6 +33,7 @@ from gateway.store.migrations import migrate, migrations_for
 from gateway.store.records import ExchangeState
 
 if TYPE_CHECKING:  # only with a server is it imported
+    from gateway.store.held_locks import HeldLocks
     from gateway.store.server_writer import ServerWriter
 
 T = TypeVar("T")
@@ -97,6 +98,8 @@ class Database(ABC):
 
     dialect: Dialect
     reader: Connections
+    locks: HeldLocks | None = None
+    """Those that replicas take from each other; None where there is one process."""
 
     @staticmethod
     async def open(

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database, driver_cursor
 from gateway.store.errors import DatabaseUnavailable, QueryTimeout, StoreError
+from gateway.store.held_locks import HeldLocks
 from gateway.store.server_connection import connect, connect_options, password_of
 from gateway.store.server_errors import is_cancelled, is_unavailable, opening_error, reason_of
 from gateway.store.server_writer import ServerWriter
@@ -47,6 +48,7 @@ class ServerDatabase(Database):
         self.dialect = self._engine.dialect
         self._writing = asyncio.Lock()
         self._transactions: set[asyncio.Task[Any]] = set()
+        self.locks = HeldLocks(self.connect)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         with _availability():
