@@ -157,6 +157,8 @@ class ServerDatabase(Database):
         """Nothing to cut off."""
 
     async def close(self) -> None:
+        if self.locks is not None:
+            await self.locks.close()
         await asyncio.gather(*self._transactions, return_exceptions=True)
         await self._pool.dispose()
         await self._engine.dispose()
