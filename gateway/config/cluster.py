@@ -159,7 +159,8 @@ class SharedServer(ConfigModel):
     prefix: Name = "gateway"
     """What every name in it begins with: several gateways can share a server."""
     timeout: Seconds = 0.5
-    """How long an answer may take before the server counts as lost; "500ms" is accepted too."""
+    """The server counts as lost where answers are due, and for so long none comes; "500ms" is
+    accepted too."""
 
     @cached_property
     def address(self) -> ServerUrl:

@@ -1,7 +1,8 @@
 """One connection to a Valkey server: commands out, answers in, in order.
 
-Commands of one turn of the loop leave in one write. The server counts as lost where the oldest
-command has had no answer for `timeout` seconds: one timer for all of them.
+Commands of one turn of the loop leave in one write. The server counts as lost where commands wait
+and nothing was answered for `timeout` seconds, or one of them waits three times as long: one timer
+for all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ MAX_PENDING: Final = 50_000
 
 SECOND_LOOK: Final = 0.02
 """Seconds: the loop itself may have been late, and the answer be there."""
+
+_LONGEST_WAIT: Final = 3
+"""Times the timeout, where others are answered meanwhile: many are under way."""
 
 _UNUSABLE: Final = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOREPLICAS", "OOM"}
@@ -71,6 +75,7 @@ class Link(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._late: _Pending | None = None
+        self._answered_at = 0.0
         self.is_lost = False
 
     def call(
@@ -113,12 +118,13 @@ class Link(asyncio.Protocol):
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def _check(self) -> None:
-        """The time by which what was then the oldest command needed an answer."""
+        """The time by which an answer was needed, as it was when the timer was set."""
         self._timer = None
         if not self._pending:
             return
         oldest, now = self._pending[0], self._loop.time()
-        due = oldest.sent_at + self._timeout
+        waits_from = max(oldest.sent_at, self._answered_at)
+        due = min(waits_from + self._timeout, oldest.sent_at + _LONGEST_WAIT * self._timeout)
         if now >= due:
             if self._late is oldest:
                 self._lose(SharedLost(f"no answer within {self._timeout:g} s"))
@@ -135,6 +141,7 @@ class Link(asyncio.Protocol):
         self._lose(SharedLost(f"the server closed the connection{reason}"))
 
     def data_received(self, data: bytes) -> None:
+        self._answered_at = self._loop.time()
         try:
             self._reader.feed(data)
             while (answer := self._reader.gets()) is not _NOTHING:
@@ -151,7 +158,7 @@ class Link(asyncio.Protocol):
             return
         pending = self._pending.popleft()
         if self._observe is not None:
-            self._observe(self._loop.time() - pending.sent_at)
+            self._observe(self._answered_at - pending.sent_at)
         if not isinstance(answer, CommandFailed):
             pending.resolve(answer)
             return

@@ -22,7 +22,7 @@ def key(limits: Limits, name: str = "laptop") -> tuple[Holder, ...]:
 
 @asynccontextmanager
 async def limiter(
-    name: str, prefix: str, url: str = "", timeout: float = 0.3
+    name: str, prefix: str, url: str = "", timeout: float = 2.0
 ) -> AsyncIterator[SharedLimits]:
     server = SharedServer(url=SecretStr(url or valkey_server().url), prefix=prefix, timeout=timeout)
     connection = Connection(server)
@@ -38,7 +38,7 @@ async def limiter(
 
 @asynccontextmanager
 async def replicas(
-    number: int, url: str = "", timeout: float = 0.3, prefix: str = ""
+    number: int, url: str = "", timeout: float = 2.0, prefix: str = ""
 ) -> AsyncIterator[list[SharedLimits]]:
     """They share names that nobody else has."""
     prefix = prefix or f"t{token_hex(6)}"

@@ -31,7 +31,7 @@ WAITING = LimitOptions(max_wait=5.0)
 
 
 @asynccontextmanager
-async def fleet(number: int, url: str = "", timeout: float = 0.3) -> AsyncIterator[list[Any]]:
+async def fleet(number: int, url: str = "", timeout: float = 2.0) -> AsyncIterator[list[Any]]:
     async with replicas(number, url, timeout) as limiters:
         yield [
             FleetAdmission(
@@ -128,7 +128,7 @@ async def test_a_request_that_exceeds_the_limit_alone_is_told_so_while_the_serve
 async def test_nobody_waits_longer_than_the_timeout_for_a_hanging_server() -> None:
     loop = asyncio.get_running_loop()
     request = demand(key(Limits(requests_per_minute=1000)))
-    async with fault_proxy(valkey_server().url) as proxy, fleet(2, proxy.address) as (one, _):
+    async with fault_proxy(valkey_server().url) as proxy, fleet(2, proxy.address, 0.3) as (one, _):
         await one.acquire(SHARE, request)
         proxy.add(Timeout())
         times = []
