@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from gateway.quota.limits import Holder, HolderKind
 from gateway.routing.circuit_breaker import HealthState
 from gateway.runtime import Runtime
 from gateway.server.health import STALE
-from gateway.telemetry.metrics import Labels
+from gateway.telemetry.metrics import Histogram, Labels
+
+if TYPE_CHECKING:  # one process alone does not have its libraries
+    from gateway.shared.limits import SharedLimits
 
 MAX_KEYS: Final = 1000
 """Keys that have series of their own."""
@@ -19,9 +22,10 @@ MAX_AGE: Final = 86400.0
 """Seconds: before the first contact it is unlimited."""
 
 Numbers = dict[Labels, float]
+Families = dict[str, Mapping[Labels, float | Histogram]]
 
 
-def read_gauges(runtime: Runtime) -> dict[str, Numbers]:
+def read_gauges(runtime: Runtime) -> Families:
     """The values of each family that is not counted, by their labels."""
     now = asyncio.get_running_loop().time()
     snapshot, recorder = runtime.current, runtime.recorder
@@ -42,9 +46,11 @@ def read_gauges(runtime: Runtime) -> dict[str, Numbers]:
         "gateway_config_last_reload_successful": runtime.config_error is None,
         "gateway_config_last_reload_success_timestamp_seconds": runtime.loaded_at / 1e6,
     }
-    families: dict[str, Numbers] = {name: {(): float(value)} for name, value in single.items()}
+    families: Families = {name: {(): float(value)} for name, value in single.items()}
     families["gateway_upstream_connections"] = {("busy",): opened - idle, ("idle",): idle}
     families["gateway_config_info"] = {(snapshot.hash,): 1}
+    if runtime.fleet is not None and runtime.fleet.limits is not None:
+        families |= _shared(runtime.fleet.limits)
     families["gateway_limit_used_ratio"] = dict(_limits(runtime, now))
     if runtime.config.metrics.keys:
         families["gateway_key_info"] = {
@@ -71,6 +77,15 @@ def _replicas(runtime: Runtime) -> dict[str, Numbers]:
     if shared_age is not None:
         families["gateway_shared_up"] = {(): float(shared_age <= STALE)}
     return families
+
+
+def _shared(limits: SharedLimits) -> Families:
+    times = Histogram(limits.answers.BOUNDS)
+    times.counts, times.total = list(limits.answers.counts), limits.answers.total
+    return {
+        "gateway_shared_lost_seconds_total": {(): limits.lost_seconds},
+        "gateway_shared_answer_seconds": {(): times},
+    }
 
 
 def _accounts(runtime: Runtime, now: float) -> dict[str, Numbers]:

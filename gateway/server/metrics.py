@@ -15,7 +15,7 @@ from gateway.admission.local_client import is_local_client
 from gateway.errors import InvalidApiKey, InvalidUrl, MissingApiKey, PermissionDenied
 from gateway.runtime import Runtime
 from gateway.server.exchange import EXCHANGE, RUNTIME
-from gateway.server.gauges import Numbers, read_gauges
+from gateway.server.gauges import Families, read_gauges
 from gateway.telemetry.metrics import Metrics
 
 READ_SECONDS: Final = 30.0
@@ -65,7 +65,7 @@ async def _send(request: web.Request, text: bytes, content_type: str) -> web.Str
     return response
 
 
-def _render(metrics: Metrics, gauges: dict[str, Numbers], accept: str) -> tuple[bytes, str]:
+def _render(metrics: Metrics, gauges: Families, accept: str) -> tuple[bytes, str]:
     # Here, as a gateway without metrics needs no library for them.
     from gateway.telemetry.exposition import render
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import ssl
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -47,18 +48,33 @@ class Script:
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+class AnswerTimes:
+    """How many commands took how long: `counts` has one more number than `BOUNDS`, which are upper
+    bounds in seconds; `total` is the sum."""
+
+    BOUNDS: Final = (0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.BOUNDS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self.BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
 class Connection:
     """Any number of coroutines use it at once. Nothing waits longer than `server.timeout`.
 
     Callbacks: `on_lost` with the reason, when the server is lost; `on_back` when it can be used
-    again, before any other command; `observe` with the seconds of each answer."""
+    again, before any other command. `answers`: how long they took."""
 
     def __init__(self, server: SharedServer, name: str = "gateway") -> None:
         """`name` is what the server's operator sees of it."""
         self.server, self._name = server, name
         self.on_lost: list[Callable[[SharedLost], None]] = []
         self.on_back: list[Callable[[], None]] = []
-        self.observe: Callable[[float], None] | None = None
+        self.answers = AnswerTimes()
         self._scripts: dict[str, Script] = {}
         self._channels: dict[bytes, tuple[OnMessage, Callable[[], None] | None]] = {}
         self._tls: ssl.SSLContext | None = None
@@ -141,7 +157,7 @@ class Connection:
         return pack_command(("EVALSHA", script.digest, *words)), unloaded
 
     async def _open_commands(self, on_lost: Callable[[SharedLost], None]) -> Link:
-        link = await self._connect(Link(self.server.timeout, on_lost, self._observed))
+        link = await self._connect(Link(self.server.timeout, on_lost, self.answers.observe))
         try:
             await introduce(link, self.server, self._name)
             await check(link, self.server)
@@ -189,10 +205,6 @@ class Connection:
     def _back(self) -> None:
         for callback in self.on_back:
             callback()
-
-    def _observed(self, seconds: float) -> None:
-        if self.observe is not None:
-            self.observe(seconds)
 
     def _receive(self, channel: bytes, message: bytes) -> None:
         if (callbacks := self._channels.get(channel)) is not None:

@@ -24,7 +24,7 @@ from gateway.quota.limit_errors import (
     too_many_tokens,
 )
 from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses
-from gateway.shared.connection import Connection, Script, Word
+from gateway.shared.connection import AnswerTimes, Connection, Script, Word
 from gateway.shared.errors import CommandFailed, SharedLost
 from gateway.shared.session import REJOIN, Entry, Session
 
@@ -132,6 +132,10 @@ class SharedLimits:
 
     async def close(self) -> None:
         await self.session.close()
+
+    @property
+    def answers(self) -> AnswerTimes:
+        return self._connection.answers
 
     @property
     def is_lost(self) -> bool:

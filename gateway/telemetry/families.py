@@ -151,6 +151,18 @@ FAMILIES: Final = (
         "Replies that are read to their end after their clients have disconnected.",
     ),
     Family("gateway_queue_length", "gauge", (), "Requests in the admission queue."),
+    Family(
+        "gateway_shared_lost_seconds_total",
+        "counter",
+        (),
+        "For how long the server of shared limits could not be asked.",
+    ),
+    Family(
+        "gateway_shared_answer_seconds",
+        "histogram",
+        (),
+        "How long its answers took; their number is that of the commands sent to it.",
+    ),
     Family("gateway_client_connections", "gauge", (), "Open connections of clients."),
     Family(
         "gateway_client_connections_refused_total",

@@ -8,9 +8,10 @@ from collections import Counter
 
 import pytest
 
-from gateway.core.limits import UNLIMITED, Limits
+from gateway.core.limits import FREE, UNLIMITED, Limits
 from gateway.errors import TooManyRequests, TooManyTokens
-from gateway.quota.limits import Holder, HolderKind
+from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.shared import session
 from gateway.shared.limits import SharedLease, SharedLimits
 from tests.shared.limiters import key, replicas
 
@@ -145,3 +146,123 @@ async def test_every_name_expires() -> None:
         assert len(names) >= 6
         for name in names:
             assert 0 < await one._connection.call("TTL", name) <= 3600, name
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_it_decides_as_the_limits_in_memory(seed: int) -> None:
+    """The same acquisitions, adjustments and ends, in the same order, by the exact model; the
+    server's times are the model's. Windows are shortened by taking entries back."""
+    chance = random.Random(seed)
+    holders = (
+        Holder(
+            HolderKind.KEY,
+            "k",
+            "k",
+            Limits(requests_per_minute=40, tokens_per_minute=900, concurrent=4),
+        ),
+        Holder(HolderKind.GROUP, "g", "g", Limits(tokens_per_minute=700)),
+        Holder(HolderKind.GATEWAY, "", "the gateway", Limits(concurrent=3)),
+    )
+    model = Quota()
+    pairs: list[tuple[Lease, SharedLease]] = []
+    kinds = Counter[str]()
+    async with replicas(2) as fleet:
+        for _ in range(400):
+            limits = chance.choice(fleet)
+            if pairs and chance.random() < 0.45:
+                own, shared = pairs.pop(chance.randrange(len(pairs)))
+                tokens, action = chance.randrange(60), chance.randrange(3)
+                if action == 0:
+                    own.extend(tokens, FREE)
+                    shared.extend(tokens)
+                    pairs.append((own, shared))
+                    continue
+                own.is_provisional = action == 1
+                own.settle(0 if action == 1 else tokens, FREE)
+                if action == 1:
+                    shared.withdraw()
+                else:
+                    shared.settle(tokens)
+                for each in fleet:  # behind it
+                    await each._connection.call("PING")
+                continue
+            tokens = chance.choice((0, 10, 50))
+            request = ResourceRequest(holders, 0, tokens, FREE)
+            result = await attempt(limits, holders, tokens)
+            now = limits.session.now() / 1e6
+            try:
+                expected: Lease | TooManyRequests = model.acquire(request, now)
+            except TooManyRequests as error:
+                expected = error
+            if isinstance(result, SharedLease):
+                assert isinstance(expected, Lease), expected
+                pairs.append((expected, result))
+                kinds["acquired"] += 1
+            else:
+                assert isinstance(expected, TooManyRequests)
+                assert _without_time(result) == _without_time(expected)
+                assert result.holder == expected.holder
+                assert abs((result.retry_after or 0) - (expected.retry_after or 0)) < 0.5
+                kinds[type(result).__name__] += 1
+    assert len(kinds) == 3, kinds
+
+
+def _without_time(error: TooManyRequests) -> str:
+    return error.message.partition("; retry in")[0]
+
+
+async def test_slots_of_a_replica_that_is_gone_are_free_after_its_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "LIFE", 1.0)
+    monkeypatch.setattr(session, "INTERVAL", 0.2)
+    holders = key(Limits(concurrent=6))
+    async with replicas(4) as fleet:
+        for _ in range(3):
+            await fleet[0].acquire(holders, 0)
+        lives = await fleet[1].acquire(holders, 0)
+        # Killed: nothing is sent any more, and nothing is taken back.
+        assert fleet[0].session._renewing is not None
+        fleet[0].session._renewing.cancel()
+        killed_at = asyncio.get_running_loop().time()
+        results = [await attempt(fleet[2], holders) for _ in range(6)]
+        assert sum(isinstance(each, SharedLease) for each in results) == 2
+        while not isinstance(await attempt(fleet[3], holders), SharedLease):
+            assert asyncio.get_running_loop().time() - killed_at < 3
+            await asyncio.sleep(0.02)
+        assert asyncio.get_running_loop().time() - killed_at > 0.7
+        results = [await attempt(fleet[2], holders) for _ in range(6)]
+        assert sum(isinstance(each, SharedLease) for each in results) == 2  # of six in all
+        await asyncio.sleep(1.5)  # those that live keep theirs
+        assert not isinstance(await attempt(fleet[2], holders), SharedLease)
+        lives.settle(0)
+        await asyncio.sleep(0.05)
+        assert isinstance(await attempt(fleet[2], holders), SharedLease)
+
+
+async def test_a_replica_that_was_stopped_beyond_its_life_begins_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "LIFE", 0.5)
+    holders = key(Limits(concurrent=2))
+    async with replicas(2) as (one, two):
+        lease = await one.acquire(holders, 0)
+        assert one.session._renewing is not None
+        one.session._renewing.cancel()
+        await asyncio.sleep(0.7)
+        others = [await two.acquire(holders, 0) for _ in range(2)]  # its slot is free
+        assert not isinstance(await attempt(one, holders), SharedLease)  # it adds its own again
+        others[0].settle(0)
+        await asyncio.sleep(0.05)
+        assert not isinstance(await attempt(two, holders), SharedLease)
+        lease.settle(0)
+        await asyncio.sleep(0.05)
+        assert isinstance(await attempt(two, holders), SharedLease)
+
+
+async def test_a_clean_stop_frees_its_slots_at_once() -> None:
+    holders = key(Limits(concurrent=1))
+    async with replicas(2) as (one, two):
+        await one.acquire(holders, 0)
+        await one.close()
+        assert isinstance(await attempt(two, holders), SharedLease)
