@@ -192,7 +192,7 @@ async def measure(rounds: int, requests: int, before: Path | None, durable: bool
         checkouts += [Checkout("before", before)] if before else []
         targets = [*boxes(folder, upstream, checkouts, stack)]
         async with run_fleet(folder / "fleet", 2, durable=durable) as fleet:
-            free, limited = fleet.mint(), fleet.mint(*LIMITS)
+            free, limited = await fleet.mint(), await fleet.mint(*LIMITS)
             await asyncio.sleep(1.5)
             port = fleet.replicas[0].port
             targets.append(Target("replica, unlimited key", port, free))

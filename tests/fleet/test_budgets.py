@@ -22,7 +22,7 @@ _SPENT: Final = "SELECT coalesce(sum(cost_micro), 0)::bigint FROM requests"
 @pytest.mark.timeout(600)
 async def test_four_replicas_admit_nothing_beyond_a_small_budget(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 4) as fleet:
-        key = fleet.mint("--budget", str(AFFORDED * COST))
+        key = await fleet.mint("--budget", str(AFFORDED * COST))
         load = Load(fleet.addresses, [key], "budget", requests=REQUESTS_OF_A_BUDGET, seconds=500)
         answers = await run_load(load, tmp_path)
         assert len(answers.all) == REQUESTS_OF_A_BUDGET
@@ -45,7 +45,7 @@ async def test_a_lease_that_dies_with_its_replica_is_free_after_its_expiry(tmp_p
     """Until then others may have less than there is, and never more."""
     async with run_fleet(tmp_path, 2) as fleet:
         one, other = fleet.replicas
-        key = fleet.mint("--budget", str(AFFORDED * COST))
+        key = await fleet.mint("--budget", str(AFFORDED * COST))
         first = await run_load(Load([one.address], [key], "first", 5, requests=20), tmp_path)
         assert first.statuses() == {200: 20}
         one.kill()

@@ -18,7 +18,7 @@ from tests.support.fleet_load import Load, LoadProcess
 @pytest.mark.timeout(240)
 async def test_postgresql_is_stopped_under_load(tmp_path: Path, how: signal.Signals) -> None:
     async with run_fleet(tmp_path, 2, durable=True, sections={"replica": {"expiry": 30}}) as fleet:
-        free, paid = fleet.mint(), fleet.mint("--budget", "1G")
+        free, paid = await fleet.mint(), await fleet.mint("--budget", "1G")
         seconds = OUTAGE + 14
         streams = LoadProcess(
             Load(
@@ -61,7 +61,7 @@ async def test_postgresql_is_stopped_under_load(tmp_path: Path, how: signal.Sign
 async def test_a_replica_dies_while_the_database_is_away(tmp_path: Path) -> None:
     """Its rows are in its spool: the next start writes them."""
     async with run_fleet(tmp_path, 2, durable=True, sections={"replica": {"expiry": 30}}) as fleet:
-        key = fleet.mint()
+        key = await fleet.mint()
         load = Load(fleet.addresses, [key], "spool", 10, rate=60, seconds=10)
         running = LoadProcess(load, tmp_path)
         await asyncio.sleep(2)
@@ -79,7 +79,7 @@ async def test_a_replica_dies_while_the_database_is_away(tmp_path: Path) -> None
 @pytest.mark.timeout(120)
 async def test_without_both_servers_nothing_is_served(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2, durable=True) as fleet:
-        key = fleet.mint()
+        key = await fleet.mint()
         fleet.postgres.stop(signal.SIGINT)
         fleet.valkey.stop(signal.SIGKILL)
         await asyncio.sleep(3)

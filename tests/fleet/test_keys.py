@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -18,11 +19,11 @@ WITHIN = 1.0
 @pytest.mark.timeout(120)
 async def test_a_key_is_refused_everywhere_within_a_second(tmp_path: Path, action: str) -> None:
     async with run_fleet(tmp_path, 4) as fleet:
-        made = fleet.replicas[0].command("key", "mint", "--name", "short-lived")
+        made = await fleet.replicas[0].command("key", "mint", "--name", "short-lived")
         load = Load(fleet.addresses, [made["key"]], "key", 8, rate=80, seconds=8)
         running = LoadProcess(load, tmp_path)
-        time.sleep(4)
-        fleet.replicas[1].command("key", action, made["id"])
+        await asyncio.sleep(4)
+        await fleet.replicas[1].command("key", action, made["id"])
         done_at = time.time()
         answers = await running.answers()
         before = [answer for answer in answers.all if answer.began < done_at - 3]

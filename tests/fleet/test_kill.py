@@ -19,7 +19,7 @@ _INTERRUPTED = "SELECT client_request_id FROM requests WHERE state = 'interrupte
 @pytest.mark.timeout(900)
 async def test_kills_under_a_hundred_streams(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2) as fleet:
-        key = fleet.mint("--budget", "1G", "--rpm", "1000000", "--concurrent", "1000")
+        key = await fleet.mint("--budget", "1G", "--rpm", "1000000", "--concurrent", "1000")
         runs: list[Answers] = []
         for number in range(KILLS):
             load = Load(
@@ -57,7 +57,7 @@ async def test_kills_under_a_hundred_streams(tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 async def test_a_replica_that_does_not_come_back_is_settled_by_others(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2) as fleet:
-        key = fleet.mint("--budget", "1G")
+        key = await fleet.mint("--budget", "1G")
         load = Load(
             fleet.addresses, [key], "lost", 20, requests=20, stream=True, model="beta-slow-chat"
         )
@@ -75,7 +75,7 @@ async def test_a_replica_that_does_not_come_back_is_settled_by_others(tmp_path: 
 async def test_a_replica_that_was_stopped_beyond_its_expiry_tells_the_truth(tmp_path: Path) -> None:
     """Others settle its streams as interrupted; it goes on, and its own end of them counts."""
     async with run_fleet(tmp_path, 2) as fleet:
-        key = fleet.mint("--budget", "1G")
+        key = await fleet.mint("--budget", "1G")
         load = Load(
             fleet.addresses[:1], [key], "late", 10, requests=10, stream=True, model="beta-slow-chat"
         )

@@ -27,9 +27,9 @@ async def test_a_replica_is_cut_off(tmp_path: Path, server: str, how: str) -> No
     """The other one serves throughout; this one serves again afterwards."""
     async with run_fleet(tmp_path, 2, proxied=True) as fleet:
         keys = [
-            fleet.mint(),
-            fleet.mint("--budget", "1G"),
-            fleet.mint("--rpm", "100000", "--concurrent", "1000"),
+            await fleet.mint(),
+            await fleet.mint("--budget", "1G"),
+            await fleet.mint("--rpm", "100000", "--concurrent", "1000"),
         ]
         loads = [
             LoadProcess(
@@ -62,13 +62,15 @@ async def test_clocks_are_five_seconds_apart(tmp_path: Path) -> None:
         for replica, shift in zip(fleet.replicas, (0.0, 5.0, -5.0), strict=True):
             replica.shift = shift
         await fleet.each("start")
-        rated = fleet.mint("--rpm", "120")
+        rated = await fleet.mint("--rpm", "120")
         answers = await run_load(
             Load(fleet.addresses, [rated], "rate", 10, requests=300, rate=60), tmp_path
         )
         assert answers.statuses() == {200: 120, 429: 180}, answers.codes()
         afforded = 50
-        paid = fleet.mint("--budget", str(afforded * COST), "--budget-day", str(afforded * COST))
+        paid = await fleet.mint(
+            "--budget", str(afforded * COST), "--budget-day", str(afforded * COST)
+        )
         spent = await run_load(Load(fleet.addresses, [paid], "paid", 10, requests=200), tmp_path)
         assert afforded - 6 <= len(spent.admitted()) <= afforded
         await settled(fleet.url)

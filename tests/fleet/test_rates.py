@@ -16,7 +16,7 @@ from tests.support.fleet_load import Load, LoadProcess, run_load
 @pytest.mark.timeout(180)
 async def test_600_of_2000_requests_in_ten_seconds(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 4) as fleet:
-        key = fleet.mint("--rpm", "600")
+        key = await fleet.mint("--rpm", "600")
         load = Load(fleet.addresses, [key], "rate", requests=2000, rate=200, seconds=55)
         answers = await run_load(load, tmp_path)
         assert answers.statuses() == {200: 600, 429: 1400}, answers.codes()
@@ -28,7 +28,7 @@ async def test_600_of_2000_requests_in_ten_seconds(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 async def test_running_requests_of_all_replicas_count(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 4) as fleet:
-        key = fleet.mint("--concurrent", "10")
+        key = await fleet.mint("--concurrent", "10")
         load = Load(
             fleet.addresses, [key], "slots", 40, requests=400, stream=True, model="beta-paced-chat"
         )
@@ -43,7 +43,7 @@ async def test_running_requests_of_all_replicas_count(tmp_path: Path) -> None:
 async def test_slots_of_a_killed_replica_come_back(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2) as fleet:
         one, other = fleet.replicas
-        key = fleet.mint("--concurrent", "10")
+        key = await fleet.mint("--concurrent", "10")
         load = Load(
             [one.address], [key], "gone", 10, requests=10, stream=True, model="beta-slow-chat"
         )

@@ -12,7 +12,7 @@ from tests.support.fleet_load import Load, run_load
 
 async def test_a_key_of_one_replica_is_served_by_all(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2) as fleet:
-        key = fleet.mint()
+        key = await fleet.mint()
         load = Load(fleet.addresses, [key], "one", concurrency=10, requests=200)
         answers = await run_load(load, tmp_path)
         assert answers.statuses() == {200: 200}

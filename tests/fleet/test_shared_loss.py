@@ -19,7 +19,10 @@ async def test_flushall_under_load(tmp_path: Path) -> None:
     """Neither drift nor more than the budget, nor a refusal for another reason than the budget."""
     async with run_fleet(tmp_path, 3) as fleet:
         afforded = 400
-        keys = [fleet.mint("--budget", str(afforded * COST), "--rpm", "100000"), fleet.mint()]
+        keys = [
+            await fleet.mint("--budget", str(afforded * COST), "--rpm", "100000"),
+            await fleet.mint(),
+        ]
         seconds = FLUSHES * FLUSH_INTERVAL + 2.0
         load = Load(fleet.addresses, keys, "flush", 20, seconds=seconds, rate=150)
         running = LoadProcess(load, tmp_path)
@@ -42,7 +45,7 @@ async def test_flushall_under_load(tmp_path: Path) -> None:
 async def test_a_rate_survives_flushall(tmp_path: Path) -> None:
     """Replicas add the last minute's requests again, so that the window stays what it was."""
     async with run_fleet(tmp_path, 3) as fleet:
-        key = fleet.mint("--rpm", "100")
+        key = await fleet.mint("--rpm", "100")
         first = await run_load(Load(fleet.addresses, [key], "before", 5, requests=150), tmp_path)
         assert first.statuses() == {200: 100, 429: 50}, first.codes()
         fleet.valkey.command("FLUSHALL")
@@ -54,11 +57,11 @@ async def test_a_rate_survives_flushall(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 async def test_without_valkey_groups_share_or_refuse(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 3) as fleet:
-        add_group(fleet, "sharing", "share")
-        add_group(fleet, "refusing", "refuse")
-        sharing = fleet.mint("--group", "sharing", "--rpm", "30")
-        refusing = fleet.mint("--group", "refusing", "--rpm", "30")
-        free = fleet.mint("--group", "refusing")
+        await add_group(fleet, "sharing", "share")
+        await add_group(fleet, "refusing", "refuse")
+        sharing = await fleet.mint("--group", "sharing", "--rpm", "30")
+        refusing = await fleet.mint("--group", "refusing", "--rpm", "30")
+        free = await fleet.mint("--group", "refusing")
         await asyncio.sleep(1.5)
         fleet.valkey.stop(signal.SIGKILL)
         await asyncio.sleep(2)
@@ -76,6 +79,6 @@ async def test_without_valkey_groups_share_or_refuse(tmp_path: Path) -> None:
         assert again.statuses() == {200: 30, 429: 30}, again.codes()
 
 
-def add_group(fleet: Fleet, name: str, on_shared_loss: str) -> None:
+async def add_group(fleet: Fleet, name: str, on_shared_loss: str) -> None:
     options = ("--models", "*", "--on-shared-loss", on_shared_loss)
-    fleet.replicas[0].command("group", "add", name, *options)
+    await fleet.replicas[0].command("group", "add", name, *options)

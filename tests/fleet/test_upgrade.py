@@ -74,7 +74,7 @@ async def nginx(fleet: Fleet) -> AsyncIterator[str]:
 @pytest.mark.timeout(180)
 async def test_a_rolling_upgrade_fails_no_request(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2) as fleet, nginx(fleet) as address:
-        key = fleet.mint("--budget", "1G", "--rpm", "1000000")
+        key = await fleet.mint("--budget", "1G", "--rpm", "1000000")
         before = await value(fleet.url, "SELECT value FROM settings WHERE name = 'schema_version'")
         await asyncio.sleep(1.5)
         short = LoadProcess(Load([address], [key], "short", 16, rate=80, seconds=40), tmp_path)

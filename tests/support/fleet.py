@@ -131,9 +131,10 @@ class Replica:
             self.process.send_signal(signal.SIGCONT)
             end_process(self.process, signal.SIGTERM)
 
-    def command(self, *words: str) -> Any:
+    async def command(self, *words: str) -> Any:
         """What a command of the gateway prints as JSON. Raises AssertionError with its errors."""
-        done = subprocess.run(
+        done = await asyncio.to_thread(  # proxies are in this loop
+            subprocess.run,
             [sys.executable, "-m", "gateway", *words, "--json", "--config", str(self.config)],
             cwd=self.folder,
             env=_environment(),
@@ -159,9 +160,9 @@ class Fleet:
     def addresses(self) -> list[str]:
         return [replica.address for replica in self.replicas]
 
-    def mint(self, *options: str, replica: int = 0) -> str:
+    async def mint(self, *options: str, replica: int = 0) -> str:
         """A key with the options of `gateway key mint`, made by one replica."""
-        made = self.replicas[replica].command("key", "mint", "--name", "fleet", *options)
+        made = await self.replicas[replica].command("key", "mint", "--name", "fleet", *options)
         return str(made["key"])
 
     async def each(self, call: str) -> None:
