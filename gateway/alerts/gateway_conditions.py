@@ -6,11 +6,14 @@ import asyncio
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.alerts.condition import Condition, exceeds
 from gateway.config.alerts import AlertKind, DiskFree, ErrorRate
 from gateway.runtime import Runtime
+
+if TYPE_CHECKING:  # only with a database server is it imported
+    from gateway.store.spool import Spool
 
 WRITE_DELAY: Final = 5.0
 """Seconds for which the request log may wait to be written."""
@@ -34,7 +37,10 @@ def gateway_conditions(runtime: Runtime) -> Iterator[Condition]:
             {"error": error},
         )
     recorder = runtime.recorder
-    seconds = recorder.write_delay
+    seconds, spool = recorder.write_delay, recorder.spool
+    if spool is not None and spool.seconds > WRITE_DELAY:
+        yield _spooled(spool)
+        return
     if seconds <= WRITE_DELAY and recorder.alive:
         return
     yield Condition(
@@ -45,6 +51,18 @@ def gateway_conditions(runtime: Runtime) -> Iterator[Condition]:
         f"The request log cannot be written: {recorder.backlog} entries wait, for {seconds:.0f} s. "
         "Requests are refused soon.",
         {"waiting": recorder.backlog, "seconds": round(seconds)},
+    )
+
+
+def _spooled(spool: Spool) -> Condition:
+    return Condition(
+        AlertKind.LOG_UNWRITABLE,
+        "",
+        True,
+        "request log",
+        f"The database server cannot be written: {spool.count} entries wait in {spool.path}, for "
+        f"{spool.seconds:.0f} s. They are written later; when it is full, requests are refused.",
+        {"waiting": spool.count, "seconds": round(spool.seconds)},
     )
 
 

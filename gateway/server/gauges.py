@@ -30,6 +30,7 @@ def read_gauges(runtime: Runtime) -> Families:
     now = asyncio.get_running_loop().time()
     snapshot, recorder = runtime.current, runtime.recorder
     opened, idle = snapshot.upstream.connections
+    spool = recorder.spool
     single: dict[str, float] = {
         "gateway_requests_running": runtime.active_requests,
         "gateway_streams_open": runtime.open_streams,
@@ -42,6 +43,9 @@ def read_gauges(runtime: Runtime) -> Families:
         "gateway_bodies_limit_bytes": snapshot.max_bodies,
         "gateway_log_unwritten_rows": recorder.backlog,
         "gateway_log_unwritten_seconds": recorder.write_delay,
+        "gateway_log_spooled_entries": 0 if spool is None else spool.count,
+        "gateway_log_spooled_bytes": 0 if spool is None else spool.size,
+        "gateway_log_spooled_seconds": 0 if spool is None else spool.seconds,
         "gateway_draining": runtime.draining,
         "gateway_config_last_reload_successful": runtime.config_error is None,
         "gateway_config_last_reload_success_timestamp_seconds": runtime.loaded_at / 1e6,

@@ -72,6 +72,12 @@ class Spool:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="spool")
 
     @property
+    def seconds(self) -> float:
+        """For how long the oldest entry has waited, 0 where none waits."""
+        since = self.since
+        return 0.0 if since is None else max(0.0, (self._clock_ns() // 1000 - since) / 1e6)
+
+    @property
     def is_full(self) -> bool:
         return self.size > self._limit * _PAGE * _FULL
 

@@ -194,6 +194,19 @@ FAMILIES: Final = (
         "For how long none of them could be written; 0 where none waits.",
     ),
     Family(
+        "gateway_log_spooled_entries",
+        "gauge",
+        (),
+        "Entries of the request log that wait on disk for the database server.",
+    ),
+    Family("gateway_log_spooled_bytes", "gauge", (), "Bytes of the file in which they wait."),
+    Family(
+        "gateway_log_spooled_seconds",
+        "gauge",
+        (),
+        "For how long the oldest of them has waited; 0 where none waits.",
+    ),
+    Family(
         "gateway_event_loop_lag_seconds",
         "histogram",
         (),

@@ -72,13 +72,16 @@ async def test_texts_that_no_database_holds_are_repaired(spool: Spool) -> None:
 
 
 async def test_it_is_emptied(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool.db", SIZE, clock_ns=lambda: 1_234_567)
+    now = 1_234_567
+    spool = Spool(tmp_path / "spool.db", SIZE, clock_ns=lambda: now)
     await spool.open()
     empty = spool.size
-    assert (spool.count, spool.since) == (0, None)
+    assert (spool.count, spool.since, spool.seconds) == (0, None, 0)
     await spool.append([Entry(settlement(number)) for number in range(300)], "boot")
     assert (spool.count, spool.since) == (300, 1234)
     assert spool.size > 100_000
+    now += 2_500_000_000
+    assert spool.seconds == 2.5
     spooled = await spool.first(200)
     await spool.remove(spooled.last)
     assert spool.count == 100
