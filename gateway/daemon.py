@@ -31,6 +31,8 @@ from gateway.alerts.monitor import run_alerts
 from gateway.app import build_app
 from gateway.config.schema import Config
 from gateway.console.context import ConsoleContext
+from gateway.quota.leased_budgets import LeasedTracker
+from gateway.quota.limits import Quota
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.account_probe import probe_account
 from gateway.server.background import end_interrupted
@@ -114,7 +116,10 @@ async def run_daemon(
         key_origins = KeyOriginMonitor(registry, partial(record_origin, database), now)
         stack.push_async_callback(key_origins.close)
         replies = ReplyStore(database, lambda: runtime.config.responses, now, item_ids)
-        runtime = Runtime(Snapshot(config), registry, recorder, key_origins, replies, now=now)
+        quota = Quota() if member is None else Quota(LeasedTracker)
+        runtime = Runtime(
+            Snapshot(config), registry, recorder, key_origins, replies, quota, now=now
+        )
         runtime.replica = None if member is None else member.membership.own
         await replies.start()
         await end_interrupted(replies)
@@ -123,6 +128,8 @@ async def run_daemon(
         runtime.restore_disabled(await load_disabled(database))
         stack.push_async_callback(runtime.close)
         await _share(stack, runtime)
+        if member is not None:
+            await _lease_budgets(stack, runtime, member)
         operations = AdminOperations(
             database,
             registry,
@@ -213,6 +220,23 @@ def _share_limits(runtime: Runtime, limits: SharedLimits) -> None:
     replica = runtime.replica
     place = (lambda: limits.place) if replica is None else (lambda: (replica.rank, replica.living))
     runtime.fleet = FleetAdmission(runtime.queue, limits, Shares(place))
+
+
+async def _lease_budgets(stack: AsyncExitStack, runtime: Runtime, member: Member) -> None:
+    """Requests are admitted within leases from now on."""
+    from gateway.admission.budget_leases import BudgetLeases
+    from gateway.shared.admission import FleetAdmission
+
+    server = runtime.config.database
+    if server is None:
+        return
+    leases = BudgetLeases(server, runtime.quota, member.membership.own, runtime.now)
+    await stack.enter_async_context(leases.run())
+    runtime.recorder.on_commit.append(leases.committed)
+    member.membership.on_epoch.append(leases.reset)
+    if runtime.fleet is None:
+        runtime.fleet = FleetAdmission(runtime.queue, None, None)
+    runtime.fleet.leases = leases
 
 
 async def _join(

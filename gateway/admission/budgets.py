@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gateway.core.limits import Cost, Currency
+from gateway.quota.budgets import BudgetTracker
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store.database import Database
 from gateway.store.records import Group, Token
 from gateway.store.registry import Registry
-from gateway.store.spending import load_spend
+from gateway.store.spending import Spend, load_spend
 
 
 def budget_holders(registry: Registry) -> Iterator[Holder]:
@@ -34,12 +35,17 @@ async def load_budgets(quota: Quota, database: Database) -> None:
     for kind, holders in ((HolderKind.KEY, spending.tokens), (HolderKind.GROUP, spending.groups)):
         for id, spend in holders.items():
             for number, currency in enumerate(Currency):
-                quota.budget(kind, id, currency).load(
-                    spend.total[number],
-                    _amounts(spend.by_day, number),
-                    _amounts(spend.by_hour, number),
-                    _amounts(spend.by_step, number),
-                )
+                load_spent(quota.budget(kind, id, currency), spend, number)
+
+
+def load_spent(tracker: BudgetTracker, spend: Spend, number: int) -> None:
+    """In the currency of that number."""
+    tracker.load(
+        spend.total[number],
+        _amounts(spend.by_day, number),
+        _amounts(spend.by_hour, number),
+        _amounts(spend.by_step, number),
+    )
 
 
 def _amounts(costs: Mapping[int, Cost], number: int) -> dict[int, int]:

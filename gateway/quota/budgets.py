@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from gateway.core.limits import Budget, Budgets, BudgetWindow
+from gateway.core.limits import Budget, Budgets, BudgetWindow, Cost
 
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3_600 * _SECOND
@@ -66,6 +66,15 @@ class BudgetShortfall(NamedTuple):
     spent: int
     reserved: int
     resets_at: int | None
+
+
+class LeaseShort(Exception):
+    """A running request needs more than this replica's lease of a budget has. `cost` is what it
+    needs in all."""
+
+    def __init__(self, cost: Cost) -> None:
+        super().__init__(cost)
+        self.cost = cost
 
 
 class RollingWindow:
@@ -139,6 +148,16 @@ class BudgetTracker:
         default_factory=lambda: RollingWindow(FIVE_HOURS, FIVE_HOURS_STEP)
     )
     _week: RollingWindow = field(default_factory=lambda: RollingWindow(WEEK, WEEK_STEP))
+
+    @property
+    def reserved_in_all(self) -> int:
+        """By the running requests of all replicas."""
+        return self.reserved
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether a database server decides what this replica may spend."""
+        return False
 
     def load(
         self,

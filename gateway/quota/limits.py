@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import add, itemgetter
 from typing import Final, NamedTuple, Protocol
@@ -24,7 +24,7 @@ from gateway.core.limits import (
 )
 from gateway.core.value import FastStrEnum, value
 from gateway.errors import GatewayError, TooManyRequests
-from gateway.quota.budgets import BudgetTracker
+from gateway.quota.budgets import BudgetTracker, LeaseShort
 from gateway.quota.limit_errors import (
     CONCURRENT_WAIT,
     budget_exceeded,
@@ -134,9 +134,10 @@ class Lease:
     is_provisional: bool = False
     shared: SharedPart | None = None
 
-    def extend(self, tokens: int, cost: Cost) -> None:
+    def extend(self, tokens: int, cost: Cost, *, can_wait: bool = False) -> None:
         """The request uses more than was expected: reserves so many tokens in all, and so much
-        money if every budget has room for it. Raises `InsufficientQuota` where one has not."""
+        money if every budget has room for it. Raises `InsufficientQuota` where one has not, or
+        `LeaseShort` where the caller `can_wait` until the server was asked for more."""
         for window, entry in self._reservations:
             window.adjust(entry, tokens)
         if self.shared is not None:
@@ -149,6 +150,8 @@ class Lease:
             for number, budgets in enumerate(holder.budgets):
                 shortfall = usage.budgets[number].shortfall(budgets, at, more[number])
                 if shortfall is not None:
+                    if can_wait and usage.budgets[number].is_leased:
+                        raise LeaseShort(cost)
                     others = shortfall._replace(reserved=shortfall.reserved - self.cost[number])
                     raise budget_exceeded(str(holder), others, cost[number])
         for usage in self._usages:
@@ -177,8 +180,11 @@ class Lease:
 class Quota:
     """The usage of all holders."""
 
-    def __init__(self) -> None:
-        self._usages = defaultdict[tuple[HolderKind, str], _HolderUsage](_HolderUsage)
+    def __init__(self, tracker: Callable[[], BudgetTracker] = BudgetTracker) -> None:
+        """`tracker` makes the trackers of budgets."""
+        self._usages = defaultdict[tuple[HolderKind, str], _HolderUsage](
+            lambda: _HolderUsage((tracker(), tracker()))
+        )
 
     def budget(
         self, kind: HolderKind, id: str, currency: Currency = Currency.UNITS
@@ -363,10 +369,11 @@ class _HolderUsage:
 
 def _budget_status(holder: Holder, budget: Budget, tracker: BudgetTracker, at: int) -> BudgetStatus:
     spent = tracker.spent(budget.kind.window, at)
-    is_used_up = spent + tracker.reserved >= budget.limit
-    amount = 1 if is_used_up else budget.limit - tracker.reserved
+    reserved = tracker.reserved_in_all
+    is_used_up = spent + reserved >= budget.limit
+    amount = 1 if is_used_up else budget.limit - reserved
     resets_at = tracker.time_of_room(budget, at, amount)
-    return BudgetStatus(holder, budget, spent, tracker.reserved, resets_at)
+    return BudgetStatus(holder, budget, spent, reserved, resets_at)
 
 
 def _rejection(holder: Holder, wait: float | None, error: TooManyRequests) -> _Rejection:

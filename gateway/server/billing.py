@@ -105,11 +105,17 @@ class UsageMeter:
         self._sent = True
 
     def extend_reservation(
-        self, reported: Usage | None, output_chars: int, *, is_final: bool
+        self,
+        reported: Usage | None,
+        output_chars: int,
+        *,
+        is_final: bool,
+        can_wait: bool = False,
     ) -> None:
         """The reply has more than `reserved_chars`: reserves what it has used so far and, where the
         budgets have room for it, a slice of what may follow, unless the usage is final. Raises
-        `InsufficientQuota`; what was received is billed."""
+        `InsufficientQuota`; what was received is billed. Raises `LeaseShort` where the caller
+        `can_wait`, and this replica has to ask for more."""
         if self.lease is None:
             return
         used = self._estimate(reported, output_chars)
@@ -120,7 +126,7 @@ class UsageMeter:
             expected = replace(used, output_tokens=used.output_tokens + slice_)
             try:
                 cost = self.price.cost(expected) if self.price else FREE
-                self.lease.extend(expected.total_tokens, cost)
+                self.lease.extend(expected.total_tokens, cost, can_wait=can_wait)
             except InsufficientQuota:
                 if not slice_:
                     self._is_over_budget = True
@@ -134,15 +140,15 @@ class UsageMeter:
         upstreams' own counts."""
         self.earlier, self._earlier_is_exact, self.next_input = used, is_exact, None
 
-    def reserve_round(self, used: Usage, input_tokens: int) -> bool:
+    def reserve_round(self, used: Usage, input_tokens: int, *, can_wait: bool = False) -> bool:
         """Reserves what the rounds of a reply have used, and the next one is going to read. False
-        where a budget has no room for it."""
+        where a budget has no room for it. Raises `LeaseShort` as `extend_reservation`."""
         if self.lease is None:
             return True
         expected = used + Usage(input_tokens=input_tokens)
         try:
             cost = self.price.cost(expected) if self.price else FREE
-            self.lease.extend(expected.total_tokens, cost)
+            self.lease.extend(expected.total_tokens, cost, can_wait=can_wait)
         except InsufficientQuota:
             return False
         return True

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from math import inf
 from typing import Final
 
 from aiohttp import ClientConnectionResetError, web
 
+from gateway.core.limits import Cost
 from gateway.errors import (
     EmptyUpstreamReply,
     GatewayError,
     ServiceUnavailable,
     without_traceback,
 )
+from gateway.quota.budgets import LeaseShort
 from gateway.server.attempt import (
     EVENT_STREAM,
     JSON,
@@ -195,6 +198,8 @@ class StreamRelay:
                 if not chunk and error is None and not response.is_read:
                     return False
             can_write = self._relay_chunk(chunk, broken=error is not None)
+            if can_write is None:
+                return False
             if translator.end is not None or translator.failure is not None:
                 return True
             if error is not None:
@@ -209,9 +214,10 @@ class StreamRelay:
                 self._loop.call_soon(self._go_on)
                 return False
 
-    def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool:
-        """Whether the client can take more at once. Raises `InsufficientQuota` where budgets have
-        no room for what the chunk brings; nothing of it is sent then."""
+    def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool | None:
+        """Whether the client can take more at once; None: a lease is waited for first. Raises
+        `InsufficientQuota` where budgets have no room for what the chunk brings; nothing of it is
+        sent then."""
         translator, meter = self._translator, self._meter
         out = b""
         if chunk or translator.has_more:
@@ -220,10 +226,21 @@ class StreamRelay:
             out = translator.close()
         if translator.chars > meter.reserved_chars:
             self._is_withheld = True
-            meter.extend_reservation(
-                translator.usage, translator.chars, is_final=translator.usage_is_final
-            )
+            usage, is_final = translator.usage, translator.usage_is_final
+            can_wait = self._runtime.fleet is not None
+            try:
+                meter.extend_reservation(
+                    usage, translator.chars, is_final=is_final, can_wait=can_wait
+                )
+            except LeaseShort as short:
+                self._wait_for_lease(self._response, out, short.cost)
+                return None
             self._is_withheld = False
+        return self._send(chunk, out)
+
+    def _send(self, chunk: bytes, out: bytes) -> bool:
+        """Whether the client can take more at once."""
+        translator = self._translator
         now = self._loop.time()
         if self._intervals is not None and self.time_to_first_event is not None and chunk:
             self._intervals.observe(now - self._last_activity)
@@ -276,6 +293,43 @@ class StreamRelay:
         self._last_activity = self._loop.time()  # the upstream was paused until now
         self._response.resume()
         self._on_data()
+
+    def _wait_for_lease(self, response: UpstreamResponse, out: bytes, cost: Cost) -> None:
+        """Pauses the upstream until this replica can spend so much in all, then sends `out`."""
+        response.pause()
+        self._draining_client = self._loop.create_task(self._extend_lease(cost))
+        self._draining_client.add_done_callback(partial(self._lease_extended, out))
+
+    async def _extend_lease(self, cost: Cost) -> None:
+        meter, translator, fleet = self._meter, self._translator, self._runtime.fleet
+        if fleet is not None and meter.lease is not None:
+            await fleet.extend(meter.lease, cost)
+        meter.extend_reservation(
+            translator.usage, translator.chars, is_final=translator.usage_is_final
+        )
+        self._is_withheld = False
+
+    def _lease_extended(self, out: bytes, extending: asyncio.Task[None]) -> None:
+        self._draining_client = None
+        error = None if extending.cancelled() else extending.exception()
+        if extending.cancelled() or self._ended.done():
+            return
+        if error is not None:
+            self._end(error)
+            return
+        try:
+            can_write = self._send(b"", out)
+        except Exception as failed:
+            self._end(failed)
+            return
+        translator = self._translator
+        if translator.end is not None or translator.failure is not None:
+            self._end(None)
+        elif can_write:
+            self._response.resume()
+            self._on_data()
+        else:
+            self._wait_for_client(self._response)
 
     def _end(self, error: BaseException | None) -> None:
         if self._ended.done():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +26,13 @@ from gateway.core.parts import ServerToolResult, Thinking
 from gateway.core.prompt import Prompt, WebSearch
 from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.value import replace
-from gateway.errors import GatewayError, UnsupportedField, without_traceback
+from gateway.errors import (
+    AccountingUnavailable,
+    GatewayError,
+    UnsupportedField,
+    without_traceback,
+)
+from gateway.quota.budgets import LeaseShort
 from gateway.routing.failure_policy import Blame
 from gateway.routing.health import HealthTicket
 from gateway.routing.ordering import RankedCandidate, RankReason
@@ -176,7 +183,7 @@ class SearchLoop:
             found = [result for outcome in outcomes for result in outcome.found]
             self._push(rounds.finish_searches([outcome.part for outcome in outcomes], found))
             stop = self._stop()
-            if stop is None and not self._reserve_round():
+            if stop is None and not await self._reserve_round():
                 stop = StopReason.PAUSE  # what was paid for is delivered
             if stop is not None:
                 break
@@ -207,10 +214,17 @@ class SearchLoop:
             return StopReason.MAX_TOKENS
         return StopReason.PAUSE if self._round > self._plan.limit + 1 else None
 
-    def _reserve_round(self) -> bool:
+    async def _reserve_round(self) -> bool:
         """Whether the budgets have room for a further round."""
-        exchange = self._exchange
-        has_room = exchange.meter.reserve_round(self._rounds.usage, self._next_input)
+        exchange, fleet = self._exchange, self._runtime.fleet
+        meter, used = exchange.meter, self._rounds.usage
+        try:
+            has_room = meter.reserve_round(used, self._next_input, can_wait=fleet is not None)
+        except LeaseShort as short:
+            if fleet is not None and meter.lease is not None:
+                with suppress(AccountingUnavailable):  # then there is no further round
+                    await fleet.extend(meter.lease, short.cost)
+            has_room = meter.reserve_round(used, self._next_input)
         if not has_room:
             exchange.upstream_note = "no further round after the search: it exceeds a budget"
         return has_room

@@ -7,23 +7,20 @@ them. Where the server is lost, they are what is left: see `Shares`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 from gateway.admission.access import Permit
+from gateway.admission.budget_leases import BudgetLeases
 from gateway.admission.queue import AdmissionQueue, can_wait
 from gateway.config.limits import SharedLimits as LimitOptions
-from gateway.core.limits import FREE
+from gateway.core.limits import FREE, Cost
 from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests, without_traceback
 from gateway.quota.limits import Lease, LimitStatuses, ResourceRequest
 from gateway.shared.errors import SharedLost
 from gateway.shared.limits import SharedLease, SharedLimits, Waiter
 from gateway.shared.shares import Shares
 from gateway.store.records import OnSharedLoss
-
-Cover = Callable[[ResourceRequest], Awaitable[None]]
-"""Raises `GatewayError` where the budgets of all replicas have no room for a request."""
 
 _SHORTEST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 2.0
@@ -32,16 +29,17 @@ where that message was lost."""
 
 
 class FleetAdmission:
-    """`cover` is awaited before each request; None: there is one replica's budget only."""
+    """`leases` cover each request with budgets before it is admitted; None: this process alone has
+    them."""
 
     def __init__(
         self,
         queue: AdmissionQueue,
         limits: SharedLimits | None,
         shares: Shares | None,
-        cover: Cover | None = None,
+        leases: BudgetLeases | None = None,
     ) -> None:
-        self.queue, self.limits, self.shares, self.cover = queue, limits, shares, cover
+        self.queue, self.limits, self.shares, self.leases = queue, limits, shares, leases
         self._waiting: dict[Waiter, None] = {}
         self._rejection: GatewayError | None = None
 
@@ -49,9 +47,9 @@ class FleetAdmission:
         self, permit: Permit, request: ResourceRequest, instead_of: Lease | None = None
     ) -> Lease:
         """As `AdmissionQueue.acquire`. Raises `LimitsUnavailable` too."""
-        if self.cover is not None:
+        if self.leases is not None and permit.has_budget:
             try:
-                await self.cover(request)
+                await self.leases.cover(request)
             except BaseException:
                 self.queue.settle(instead_of, 0, FREE)
                 raise
@@ -80,7 +78,8 @@ class FleetAdmission:
     ) -> Lease:
         """As `AdmissionQueue.acquire_queued`, in the order of arrival at all replicas."""
         limits = self.limits
-        if limits is None or not limits.concerns(request.holders):
+        is_shared = limits is not None and limits.concerns(request.holders)
+        if not (is_shared or permit.has_budget):
             return await self.queue.acquire_queued(request, options, error)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (options.max_wait or 0.0)
@@ -91,11 +90,17 @@ class FleetAdmission:
         self._waiting[waiter] = None
         self.queue.elsewhere[key] += 1
         try:
-            return await self._wait(limits, permit, request, waiter, deadline)
+            return await self._wait(permit, request, waiter, deadline)
         finally:
             del self._waiting[waiter]
             self.queue.elsewhere[key] -= 1
-            limits.leave(request.holders, waiter)
+            if limits is not None and is_shared:
+                limits.leave(request.holders, waiter)
+
+    async def extend(self, lease: Lease, cost: Cost) -> None:
+        """Waits until a running request can have so much money in all, where there is as much."""
+        if self.leases is not None:
+            await self.leases.cover_more(lease, cost)
 
     def limit_statuses(self, permit: Permit) -> LimitStatuses | None:
         """Of all replicas together; None: of this one alone."""
@@ -115,7 +120,6 @@ class FleetAdmission:
 
     async def _wait(
         self,
-        limits: SharedLimits,
         permit: Permit,
         request: ResourceRequest,
         waiter: Waiter,
@@ -125,7 +129,7 @@ class FleetAdmission:
         while True:
             waiter.woken.clear()
             try:
-                return await self._try(limits, permit, request, waiter)
+                return await self._try(permit, request, waiter)
             except TooManyRequests as error:
                 if not can_wait(error, deadline):
                     raise
@@ -139,12 +143,13 @@ class FleetAdmission:
             if loop.time() >= deadline:
                 deadline = -1.0  # one last try
 
-    async def _try(
-        self, limits: SharedLimits, permit: Permit, request: ResourceRequest, waiter: Waiter
-    ) -> Lease:
+    async def _try(self, permit: Permit, request: ResourceRequest, waiter: Waiter) -> Lease:
         """The server first, which has to know that it waits."""
-        if self.cover is not None:
-            await self.cover(request)
+        if self.leases is not None and permit.has_budget:
+            await self.leases.cover(request)
+        limits = self.limits
+        if limits is None or not limits.concerns(request.holders):
+            return self.queue.acquire(request)
         if limits.is_lost:
             return self._acquire_share(limits, permit, request, None)
         try:

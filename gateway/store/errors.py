@@ -87,3 +87,7 @@ class SharedStateMissing(StoreError):
 class ReplicaUnclear(StoreError):
     """Another process may use a copy of this state directory: if it is still heard of after
     `LOST_AFTER`, it does."""
+
+
+class ReplicaRemoved(StoreError):
+    """Others have taken this replica for gone: its budget leases have ended."""

@@ -112,8 +112,7 @@ BEGIN
     END IF;
     IF own_epoch IS NOT NULL AND cardinality(leases) > 0 THEN
         UPDATE budget_leases AS lease SET
-            units = greatest(0, lease.units - given.units),
-            usd = greatest(0, lease.usd - given.usd)
+            units = lease.units - given.units, usd = lease.usd - given.usd
         FROM unnest(leases) AS given
         WHERE lease.holder_kind = given.holder_kind AND lease.holder_id = given.holder_id
             AND lease.epoch = own_epoch;

@@ -1,0 +1,399 @@
+"""This replica's leases of budgets: asks for them, tops them up, and gives back what is not used.
+
+A request with budgets is admitted where this replica's leases cover it. Only where they do not, it
+waits for the database server, which grants all that was asked for meanwhile in one transaction.
+Near a budget's limit a lease is as small as what is asked for, so that its last part can be used
+anywhere; elsewhere it covers the next seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from operator import add
+from typing import Final, cast
+
+from gateway.admission.budgets import load_spent
+from gateway.config.cluster import DatabaseServer
+from gateway.core.limits import FREE, Cost, Currency
+from gateway.errors import AccountingUnavailable
+from gateway.quota.budgets import BudgetTracker, day_of
+from gateway.quota.leased_budgets import LeasedTracker
+from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.store.budget_leases import MAX_HOLDERS, Figures, HolderKey, LeaseTable
+from gateway.store.errors import ReplicaRemoved
+from gateway.store.recorder import error_reason
+from gateway.store.records import Entry
+from gateway.store.replicas import OwnReplica
+
+TICK: Final = 0.5
+"""Seconds between rounds in which unused leases are given back."""
+_AHEAD: Final = 2.0
+"""Seconds of spending at the latest rate that a lease covers besides what is asked for."""
+_SHARE: Final = 4
+"""A replica leases ahead at most a fourth of its part of what is left of a budget."""
+_CONTENDED: Final = 1.0
+"""Seconds for which nothing is leased ahead after another replica had no room."""
+_REFRESH: Final = 2.0
+"""Seconds between readings of the figures of holders in use."""
+_IN_USE: Final = 10.0
+"""Seconds after a holder's last request."""
+_FORGET: Final = 600.0
+_PAUSES: Final = (0.0, 0.01, 0.03, 0.06, 0.1, 0.1)
+"""Seconds before each try of a request: others give back what they do not need meanwhile."""
+_SKEW: Final = 2_000_000
+"""Microseconds by which replicas' clocks may be ahead of the server's: a request may be charged to
+a day that begins within them."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """What requests wait for of one holder: in all, the least of them, and with long replies.
+    `since` is the start of the earliest (Unix us)."""
+
+    needed: list[int] = field(default_factory=lambda: [0, 0])
+    least: list[int] = field(default_factory=lambda: [0, 0])
+    longest: list[int] = field(default_factory=lambda: [0, 0])
+    since: int = 0
+
+    def add(self, needed: Cost, longest: Cost, at: int) -> None:
+        for number in range(len(needed)):
+            self.needed[number] += needed[number]
+            self.longest[number] += longest[number]
+            least = self.least[number]
+            self.least[number] = min(least or needed[number], needed[number])
+        self.since = min(self.since or at, at)
+
+
+@dataclass(slots=True, eq=False)
+class _HolderLease:
+    """A holder, its trackers by currency, and how it is used: `rate` is what is spent in a second,
+    `no_room_at` when the server last had less than was asked for."""
+
+    holder: Holder
+    trackers: tuple[LeasedTracker, LeasedTracker]
+    asked: _Asked | None = None
+    no_room_at: float = -1e9
+    used_at: float = 0.0
+    read_at: float = 0.0
+    contended_until: float = 0.0
+    rate: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    used: list[int] = field(default_factory=lambda: [0, 0])
+
+
+class BudgetLeases:
+    """It is used by the running loop, for the time of `run`. `quota` has leased trackers."""
+
+    def __init__(
+        self, server: DatabaseServer, quota: Quota, own: OwnReplica, now: Callable[[], int]
+    ) -> None:
+        """`now` is the server's clock in Unix us."""
+        self._table = LeaseTable(server, self._needed_elsewhere)
+        self._quota, self._own, self._now = quota, own, now
+        self._leases: dict[HolderKey, _HolderLease] = {}
+        self._granted: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._failure: str | None = None
+        self._given_up: dict[HolderKey, Cost] = {}
+        """What is not used any more, and not given back yet."""
+        self._is_contended = False
+        self._timeout = server.timeout
+        self.grants = 0
+        """Transactions in which leases were asked for."""
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """For the time of the block; leases end with the replica's registration."""
+        worker = self._loop.create_task(self._work(), name="budget leases")
+        try:
+            yield
+        finally:
+            worker.cancel()
+            await asyncio.wait({worker})
+            self._table.disconnect()
+
+    async def cover(self, request: ResourceRequest) -> None:
+        """Waits until the leases cover the request, or the server has no room for it: then its
+        acquisition raises why. Raises `AccountingUnavailable` where the server cannot be asked."""
+        if request.cost == FREE:
+            return
+        longest = Cost(*map(max, request.cost, request.max_cost))
+        await self._cover(request, request.cost, longest)
+
+    async def cover_more(self, lease: Lease, cost: Cost) -> None:
+        """The same for a running request that needs so much money in all."""
+        more = Cost(*(max(0, new - old) for new, old in zip(cost, lease.cost, strict=True)))
+        await self._cover(lease.request, more, more)
+
+    def committed(self, entries: Sequence[Entry]) -> None:
+        """The recorder has committed these entries: their cost is spent, and no longer leased."""
+        for entry in entries:
+            row = entry.row
+            if entry.is_intent or not (row.cost_micro or row.usd_micro):
+                continue
+            for key in (("key", row.token_id), ("group", row.group_name)):
+                units, usd = self._trackers(key)
+                units.committed(row.cost_micro)
+                usd.committed(row.usd_micro)
+
+    def reset(self, _epoch: int = 0) -> None:
+        """This replica is registered again: nothing is leased to it."""
+        self._table.forget_unclear()
+        self._given_up.clear()
+        for lease in self._leases.values():
+            for tracker in lease.trackers:
+                tracker.leased = 0
+
+    async def _cover(self, request: ResourceRequest, needed: Cost, longest: Cost) -> None:
+        for number, pause in enumerate(_PAUSES):
+            if pause:
+                await asyncio.sleep(pause)
+            wanting = list(self._wanting(request, needed, longest, is_first=not number))
+            if not wanting:
+                return
+            if self._own.lease_seconds <= 0:
+                raise AccountingUnavailable
+            for lease in wanting:
+                lease.asked = lease.asked or _Asked()
+                lease.asked.add(needed, longest, request.started_at)
+            self._granted = granted = self._granted or self._loop.create_future()
+            self._wake.set()
+            await self._wait_for(granted)
+            if any(_is_spent(lease, request, needed) for lease in wanting):
+                return
+
+    async def _wait_for(self, granted: asyncio.Future[None]) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await asyncio.shield(granted)
+        except TimeoutError:
+            raise AccountingUnavailable from None
+        if self._failure is not None:
+            raise AccountingUnavailable
+
+    def _wanting(
+        self, request: ResourceRequest, needed: Cost, longest: Cost, *, is_first: bool
+    ) -> Iterator[_HolderLease]:
+        """The holders whose lease does not cover the request: with its expected cost, or where it
+        competes with others (see `Quota.acquire`), or for the first time, with its longest reply.
+        """
+        now, at = self._loop.time(), request.started_at
+        for holder in request.holders:
+            if not holder.limits.has_budget:
+                continue
+            lease = self._lease(holder)
+            lease.used_at = now
+            asks_more = is_first and now - lease.no_room_at > _CONTENDED
+            for number, budgets in enumerate(holder.budgets):
+                tracker = lease.trackers[number]
+                amounts = longest if asks_more or tracker.reserved else needed
+                if budgets and not tracker.covers(amounts[number], at):
+                    yield lease
+                    break
+
+    def _lease(self, holder: Holder) -> _HolderLease:
+        key = holder.kind.value, holder.id
+        lease = self._leases.get(key)
+        if lease is None:
+            lease = self._leases[key] = _HolderLease(holder, self._trackers(key))
+        elif lease.holder is not holder:
+            if lease.holder.budgets != holder.budgets:  # the lease was granted for others
+                lease.contended_until = self._loop.time() + TICK
+            lease.holder = holder
+        return lease
+
+    def _trackers(self, key: HolderKey) -> tuple[LeasedTracker, LeasedTracker]:
+        kind = HolderKind(key[0])
+        units, usd = (self._quota.budget(kind, key[1], each) for each in Currency)
+        return cast(LeasedTracker, units), cast(LeasedTracker, usd)
+
+    async def _work(self) -> None:
+        """Asks at once, and gives back what is unused from time to time."""
+        due = self._loop.time() + TICK
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await self._wake.wait()
+            await asyncio.sleep(0)  # those that were just woken take what was leased for them
+            self._wake.clear()
+            granted, self._granted = self._granted, None
+            if is_tick := self._loop.time() >= due:
+                due = self._loop.time() + TICK
+            try:
+                await self._round(is_tick=is_tick)
+                self._failure = None
+            except ReplicaRemoved:
+                self.reset()  # the next heartbeat registers it again
+            except Exception as error:  # whatever it is, those that wait must be woken
+                self._note_failure(error)
+            finally:
+                if granted is not None and not granted.done():
+                    granted.set_result(None)
+
+    async def _round(self, *, is_tick: bool) -> None:
+        if self._own.lease_seconds <= 0:
+            self._give_up()
+            return
+        for key, added in (await self._table.settle_unclear()).items():
+            self._add(key, added)
+        if asking := [key for key, lease in self._leases.items() if lease.asked is not None]:
+            await self._ask(asking[:MAX_HOLDERS])
+        if is_tick:
+            self._measure_rates()
+        if is_tick or self._is_contended:
+            self._is_contended = False
+            await self._give_back()
+        if is_tick:
+            await self._refresh()
+
+    async def _ask(self, keys: Sequence[HolderKey]) -> None:
+        asked: dict[HolderKey, _Asked] = {}
+        for key in keys:
+            lease = self._leases[key]
+            asked[key], lease.asked = lease.asked or _Asked(), None
+        since = min(each.since for each in asked.values())
+        crowded: list[HolderKey] = []
+
+        def decide(key: HolderKey, figures: Figures, now: int) -> Cost:
+            lease = self._leases[key]
+            self._load(lease, figures)
+            amounts, has_room = self._decide(lease, asked[key], figures, min(since, now), now)
+            if not has_room and figures.elsewhere != FREE:
+                crowded.append(key)
+            return amounts
+
+        self.grants += 1
+        amounts = await self._table.grant(self._own.epoch, keys, since, decide)
+        for key, amount in amounts.items():
+            self._add(key, amount)
+        if crowded:
+            await self._table.ask_others(crowded)
+
+    def _decide(
+        self, lease: _HolderLease, asked: _Asked, figures: Figures, since: int, now: int
+    ) -> tuple[Cost, bool]:
+        """What the lease grows by, and whether there was room for all that was asked for. One below
+        0 can grow by that too, as it counts as none."""
+        granted, has_room = [0, 0], True
+        day = day_of(since).start
+        for number, budgets in enumerate(lease.holder.budgets):
+            if not budgets:
+                continue
+            tracker = lease.trackers[number]
+            fleet = BudgetTracker(reserved=figures.leased[number])
+            load_spent(fleet, figures.spend, number)
+            rooms = [fleet.room(budgets, at) or 0 for at in (since, now, now + _SKEW)]
+            room = min(rooms) + max(0, -(figures.own or FREE)[number])
+            tracker.checked_from = day if room >= 0 else max(day, day_of(now).start)
+            missing = max(0, asked.needed[number] - tracker.available)
+            least = max(0, asked.least[number] - tracker.available)
+            if room < missing:
+                has_room, lease.no_room_at = False, self._loop.time()
+            if room >= least:
+                wanted = max(missing, asked.longest[number] - tracker.available)
+                granted[number] = max(0, min(room, wanted + self._ahead(lease, number, room)))
+        return Cost(*granted), has_room
+
+    def _ahead(self, lease: _HolderLease, number: int, room: int) -> int:
+        if self._loop.time() < lease.contended_until:
+            return 0
+        return min(int(lease.rate[number] * _AHEAD), room // (_SHARE * max(1, self._own.living)))
+
+    def _load(self, lease: _HolderLease, figures: Figures) -> None:
+        """The figures of all replicas, and what this one has settled but not committed."""
+        now = self._now()
+        given_up = self._given_up.get((lease.holder.kind.value, lease.holder.id), FREE)
+        for number, tracker in enumerate(lease.trackers):
+            load_spent(tracker, figures.spend, number)
+            tracker.add_unsettled(now)
+            tracker.elsewhere = figures.elsewhere[number]
+            # Nothing else changes it meanwhile: no commit is under way.
+            if figures.own is None:
+                tracker.leased = 0
+            elif not tracker.unsettled:
+                tracker.leased = figures.own[number] - given_up[number]
+        lease.read_at = self._loop.time()
+
+    def _add(self, key: HolderKey, amount: Cost) -> None:
+        for tracker, added in zip(self._trackers(key), amount, strict=True):
+            tracker.leased += added
+
+    def _measure_rates(self) -> None:
+        for lease in self._leases.values():
+            for number, tracker in enumerate(lease.trackers):
+                spent = tracker.used - lease.used[number]
+                lease.used[number] = tracker.used
+                lease.rate[number] = max(spent / TICK, lease.rate[number] / 2)
+
+    async def _give_back(self) -> None:
+        """What will not be used in the next seconds."""
+        unused, self._given_up = self._given_up, {}
+        for key, lease in self._leases.items():
+            amount = Cost(*(self._unused(lease, number) for number in range(len(lease.trackers))))
+            if amount != FREE:
+                # First here, so that what is given back is used nowhere.
+                self._add(key, Cost(-amount.units, -amount.usd))
+                unused[key] = Cost(*map(add, unused.get(key, FREE), amount))
+            if len(unused) >= MAX_HOLDERS:
+                break
+        if unused:
+            await self._table.give_back(self._own.epoch, unused)
+
+    def _unused(self, lease: _HolderLease, number: int) -> int:
+        is_contended = self._loop.time() < lease.contended_until
+        kept = 0 if is_contended else int(2 * lease.rate[number] * _AHEAD)
+        return max(0, lease.trackers[number].available - kept) if lease.asked is None else 0
+
+    async def _refresh(self) -> None:
+        now = self._loop.time()
+        due = [
+            key
+            for key, lease in self._leases.items()
+            if now - lease.used_at < _IN_USE and now - lease.read_at > _REFRESH
+        ]
+        if due := due[:MAX_HOLDERS]:
+            read = await self._table.figures(self._own.epoch, due, now=self._now())
+            for key, figures in read.items():
+                self._load(self._leases[key], figures)
+        for key, lease in tuple(self._leases.items()):
+            is_empty = all(tracker.leased == tracker.reserved == 0 for tracker in lease.trackers)
+            if is_empty and lease.asked is None and now - lease.used_at > _FORGET:
+                del self._leases[key]
+
+    def _needed_elsewhere(self, key: HolderKey) -> None:
+        if (lease := self._leases.get(key)) is not None:
+            lease.contended_until = self._loop.time() + _CONTENDED
+            self._is_contended = True
+            self._wake.set()
+
+    def _give_up(self) -> None:
+        """Others may soon use the budgets: nothing more is admitted with what is leased here."""
+        for key, lease in self._leases.items():
+            lease.asked = None
+            amount = Cost(*(max(0, tracker.available) for tracker in lease.trackers))
+            if amount != FREE:
+                self._add(key, Cost(-amount.units, -amount.usd))
+                self._given_up[key] = Cost(*map(add, self._given_up.get(key, FREE), amount))
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._table.disconnect()
+        reason = error_reason(error) if isinstance(error, Exception) else repr(error)
+        if reason != self._failure:
+            self._failure = reason
+            log.warning("budgets cannot be leased: %s", reason or repr(error))
+
+
+def _is_spent(lease: _HolderLease, request: ResourceRequest, needed: Cost) -> bool:
+    """Whether what is spent leaves no room: others cannot give back as much."""
+    return any(
+        budgets
+        and not lease.trackers[number].covers(needed[number], request.started_at)
+        and lease.trackers[number].without_room(budgets, request.started_at, needed[number])
+        for number, budgets in enumerate(lease.holder.budgets)
+    )

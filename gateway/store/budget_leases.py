@@ -1,0 +1,272 @@
+"""Leases of budgets on a database server: what it sets aside of each for one replica.
+
+`spent in a budget's window + all leases <= its limit` holds for every window. A grant checks it
+with the holder locked, and settlements move a cost from a lease to what is spent in one step. A
+lease below 0 belongs to requests that cost more than they had reserved; it counts as none.
+
+A lease ends with its epoch's row in `replicas`: by the replica's own end, or when others remove it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import add
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+
+from gateway.config.cluster import DatabaseServer
+from gateway.core.limits import FREE, Cost
+from gateway.store.errors import ReplicaRemoved
+from gateway.store.records import HOUR_US
+from gateway.store.server_batch import DAY_US, STEP_US
+from gateway.store.server_connection import connect
+from gateway.store.spending import Spend
+
+ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
+CHANNEL: Final = "gateway_leases"
+"""Notifications of holders, as `kind id`, whose leases others need."""
+MAX_HOLDERS: Final = 100
+"""Of one transaction."""
+
+_LOCK_SPACE: Final = 0x67770003
+_WEEK_US: Final = 7 * DAY_US
+_FIVE_HOURS_US: Final = 5 * HOUR_US
+
+HolderKey = tuple[str, str]
+"""`key` and a token's id, or `group` and a name."""
+
+_LOCK: Final = """
+SELECT pg_advisory_xact_lock($1, hashtext(holder)) FROM unnest($2::text[]) AS holder
+"""
+_BEGIN: Final = """
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_current_xact_id()::text
+FROM replicas WHERE epoch = $1 FOR KEY SHARE
+"""
+_STATUS: Final = "SELECT pg_xact_status($1::text::xid8)"
+_FIGURES: Final = """
+WITH holder AS (SELECT * FROM unnest($1::text[], $2::text[]) AS given (kind, id))
+SELECT kind, id, period, start, units, usd FROM holder
+JOIN spending ON holder_kind = kind AND holder_id = id
+WHERE period = 'total' OR (period = 'day' AND start >= $3)
+    OR (period = 'hour' AND start >= $4) OR (period = 'step' AND start >= $5)
+UNION ALL SELECT kind, id, 'lease', epoch, units, usd FROM holder
+JOIN budget_leases ON holder_kind = kind AND holder_id = id
+"""
+"""One statement, so one moment: a settlement in between would count nowhere."""
+
+_GRANT: Final = """
+INSERT INTO budget_leases (holder_kind, holder_id, epoch, units, usd)
+SELECT kind, id, $3, units, usd
+FROM unnest($1::text[], $2::text[], $4::bigint[], $5::bigint[]) AS given (kind, id, units, usd)
+ON CONFLICT (holder_kind, holder_id, epoch) DO UPDATE
+SET units = budget_leases.units + excluded.units, usd = budget_leases.usd + excluded.usd
+"""
+_GIVE_BACK: Final = """
+UPDATE budget_leases AS lease SET units = lease.units - given.units, usd = lease.usd - given.usd
+FROM unnest($1::text[], $2::text[], $4::bigint[], $5::bigint[]) AS given (kind, id, units, usd)
+WHERE lease.holder_kind = given.kind AND lease.holder_id = given.id AND lease.epoch = $3
+"""
+_NOTIFY: Final = "SELECT pg_notify($1, $2)"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one holder: what all replicas have spent, what others have leased, and this one's lease:
+    None where it has none."""
+
+    spend: Spend
+    elsewhere: Cost
+    own: Cost | None
+
+    @property
+    def leased(self) -> Cost:
+        """By all replicas."""
+        return _plus(self.elsewhere, self.own or FREE)
+
+
+Decide = Callable[[HolderKey, Figures, int], Cost]
+"""What a holder's lease grows by, at the server's time in Unix us."""
+
+
+Amounts = Mapping[HolderKey, Cost]
+
+
+class _Unclear(NamedTuple):
+    """A transaction that was not seen to end, and what its end adds to leases as they are known
+    here. Without an id it did not happen."""
+
+    id: str | None
+    if_committed: Amounts
+    if_aborted: Amounts
+
+
+class LeaseTable:
+    """One connection, opened where there is none. It is used by one task at a time. Every method
+    raises one of `ERRORS`; `settle_unclear` tells later whether it happened all the same."""
+
+    def __init__(
+        self, server: DatabaseServer, on_needed: Callable[[HolderKey], None] | None = None
+    ) -> None:
+        """`on_needed`: another replica has no room because of this one's lease."""
+        self._server = server
+        self._on_needed = on_needed
+        self._connection: Any = None
+        self._unclear: list[_Unclear] = []
+
+    async def grant(
+        self, epoch: int, holders: Sequence[HolderKey], since: int, decide: Decide
+    ) -> Amounts:
+        """Leases to this replica what is decided for each holder, in one transaction. `since` is
+        the earliest start of a request that asks, in Unix us. Raises ReplicaRemoved where the epoch
+        has ended."""
+        holders = sorted(holders)
+        amounts: Amounts = {}
+        id = None
+        try:
+            connection = await self._connected()
+            transaction = connection.transaction()
+            await transaction.start()
+            now, id = await self._begin(connection, epoch)
+            await connection.execute(_LOCK, _LOCK_SPACE, [f"{kind} {id}" for kind, id in holders])
+            # The next statement sees what was committed before the locks were granted.
+            figures = await self._figures(connection, epoch, holders, min(now, since))
+            amounts = {each: decide(each, figures[each], now) for each in holders}
+            if changed := {key: amount for key, amount in amounts.items() if amount != FREE}:
+                await connection.execute(_GRANT, *_arguments(epoch, changed))
+            await transaction.commit()
+        except BaseException:
+            self._unclear.append(_Unclear(id, amounts, {}))
+            self.disconnect()  # which ends the transaction
+            raise
+        return amounts
+
+    async def give_back(self, epoch: int, amounts: Amounts) -> None:
+        """Parts of leases that this replica does not use any more. Raises ReplicaRemoved."""
+        id = None
+        try:
+            connection = await self._connected()
+            transaction = connection.transaction()
+            await transaction.start()
+            _, id = await self._begin(connection, epoch)
+            await connection.execute(_GIVE_BACK, *_arguments(epoch, amounts))
+            await transaction.commit()
+        except BaseException:
+            self._unclear.append(_Unclear(id, {}, amounts))
+            self.disconnect()
+            raise
+
+    async def settle_unclear(self) -> Amounts:
+        """What is to be added to leases as they are known here, for transactions that raised an
+        error: those that leased something and happened, or gave something back and did not."""
+        added = defaultdict[HolderKey, Cost](Cost)
+        while self._unclear:
+            status = "aborted"
+            if (id := self._unclear[0].id) is not None:
+                status = await (await self._connected()).fetchval(_STATUS, id)
+            if status == "in progress":
+                raise TimeoutError
+            _, if_committed, if_aborted = self._unclear.pop(0)
+            for key, cost in (if_committed if status == "committed" else if_aborted).items():
+                added[key] = Cost(*map(add, added[key], cost))
+        return added
+
+    def forget_unclear(self) -> None:
+        """The epoch has ended, and with it all leases."""
+        self._unclear.clear()
+
+    async def _begin(self, connection: Any, epoch: int) -> tuple[int, str]:
+        """The server's time, and the transaction's id."""
+        row = await connection.fetchrow(_BEGIN, epoch)
+        if row is None:
+            raise ReplicaRemoved
+        return row[0], row[1]
+
+    async def figures(
+        self, epoch: int, holders: Sequence[HolderKey], now: int
+    ) -> dict[HolderKey, Figures]:
+        """Of this moment; `now` is about the server's time."""
+        return await self._figures(await self._connected(), epoch, holders, now)
+
+    async def ask_others(self, holders: Iterable[HolderKey]) -> None:
+        """Other replicas give back what they do not need of these holders' budgets."""
+        connection = await self._connected()
+        for kind, id in holders:
+            await connection.execute(_NOTIFY, CHANNEL, f"{kind} {id}")
+
+    def disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def _connected(self) -> Any:
+        if self._connection is None or self._connection.is_closed():
+            timeout = self._server.timeout
+            milliseconds = str(int(timeout * 1000))
+            settings = {
+                "statement_timeout": milliseconds,
+                "idle_in_transaction_session_timeout": milliseconds,
+            }
+            connection = await connect(self._server, command_timeout=timeout, settings=settings)
+            if self._on_needed is not None:
+                await connection.add_listener(CHANNEL, self._notified)
+            self._connection = connection
+        return self._connection
+
+    def _notified(self, _connection: object, pid: int, _channel: str, payload: str) -> None:
+        is_own = self._connection is not None and pid == self._connection.get_server_pid()
+        kind, _, id = payload.partition(" ")
+        if self._on_needed is not None and not is_own:
+            self._on_needed((kind, id))
+
+    async def _figures(
+        self, connection: Any, epoch: int, holders: Sequence[HolderKey], at: int
+    ) -> dict[HolderKey, Figures]:
+        kinds, ids = [kind for kind, _ in holders], [id for _, id in holders]
+        month = datetime.fromtimestamp(at // 1_000_000, UTC).replace(
+            day=1, hour=0, minute=0, second=0, microsecond=0
+        )
+        firsts = (
+            int(month.timestamp()) * 1_000_000,
+            at - _WEEK_US - HOUR_US,
+            at - _FIVE_HOURS_US - STEP_US,
+        )
+        spend = defaultdict[HolderKey, Spend](Spend)
+        elsewhere, own = defaultdict[HolderKey, Cost](Cost), dict[HolderKey, Cost]()
+        for kind, id, what, start, *amounts in await connection.fetch(
+            _FIGURES, kinds, ids, *firsts
+        ):
+            key, cost = (kind, id), Cost(*amounts)
+            match what:
+                case "total":
+                    spend[key].total = cost
+                case "day":
+                    spend[key].by_day[start] = cost
+                case "hour":
+                    spend[key].by_hour[start] = cost
+                case "step":
+                    spend[key].by_step[start] = cost
+                case _ if start == epoch:
+                    own[key] = cost
+                case _:
+                    elsewhere[key] = _plus(elsewhere[key], cost)
+        return {each: Figures(spend[each], elsewhere[each], own.get(each)) for each in holders}
+
+
+def _plus(amount: Cost, lease: Cost) -> Cost:
+    """A lease below 0 counts as none."""
+    return Cost(*(old + max(0, new) for old, new in zip(amount, lease, strict=True)))
+
+
+def _arguments(epoch: int, amounts: Mapping[HolderKey, Cost]) -> tuple[Any, ...]:
+    ordered = sorted(amounts.items())
+    return (
+        [kind for (kind, _), _ in ordered],
+        [id for (_, id), _ in ordered],
+        epoch,
+        [cost.units for _, cost in ordered],
+        [cost.usd for _, cost in ordered],
+    )

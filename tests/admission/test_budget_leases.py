@@ -1,0 +1,212 @@
+"""Leases of budgets on a real database server: exact over several replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from sqlalchemy import delete
+
+from gateway.config.cluster import DatabaseServer
+from gateway.core.limits import Cost
+from gateway.errors import AccountingUnavailable, GatewayError, InsufficientQuota, TooManyRequests
+from gateway.quota.budgets import LeaseShort
+from gateway.store.database import Database
+from gateway.store.server_database import ServerDatabase
+from gateway.store.server_schema import replicas
+from gateway.store.tokens import add_token
+from tests.admission.lease_replicas import (
+    LeaseReplica,
+    key_holder,
+    lease_replica,
+    totals,
+    unix_us,
+)
+from tests.store.sample_rows import token
+from tests.support.postgres import new_database_url
+
+DAY_US = 86_400_000_000
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Database]:
+    url = await new_database_url()
+    database = await Database.open(DatabaseServer.model_validate({"url": url}))
+    await add_token(database, token(0))
+    yield database
+    await database.close()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.004])
+async def test_replicas_together_admit_exactly_the_budget(server: Database, seconds: float) -> None:
+    """A fixed cost divides the budget: all of it is used, and nothing more."""
+    holder, cost = key_holder(budget=100_000), Cost(250, 0)
+    admitted = 0
+
+    async def load(replica: LeaseReplica) -> int:
+        done = 0
+        for _ in range(5):
+            results = await asyncio.gather(
+                *(replica.run(holder, cost, seconds) for _ in range(25)), return_exceptions=True
+            )
+            assert all(result is None or isinstance(result, GatewayError) for result in results)
+            done += results.count(None)
+        return done
+
+    async with AsyncExitStack() as stack:
+        fleet = [
+            await stack.enter_async_context(lease_replica(server, f"r{number}", 4))
+            for number in range(4)
+        ]
+        admitted = sum(await asyncio.gather(*map(load, fleet)))
+        await asyncio.gather(*(each.flushed() for each in fleet))
+        async with asyncio.timeout(5):
+            while admitted * 250 < 100_000:  # what others gave back a moment ago
+                for each in fleet:
+                    try:
+                        await each.run(holder, cost)
+                        admitted += 1
+                    except GatewayError:
+                        await asyncio.sleep(0.05)
+        for each in fleet:
+            with pytest.raises(InsufficientQuota):
+                await each.run(holder, cost)
+    assert admitted == 400
+    rows, spent, _ = await totals(server)
+    assert rows == spent == 100_000
+
+
+async def test_never_beyond_with_random_costs_and_two_currencies(server: Database) -> None:
+    chance = random.Random(7)
+    holder = key_holder(budget=60_000, budget_usd_day=45_000, budget_5h=50_000)
+
+    async def load(replica: LeaseReplica) -> None:
+        for _ in range(120):
+            expected = Cost(chance.randint(1, 900), chance.randint(1, 900))
+            try:
+                lease, _ = await replica.begin(
+                    holder, expected, longest=Cost(*(3 * each for each in expected))
+                )
+            except (TooManyRequests, InsufficientQuota):
+                continue
+            await asyncio.sleep(chance.random() / 500)
+            replica.end(lease, Cost(*(chance.randint(0, each) for each in lease.cost)))
+
+    async with AsyncExitStack() as stack:
+        fleet = [
+            await stack.enter_async_context(lease_replica(server, f"r{number}", 4))
+            for number in range(4)
+        ]
+        await asyncio.gather(*(load(each) for each in fleet for _ in range(5)))
+        await asyncio.gather(*(each.flushed() for each in fleet))
+        rows, spent, leased = await totals(server)
+        assert rows == spent <= spent + leased <= 50_000
+        assert spent > 40_000
+
+
+async def test_a_reply_longer_than_reserved_waits_for_more(server: Database) -> None:
+    async with lease_replica(server, "a") as replica:
+        holder = key_holder(budget=10_000)
+        lease, _ = await replica.begin(holder, Cost(100, 0))
+        with pytest.raises(LeaseShort) as short:
+            lease.extend(0, Cost(5_000, 0), can_wait=True)
+        await replica.leases.cover_more(lease, short.value.cost)
+        lease.extend(0, Cost(5_000, 0), can_wait=True)
+        with pytest.raises(LeaseShort) as short:
+            lease.extend(0, Cost(10_001, 0), can_wait=True)
+        await replica.leases.cover_more(lease, short.value.cost)
+        with pytest.raises(InsufficientQuota):
+            lease.extend(0, Cost(10_001, 0))
+        replica.end(lease, Cost(5_000, 0))
+
+
+async def test_what_one_replica_does_not_use_is_there_for_another(server: Database) -> None:
+    holder = key_holder(budget=1_000)
+    async with lease_replica(server, "a", 2) as first, lease_replica(server, "b", 2) as second:
+        lease, _ = await first.begin(holder, Cost(100, 0), longest=Cost(1_000, 0))
+        with pytest.raises(TooManyRequests):
+            await second.begin(holder, Cost(100, 0))
+        first.end(lease, Cost(50, 0))
+        begun = asyncio.get_running_loop().time()
+        lease, _ = await second.begin(holder, Cost(900, 0))
+        assert asyncio.get_running_loop().time() - begun < 0.5
+        second.end(lease, Cost(900, 0))
+
+
+async def test_a_spent_budget_is_final_for_a_replica_that_spent_nothing(server: Database) -> None:
+    holder = key_holder(budget_month=1_000)
+    async with lease_replica(server, "a", 2) as first, lease_replica(server, "b", 2) as second:
+        await first.run(holder, Cost(1_000, 0))
+        await first.flushed()
+        with pytest.raises(InsufficientQuota, match="monthly budget"):
+            await second.begin(holder, Cost(1, 0))
+
+
+async def test_a_request_of_yesterday_is_charged_to_yesterday(server: Database) -> None:
+    """Midnight was a moment ago: today's budget is unused, that of yesterday is spent."""
+    holder = key_holder(budget_day=1_000)
+    now = unix_us()
+    yesterday = now - now % DAY_US - 1
+    async with lease_replica(server, "a") as replica:
+        lease, _ = await replica.begin(holder, Cost(1_000, 0), at=yesterday)
+        replica.end(lease, Cost(1_000, 0))
+        await replica.flushed()
+        lease, _ = await replica.begin(holder, Cost(400, 0), longest=Cost(600, 0))
+        with pytest.raises(GatewayError):
+            await replica.begin(holder, Cost(10, 0), at=yesterday)
+        replica.end(lease, Cost(400, 0))
+
+
+async def test_leases_end_with_the_replica(server: Database) -> None:
+    holder = key_holder(budget=1_000)
+    async with lease_replica(server, "a", 2) as dead, lease_replica(server, "b", 2) as living:
+        await dead.begin(holder, Cost(1_000, 0))
+        with pytest.raises(TooManyRequests):
+            await living.begin(holder, Cost(1, 0))
+        of_dead = delete(replicas).where(replicas.c.epoch == dead.own.epoch)
+        await server.write(lambda connection: connection.execute(of_dead))
+        await living.run(holder, Cost(1_000, 0))
+        with pytest.raises(GatewayError):  # its epoch has ended
+            await dead.begin(holder, Cost(1, 0))
+
+
+async def test_without_contact_nothing_is_admitted(server: Database) -> None:
+    holder = key_holder(budget=1_000_000)
+    async with lease_replica(server, "a") as replica:
+        lease, _ = await replica.begin(holder, Cost(10, 0), longest=Cost(10_000, 0))
+        replica.end(lease, Cost(10, 0))
+        replica.own.contact_at -= 998
+        await asyncio.sleep(1.2)
+        with pytest.raises(AccountingUnavailable):
+            await replica.begin(holder, Cost(10, 0))
+        replica.own.contact_at += 998
+        await replica.run(holder, Cost(10, 0))
+
+
+async def test_a_cost_above_its_reservation_is_charged(server: Database) -> None:
+    holder = key_holder(budget=1_000)
+    async with lease_replica(server, "a") as replica:
+        lease, _ = await replica.begin(holder, Cost(100, 0))
+        replica.end(lease, Cost(700, 0))
+        await replica.flushed()
+        with pytest.raises(InsufficientQuota):
+            await replica.begin(holder, Cost(301, 0))
+        await replica.run(holder, Cost(300, 0))
+        await replica.flushed()
+    assert (await totals(server))[1] == 1_000
+
+
+async def test_a_covered_request_asks_nobody(server: Database) -> None:
+    assert isinstance(server, ServerDatabase)
+    holder = key_holder(budget=10**9)
+    async with lease_replica(server, "a") as replica:
+        for _ in range(30):
+            await asyncio.gather(*(replica.run(holder, Cost(100, 0)) for _ in range(20)))
+            await asyncio.sleep(0.05)
+        before = replica.leases.grants
+        for _ in range(20):
+            await replica.run(holder, Cost(100, 0))
+        assert replica.leases.grants <= before + 1
