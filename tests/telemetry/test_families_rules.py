@@ -23,6 +23,7 @@ from tests.test_docs import COMMANDS, named_command, options
 
 FOLDER = ROOT / "docs" / "monitoring"
 RULES = FOLDER / "prometheus-rules.yml"
+REPLICA_RULES = FOLDER / "prometheus-rules-replicas.yml"
 DASHBOARD = json.loads((FOLDER / "grafana-dashboard.json").read_text())
 LABELS = {
     name: {*family.labels, *(["le"] if suffix == "_bucket" else [])}
@@ -142,6 +143,16 @@ def test_alerts_say_what_to_do() -> None:
     for text in re.findall(r"gateway (?:[a-z]+ ?)+(?:--[a-z]+)?", RULES.read_text()):
         if (command := named_command(text)) is not None:
             assert set(re.findall(r"--[a-z-]+", text)) <= options(COMMANDS[command])
+
+
+async def test_alerts_of_replicas_name_what_there_is() -> None:
+    promtool = find_program("promtool")
+    await run(promtool, "check", "rules", "--lint=all", "--lint-fatal", str(REPLICA_RULES))
+    (group,) = yaml.safe_load(REPLICA_RULES.read_text())["groups"]
+    assert len(group["rules"]) == 4
+    for rule in group["rules"]:
+        assert set(re.findall(r"gateway_\w+", rule["expr"])) <= {*LABELS}, rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "description"}
 
 
 def always(value: str) -> str:
