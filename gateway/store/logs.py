@@ -268,15 +268,9 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
             yield row[name] == value
     if log_filter.model is not None:
         model = log_filter.model
-        yield or_(
-            row.catalog_model == model,
-            # As a server's index of names has it that are not the catalog's.
-            and_(
-                row.catalog_model.is_distinct_from(row.model),
-                literal_column("substr(model, 1, 200)") == model[:200],
-                row.model == model,
-            ),
-        )
+        # As a server has them in its indexes: names of the catalog, and others.
+        is_other = row.catalog_model.is_distinct_from(row.model)
+        yield or_(row.catalog_model == model, and_(row.model == model, is_other))
     if log_filter.status is not None:
         yield row.status.between(log_filter.status.start, log_filter.status.stop - 1)
     if log_filter.text:
