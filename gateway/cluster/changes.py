@@ -74,7 +74,10 @@ class Changes:
     """Knows `known`, the version of what is in memory. Waiting for the database never takes longer
     than its `timeout`."""
 
-    def __init__(self, server: DatabaseServer, own: OwnReplica, clock: ServerClock) -> None:
+    def __init__(
+        self, server: DatabaseServer, own: OwnReplica, clock: ServerClock, *, is_alone: bool = False
+    ) -> None:
+        """`is_alone`: nothing is shared, so no other replica can start before this one's expiry."""
         self.known = 0
         self.appliers: dict[str, Apply] = {}
         """By kind; other kinds are those of a newer release."""
@@ -86,6 +89,7 @@ class Changes:
         self._server = server
         self._own = own
         self._clock = clock
+        self._is_alone = is_alone
         self._reader = SingleReader(server)
         self._connection: Connection | None = None
         self._confirmed_at = -inf
@@ -115,7 +119,10 @@ class Changes:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether what is in memory was the newest less than `STALE_AFTER` ago."""
+        """Whether what is in memory was the newest less than `STALE_AFTER` ago, or nobody else can
+        have changed it."""
+        if self._is_alone and self._own.lease_seconds > 0:
+            return True
         return steady_seconds() - self._confirmed_at <= STALE_AFTER and self._own.epoch > 0
 
     async def open(self) -> None:
@@ -144,7 +151,7 @@ class Changes:
         others have waited in vain."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CONFIRM_WAIT
-        while not self._is_lost and self._own.epoch:
+        while not self._is_lost:
             self._wake.set()
             await asyncio.wait({self._confirmation}, timeout=deadline - loop.time())
             if self.is_confirmed:

@@ -57,16 +57,18 @@ class Fleet:
 
     async def until_works(self, key: str) -> None:
         """Everywhere: at once, unless the machine is too busy to ask in 0.3 s."""
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(10):
             while await self.statuses(key) != [200] * 4:
                 await asyncio.sleep(0.01)
 
     async def until_all(self, is_known: Callable[[RunningGateway], bool]) -> float:
-        """Seconds."""
+        """Seconds. After `WITHIN` who does not know it yet, on a busy machine, serves nothing."""
         loop = asyncio.get_running_loop()
         started = loop.time()
-        async with asyncio.timeout(10):
-            while not all(map(is_known, self.gateways)):
+        async with asyncio.timeout(20):
+            while others := [each for each in self.gateways if not is_known(each)]:
+                if loop.time() - started > WITHIN:
+                    assert not any(changes_of(each).is_confirmed for each in others)
                 await asyncio.sleep(0.002)
         return loop.time() - started
 
@@ -121,7 +123,6 @@ async def test_a_revoked_key_is_refused_everywhere(
         assert await fleet.statuses(key) == [401] * 4
     record_property("median_ms", round(median(times) * 1000, 1))
     record_property("max_ms", round(max(times) * 1000, 1))
-    assert max(times) < WITHIN
 
 
 async def test_while_notifications_are_lost_it_is_polled(fleet: Fleet) -> None:
@@ -129,17 +130,13 @@ async def test_while_notifications_are_lost_it_is_polled(fleet: Fleet) -> None:
         connection = changes_of(each)._connection
         assert connection is not None
         connection._listeners.clear()  # a statement would meet one that is under way
-    times = []
     for number in range(10):
         token, _ = await fleet.first.operations.create_key(f"old-{number}", "default")
         await fleet.until_all(lambda each, id=token.id: each.daemon.runtime.registry.token(id))
         await fleet.first.operations.revoke_key(token.id)
-        times.append(
-            await fleet.until_all(
-                lambda each, id=token.id: each.daemon.runtime.registry.token(id) is None
-            )
+        await fleet.until_all(
+            lambda each, id=token.id: each.daemon.runtime.registry.token(id) is None
         )
-    assert max(times) < WITHIN
 
 
 async def test_other_changes_of_keys_and_groups(fleet: Fleet) -> None:
@@ -152,15 +149,15 @@ async def test_other_changes_of_keys_and_groups(fleet: Fleet) -> None:
         return lambda each: check(each.daemon.runtime.registry.token(token.id))
 
     await operations.update_key(token.id, state=TokenState.DISABLED)
-    assert await fleet.until_all(known(lambda each: each is None)) < WITHIN
+    await fleet.until_all(known(lambda each: each is None))
     assert await fleet.statuses(key) == [401] * 4
     await operations.update_key(token.id, state=TokenState.ACTIVE)
-    assert await fleet.until_all(known(lambda each: each is not None)) < WITHIN
+    await fleet.until_all(known(lambda each: each is not None))
     _, new_key = await operations.rotate_key(token.id, 0)
     await fleet.until_works(new_key)
     assert await fleet.statuses(key) == [401] * 4
     await operations.update_key(token.id, limits={"requests_per_minute": 7})
-    assert await fleet.until_all(known(lambda each: each.limits.requests_per_minute == 7)) < WITHIN
+    await fleet.until_all(known(lambda each: each.limits.requests_per_minute == 7))
     await operations.update_group("default", ["no-such-model"])
     await fleet.until_all(
         lambda each: each.daemon.runtime.registry.group("default").patterns == ("no-such-model",)
@@ -178,14 +175,12 @@ async def test_disabled_accounts(fleet: Fleet) -> None:
     accounts = fleet.first.daemon.console.accounts
     for _ in range(3):
         await accounts.disable(ref)
-        known = await fleet.until_all(lambda each: ref in each.daemon.runtime.disabled_accounts)
-        assert known < WITHIN
+        await fleet.until_all(lambda each: ref in each.daemon.runtime.disabled_accounts)
         now = asyncio.get_running_loop().time()
         for each in fleet.gateways:
             assert not each.daemon.runtime.health.overall(ref, now).is_usable
         await accounts.enable(ref)
-        known = await fleet.until_all(lambda each: ref not in each.daemon.runtime.disabled_accounts)
-        assert known < WITHIN
+        await fleet.until_all(lambda each: ref not in each.daemon.runtime.disabled_accounts)
 
 
 async def test_admins_their_tokens_and_sessions(fleet: Fleet) -> None:
@@ -197,20 +192,20 @@ async def test_admins_their_tokens_and_sessions(fleet: Fleet) -> None:
     session = await first.sessions.sign_in(DEFAULT_NAME, "first password of all", "::1", "test")
     assert session is not None
     found = lambda each: each.daemon.console.access.sessions.find(session)  # noqa: E731
-    assert await fleet.until_all(lambda each: found(each) is not None) < WITHIN
+    await fleet.until_all(lambda each: found(each) is not None)
     await first.admins.set_password("second password of all")
-    assert await fleet.until_all(lambda each: found(each) is None) < WITHIN
+    await fleet.until_all(lambda each: found(each) is None)
     assert await others[0].sessions.sign_in(DEFAULT_NAME, "first password of all", "", "") is None
     token, secret = await first.tokens.create("script", Scope.READ)
     by = lambda each: each.daemon.console.access.tokens.find(secret)  # noqa: E731
-    assert await fleet.until_all(lambda each: by(each) is not None) < WITHIN
+    await fleet.until_all(lambda each: by(each) is not None)
     await others[1].tokens.revoke(token.id)
-    assert await fleet.until_all(lambda each: by(each) is None) < WITHIN
+    await fleet.until_all(lambda each: by(each) is None)
     await first.admins.add("guest", Role.VIEWER, "a password of a guest")
     admin = lambda each: each.daemon.console.access.admins.find("guest")  # noqa: E731
     await fleet.until_all(lambda each: admin(each) is not None)
     await others[2].admins.remove("guest")
-    assert await fleet.until_all(lambda each: admin(each) is None) < WITHIN
+    await fleet.until_all(lambda each: admin(each) is None)
 
 
 async def test_a_gateway_that_is_cut_off_from_everything_serves_nothing(fleet: Fleet) -> None:
@@ -262,6 +257,22 @@ async def test_without_the_database_it_serves_while_valkey_shows_nothing_newer(
     async with asyncio.timeout(10):
         while await fleet.statuses(key) != [401] * 4:
             await asyncio.sleep(0.1)
+
+
+async def test_a_single_replica_serves_until_another_one_could_start(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with run_gateway(
+        tmp_path, channels(upstream.address), database=await new_database_url()
+    ) as gateway:
+        changes = changes_of(gateway)
+        for task in changes._tasks:
+            task.cancel()
+        changes._confirmed_at -= 60
+        assert (await gateway.get("/v1/models")).status == 200
+        assert gateway.daemon.runtime.replica is not None
+        gateway.daemon.runtime.replica.expiry = 3  # which has passed, less the margin
+        assert (await gateway.get("/v1/models")).status == 503
 
 
 async def test_with_a_slow_loop_nothing_is_refused(fleet: Fleet) -> None:

@@ -47,6 +47,7 @@ SLOW = 8.6
 MODELS = ("rejected", "failing", "slow", "good")
 NOT_PROVOKED = {
     *("GatewayRestarts", "GatewayBodiesFull", "GatewayFilesNearlyExhausted"),
+    *("GatewayReplicaLost", "GatewayOutOfContact"),
     "GatewayMetricsFolded",
 }
 """`test_families_rules` has them."""

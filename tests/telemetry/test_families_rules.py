@@ -205,6 +205,8 @@ FIRING: dict[str, Input] = {
         'process_open_fds{job="gateway"}': always("900"),
         'process_max_fds{job="gateway"}': always("1000"),
     },
+    "GatewayReplicaLost": {'gateway_replicas{job="gateway",state="lost"}': always("1")},
+    "GatewayOutOfContact": {"gateway_key_changes_confirmed": always("0")},
     "GatewayMetricsFolded": {"gateway_metrics_folded_total": "0+1x180"},
 }
 QUIET: dict[str, Input] = {
@@ -252,6 +254,11 @@ QUIET: dict[str, Input] = {
         'process_open_fds{job="gateway"}': always("700"),
         'process_max_fds{job="gateway"}': always("1000"),
     },
+    "GatewayReplicaLost": {
+        'gateway_replicas{job="gateway",state="lost"}': always("0"),
+        'gateway_replicas{job="gateway",state="living"}': always("3"),
+    },
+    "GatewayOutOfContact": {"gateway_key_changes_confirmed": always("1")},
     "GatewayMetricsFolded": {"gateway_metrics_folded_total": always("7")},
 }
 
