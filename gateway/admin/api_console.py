@@ -18,8 +18,8 @@ from gateway.admin.api_json import json_response, read_form
 from gateway.admin.forms import Form
 from gateway.admin.operations import AdminOperations
 from gateway.admin.permissions import Permission, requires
+from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database
-from gateway.store.lock import DATABASE_NAME
 from gateway.store.registry import Registry
 
 _SESSION_FIELDS: Final = ("admin", "created_at", "seen_at", "address", "agent")
@@ -40,10 +40,12 @@ def add_session_routes(admin: web.Application, access: Access) -> None:
 
 
 @asynccontextmanager
-async def open_admin_app(state_dir: Path, now: Callable[[], int]) -> AsyncIterator[web.Application]:
-    """The admin application for a command, when no gateway runs. The caller holds the lock of the
-    state directory. Raises StoreError."""
-    database = await Database.open(state_dir / DATABASE_NAME)
+async def open_admin_app(
+    place: Path | DatabaseServer, now: Callable[[], int]
+) -> AsyncIterator[web.Application]:
+    """The admin application for a command, where no gateway runs. The caller holds the lock of the
+    state directory; with a server, other replicas may run. Raises StoreError."""
+    database = await Database.open(place)
     try:
         operations = AdminOperations(database, await Registry.load(database), now)
         admin = build_admin_app(operations)

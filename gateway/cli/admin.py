@@ -51,7 +51,7 @@ admin.add_command(audit)
 @subcommand(admin)
 def list_(context: CommandContext) -> None:
     """List the admins."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         found = client.get("/admins")["admins"]
     context.print(found, _print_admins)
 
@@ -64,7 +64,7 @@ def add(context: CommandContext, name: str, role: str) -> None:
     """
     new_password = _read_password()
     body = {"name": name, "role": role, "password": new_password}
-    with connect(context.state_dir, may_create=True) as client:
+    with connect(context.state_dir, context.config, may_create=True) as client:
         added = client.post("/admins", body)
     context.print(added, lambda _: print_note(f"Added {added['name']} as {added['role']}."))
 
@@ -72,7 +72,7 @@ def add(context: CommandContext, name: str, role: str) -> None:
 @subcommand(admin, _NAME, _ROLE)
 def set_(context: CommandContext, name: str, role: str) -> None:
     """Change the role of an admin, whose sessions end."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         changed = client.patch(f"/admins/{quote_path(name)}", {"role": role})
     ended = _ended(changed)
     context.print(
@@ -83,7 +83,7 @@ def set_(context: CommandContext, name: str, role: str) -> None:
 @subcommand(admin, _NAME)
 def remove(context: CommandContext, name: str) -> None:
     """Remove an admin, whose sessions end."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         client.delete(f"/admins/{quote_path(name)}")
     context.print({"removed": name}, lambda _: print_note(f"Removed {name}."))
 
@@ -96,7 +96,7 @@ def password(context: CommandContext, name: str | None) -> None:
     NAME it is that of the admin "admin", who is created where there is none.
     """
     new_password = _read_password()
-    with connect(context.state_dir, may_create=True) as client:
+    with connect(context.state_dir, context.config, may_create=True) as client:
         answer = _set_password(client, name, new_password)
     context.print(answer, lambda _: print_note(f"The password is set.{_ended(answer)}"))
 
@@ -104,7 +104,7 @@ def password(context: CommandContext, name: str | None) -> None:
 @subcommand(admin, click.option("--end-all", is_flag=True, help="End all sessions."))
 def sessions(context: CommandContext, end_all: bool) -> None:
     """List the sessions of the console."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         answer = client.delete("/sessions") if end_all else client.get("/sessions")
     context.print(answer, _print_ended if end_all else _print_sessions)
 

@@ -56,7 +56,7 @@ def audit(
 ) -> None:
     """Read the audit log, newest first."""
     action = None if what is None else what.rstrip(".")
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         found = client.get("/audit", actor=who, action=action, limit=limit, **query)["actions"]
     context.print(found, lambda _: print_table(found, _COLUMNS))
     if len(found) == limit and not context.as_json:

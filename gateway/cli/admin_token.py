@@ -64,7 +64,7 @@ def token() -> None:
 def create(context: CommandContext, name: str, scope: str, expires: Any) -> None:
     """Create a token NAME. It is printed once, on standard output."""
     body = {"name": name, "scope": scope, "expires_at": None if expires is CLEARED else expires}
-    with connect(context.state_dir, may_create=True) as client:
+    with connect(context.state_dir, context.config, may_create=True) as client:
         created = client.post("/tokens", body)
     context.print(created, _print_created)
 
@@ -72,7 +72,7 @@ def create(context: CommandContext, name: str, scope: str, expires: Any) -> None
 @subcommand(token)
 def list_(context: CommandContext) -> None:
     """List the tokens."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         found = client.get("/tokens")["tokens"]
     context.print(found, lambda _: print_table(found, _COLUMNS))
 
@@ -80,7 +80,7 @@ def list_(context: CommandContext) -> None:
 @subcommand(token, click.argument("reference", metavar="NAME|ID"))
 def revoke(context: CommandContext, reference: str) -> None:
     """Revoke a token: it is rejected from now on."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         revoked = client.delete(f"/tokens/{quote_path(reference)}")
     context.print(revoked, lambda _: print_note(f"Revoked {revoked['name']} ({revoked['id']})."))
 

@@ -50,7 +50,7 @@ def budgets(context: CommandContext) -> None:
     is used up has room again at the time of its reset; amounts leave it a few minutes late, or up
     to an hour for a week.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         records = client.get("/budgets")["budgets"]
     records.sort(key=_used_share, reverse=True)
     context.print(records, lambda _: print_table(records, _BUDGET_COLUMNS))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partialmethod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,9 +24,12 @@ from gateway.admin import API_PATH
 from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
 from gateway.cli.errors import CommandRefused, GatewayHangs, GatewayUnreachable
 from gateway.cli.option_types import now_us
+from gateway.config.cluster import DatabaseServer
+from gateway.config.document import ConfigError
 from gateway.config.file_errors import command_of_owner, describe_owner, file_error_reason
+from gateway.config.load import find_database
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import lock_state_dir, read_holder
+from gateway.store.lock import DATABASE_NAME, lock_state_dir, read_holder
 
 _CONNECT_TIMEOUT = 5.0  # seconds
 _REQUEST_TIMEOUT: Final = 30.0  # seconds
@@ -36,6 +40,7 @@ _TRIES: Final = 3
 @contextmanager
 def connect(
     state_dir: Path,
+    config: Path | None = None,
     *,
     may_create: bool = False,
     may_serve: bool = True,
@@ -43,16 +48,21 @@ def connect(
 ) -> Iterator[Client]:
     """A client until the block ends. Print after it: other commands may wait for the lock.
 
+    `config`: the configuration file, whose `database` is used where no gateway runs.
     `may_create`: creates a missing state directory. `may_serve`: serves the API itself where no
     gateway runs, instead of raising GatewayUnreachable. `timeout`: seconds for each request.
     """
-    if not may_create and not _is_dir(state_dir):
-        raise CommandRefused(
-            f"There is no state directory {state_dir.absolute()}. Choose one with --state-dir or "
-            "--config."
-        )
-    with asyncio.Runner() as runner:
-        client = Client(runner, state_dir, may_serve, timeout)
+    with ExitStack() as stack:
+        if not may_create and not _is_dir(state_dir):
+            if not may_serve or database_server(config) is None:
+                raise CommandRefused(
+                    f"There is no state directory {state_dir.absolute()}. Choose one with "
+                    "--state-dir or --config."
+                )
+            # No replica was here, but its database is elsewhere.
+            state_dir = Path(stack.enter_context(TemporaryDirectory(prefix="gateway-")))
+        runner = stack.enter_context(asyncio.Runner())
+        client = Client(runner, state_dir, config, may_serve, timeout)
         try:
             runner.run(client.open())
             yield client
@@ -79,12 +89,18 @@ class Client:
     GatewayUnreachable."""
 
     def __init__(
-        self, runner: asyncio.Runner, state_dir: Path, may_serve: bool, timeout: float
+        self,
+        runner: asyncio.Runner,
+        state_dir: Path,
+        config: Path | None,
+        may_serve: bool,
+        timeout: float,
     ) -> None:
         self.is_standalone = False
         """Whether no gateway runs, so that the command serves the API itself."""
         self._runner = runner
         self._state_dir = state_dir
+        self._config = config
         self._may_serve = may_serve
         self._timeout = timeout
         self._stack = AsyncExitStack()
@@ -187,7 +203,8 @@ class Client:
             raise _wrong_owner(self._state_dir)  # new files would not belong to the gateway's user
         try:
             self._stack.enter_context(lock_state_dir(self._state_dir))
-            app = await self._stack.enter_async_context(open_admin_app(self._state_dir, now_us))
+            place = database_server(self._config) or self._state_dir / DATABASE_NAME
+            app = await self._stack.enter_async_context(open_admin_app(place, now_us))
             await self._stack.enter_async_context(serve_admin(app, self._state_dir))
         except StateLocked as error:
             self._lock_holder = error.pid
@@ -205,6 +222,14 @@ class Client:
             f"did not answer within {_CONNECT_TIMEOUT:g} s.",
             pid,
         )
+
+
+def database_server(config: Path | None) -> DatabaseServer | None:
+    """Raises CommandRefused where the configuration names one that cannot be used."""
+    try:
+        return find_database(config)
+    except ConfigError as error:
+        raise CommandRefused(str(error)) from None
 
 
 def _wrong_owner(path: Path) -> CommandRefused:

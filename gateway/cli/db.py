@@ -19,10 +19,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gateway.admin.units import format_count
-from gateway.cli.client import connect
+from gateway.cli.client import connect, database_server
 from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.options import FILE, CommandContext, subcommand
 from gateway.cli.output import Column, format_time, print_note, print_table
+from gateway.cli.server_hints import refuse_on_server
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.records import HOUR_US
 
@@ -66,6 +67,8 @@ def backup(context: CommandContext, file: Path | None, keep: int | None) -> None
     from gateway.cli.audit_note import note_backup
     from gateway.store import backup as backups
 
+    refuse_on_server(context, "backup")
+
     folder = context.state_dir / backups.BACKUP_DIR if file is None else file
     is_named = file is not None and not file.is_dir()
     if is_named and keep is not None:
@@ -88,6 +91,7 @@ def restore(context: CommandContext, file: Path) -> None:
     from gateway.store import backup as backups
     from gateway.store.migrations import MIGRATIONS
 
+    refuse_on_server(context, "restore", str(file))
     with _refused(file), _progress(context, "Copying") as progress:
         note = audit_row("db.restore", file)
         restored = backups.restore(context.state_dir, file, progress, datetime.now(UTC), note)
@@ -103,17 +107,24 @@ def restore(context: CommandContext, file: Path) -> None:
 
 @subcommand(
     db,
-    click.option("--dry-run", is_flag=True, help="Try it on a copy; also while the gateway runs."),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Try it on a copy; of a server, only say what would run. Also while the gateway runs.",
+    ),
 )
 def migrate(context: CommandContext, dry_run: bool) -> None:
     """Bring the database to this release's schema, as the next start would.
 
-    The database is copied before, to a file beside it.
+    A file is copied before, to one beside it.
     """
-    from gateway.store.trial import migrate_now, try_migrations
+    from gateway.store.trial import migrate_now, migrate_server, try_migrations
 
+    server = database_server(context.config)
     with _refused():
-        if dry_run:
+        if server is not None:
+            trial = migrate_server(server, dry_run=dry_run)
+        elif dry_run:
             with _progress(context, "Copying") as progress:
                 trial = try_migrations(context.state_dir, progress)
         else:
@@ -129,6 +140,7 @@ def vacuum(context: CommandContext) -> None:
     """
     from gateway.store import backup as backups
 
+    refuse_on_server(context, "vacuum")
     with _refused(), _progress(context, "Rewriting"):
         compacted = backups.compact(context.state_dir)
     before, after = _size(compacted.size_before), _size(compacted.size)
@@ -226,7 +238,7 @@ def check(context: CommandContext) -> None:
     The totals of each key must be the sums of its hours, and each hour the sum of its rows. Exit
     code 1 if there are differences; nothing is changed.
     """
-    with connect(context.state_dir, timeout=_CHECK_TIMEOUT) as client:
+    with connect(context.state_dir, context.config, timeout=_CHECK_TIMEOUT) as client:
         report = client.get("/check")
     context.print(report, _print_report)
     if not report["clean"]:
@@ -266,6 +278,9 @@ def _print_migrated(trial: dict[str, Any], *, dry_run: bool) -> None:
         click.echo(f"The database has this release's schema, {trial['schema']}.")
         return
     print_table(trial["steps"], _STEP_COLUMNS)
+    if trial["size"] is None:
+        print_note("Nothing was changed." if dry_run else f"The schema is now {trial['schema']}.")
+        return
     size, free = _size(trial["size"]), _size(trial["free"])
     if dry_run:
         print_note(

@@ -75,7 +75,7 @@ def _with_patterns(*, required: bool) -> Decorator:
 @subcommand(group, _GROUP_NAME, _with_patterns(required=True), with_group_options)
 def add(context: CommandContext, group_name: str, settings: dict[str, Any]) -> None:
     """Create a group: gateway group add NAME --models 'beta-*' family:alpha"""
-    with connect(context.state_dir, may_create=True) as client:
+    with connect(context.state_dir, context.config, may_create=True) as client:
         added = client.post("/groups", {"name": group_name} | settings)
     warn_unpriced(context, settings)
     _report(context, added)
@@ -87,7 +87,7 @@ def set_(context: CommandContext, group_name: str, settings: dict[str, Any]) -> 
 
     Omitted options change nothing; none clears a value.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         changed = client.patch(f"/groups/{quote_path(group_name)}", settings)
     warn_unpriced(context, settings)
     _report(context, changed)
@@ -96,7 +96,7 @@ def set_(context: CommandContext, group_name: str, settings: dict[str, Any]) -> 
 @subcommand(group)
 def list_(context: CommandContext) -> None:
     """List all groups."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         groups = client.get("/groups")["groups"]
     context.print(groups, lambda _: print_table(groups, _COLUMNS | _LIMITS))
 
@@ -107,7 +107,7 @@ def show(context: CommandContext, group_name: str) -> None:
 
     In JSON `spent_micro` has the spent amounts.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         group = client.get(f"/groups/{quote_path(group_name)}")
         group["spent_micro"] = get_spent(client, "group", group["name"])
     columns = _COLUMNS | _STORING | limit_columns(context.money())
@@ -117,7 +117,7 @@ def show(context: CommandContext, group_name: str) -> None:
 @subcommand(group, _GROUP_NAME, json=False)
 def remove(context: CommandContext, group_name: str) -> None:
     """Remove a group without keys; revoked keys count too."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         client.delete(f"/groups/{quote_path(group_name)}")
     print_note(f"Removed group {group_name}.")
 

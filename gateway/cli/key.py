@@ -9,7 +9,7 @@ import click
 
 from gateway.admin.units import format_cost
 from gateway.cli.budgets import cost_columns, get_spent, limit_columns
-from gateway.cli.client import connect, quote_path
+from gateway.cli.client import connect, database_server, quote_path
 from gateway.cli.errors import CommandRefused
 from gateway.cli.find_key import KeyRecord, effective_state, find_key, old_key_expiry
 from gateway.cli.key_import import import_keys
@@ -119,7 +119,7 @@ def list_(context: CommandContext) -> None:
 
     A ! marks a key that is used by a new client or from a new address: a possible leak.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         keys = client.get("/keys")["keys"]
     columns = _LIST_COLUMNS | cost_columns(context.money(), keys) | {"": _warning}
     context.print(keys, lambda _: print_table(keys, columns))
@@ -131,7 +131,7 @@ def show(context: CommandContext, reference: str) -> None:
 
     In JSON `spent_micro` has the spent amounts.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         key = find_key(client, reference)
         key["spent_micro"] = get_spent(client, "key", key["id"])
     context.print(key, lambda _: print_record(key, _detail_columns(context.money())))
@@ -145,7 +145,7 @@ def show(context: CommandContext, reference: str) -> None:
 )
 def mint(context: CommandContext, settings: dict[str, Any]) -> None:
     """Create a key. It is the last line of the output and is not shown again."""
-    with connect(context.state_dir, may_create=True) as client:
+    with connect(context.state_dir, context.config, may_create=True) as client:
         created = client.post("/keys", settings)
         is_standalone = client.is_standalone
     warn_unknown_models(context, settings.get("models"))
@@ -188,7 +188,7 @@ def rotate(context: CommandContext, reference: str, overlap: int) -> None:
 
     The new key is the last line of the output and is not shown again.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         before = find_key(client, reference)
         rotated = client.post(f"{_path(before)}/rotate", {"overlap_s": overlap})
     context.print(rotated, partial(_print_rotated, before))
@@ -210,7 +210,7 @@ def enable(context: CommandContext, reference: str) -> None:
 @subcommand(key, _REFERENCE)
 def revoke(context: CommandContext, reference: str) -> None:
     """Reject a key permanently, from the next request on."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         before = find_key(client, reference)
         revoked = client.delete(_path(before))
     message = "revoked."
@@ -239,7 +239,7 @@ def _label(key: KeyRecord) -> str:
 
 
 def _patch(context: CommandContext, reference: str, changes: dict[str, Any]) -> KeyRecord:
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         changed: KeyRecord = client.patch(_path(find_key(client, reference)), changes)
     return changed
 
@@ -271,7 +271,8 @@ def _print_created(context: CommandContext, is_standalone: bool, key: KeyRecord)
     print_note(f"Created key {_label(key)} in group {key['group']} of {state_dir}.{expiry}")
     if is_standalone:
         demo = context.state_dir / DEMO_NAME
-        print_note("No gateway runs there; one that starts there will accept the key.")
+        if database_server(context.config) is None:
+            print_note("No gateway runs there; one that starts there will accept the key.")
         if (demo / SOCKET_NAME).exists():
             print_note(f"The running demo does not accept it: for the demo, use --state-dir {demo}")
     print_note(_COPY_NOTE)

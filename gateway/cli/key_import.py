@@ -60,7 +60,7 @@ def import_keys(context: CommandContext, file: TextIO, out: Path | None, dry_run
     created: CreatedKeys = []
     failure: click.ClickException | KeyboardInterrupt | None = None
     with (
-        connect(context.state_dir, may_create=True) as client,
+        connect(context.state_dir, context.config, may_create=True) as client,
         click.progressbar(
             length=2 * len(rows),
             label="Validating and creating keys",

@@ -120,7 +120,7 @@ def logs() -> None:
 )
 def list_(context: CommandContext, query: LogQuery, limit: int, before: str | None) -> None:
     """List requests, newest first."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         rows = _get_rows(client, limit=limit, before=before, **query(client))
         names = key_names(client)
     context.print(rows, lambda _: print_table(rows, _columns(names)))
@@ -138,7 +138,7 @@ def export(context: CommandContext, query: LogQuery, as_csv: bool) -> None:
     if as_csv and context.as_json:
         raise click.UsageError("Use either --csv or --json.")
     form = ExportFormat.CSV if as_csv else ExportFormat.JSONL
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         filters = query(client)
         click.echo(export_header(form), nl=False)
         before: str | None = None
@@ -153,7 +153,7 @@ def show(context: CommandContext, request_id: str) -> None:
 
     In JSON the attempts are `tried`, and the web searches of the gateway `searches`.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         path = f"/requests/{quote_path(request_id)}"
         row = client.get(path)
         # Not for a row that counts none: the request could have ended since the row was read.
@@ -179,7 +179,7 @@ def show(context: CommandContext, request_id: str) -> None:
 )
 def tail(context: CommandContext, limit: int, follow: bool) -> None:
     """Print the newest requests, newest last; in JSON one per line."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         rows = _get_rows(client, limit=limit)
         names = key_names(client)
     _print_lines(reversed(rows), names, context.as_json)

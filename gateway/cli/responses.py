@@ -59,7 +59,7 @@ def list_(context: CommandContext, reference: str | None, limit: int, before: st
 
     A deleted one is listed as long as others continue it.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         token_id = find_key(client, reference)["id"] if reference is not None else None
         found = client.get("/responses", token_id=token_id, limit=limit, before=before)["responses"]
         names = key_names(client)
@@ -73,7 +73,7 @@ def list_(context: CommandContext, reference: str | None, limit: int, before: st
 )
 def show(context: CommandContext, response_id: str, texts: bool) -> None:
     """Show a stored response and the others of its chain."""
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         query = {"texts": "true"} if texts else {}
         reply = client.get(f"/responses/{quote_path(response_id)}", **query)
         names = key_names(client)
@@ -98,6 +98,6 @@ def delete(context: CommandContext, response_id: str) -> None:
 
     What others continue of it stays part of their conversations.
     """
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         client.delete(f"/responses/{quote_path(response_id)}")
     print_note(f"Deleted response {response_id}.")

@@ -78,7 +78,7 @@ def _preview_file(
         config = load_config(context.config, state_dir=context.state_dir, resolve_secrets=False)
     patterns: Sequence[str] = ALL_MODELS
     if key is not None or group is not None:
-        with connect(context.state_dir) as client:
+        with connect(context.state_dir, context.config) as client:
             name = _group_of(client, key) if key is not None else group
             patterns = client.get(f"/groups/{quote_path(name or '')}")["patterns"]
     catalog = Catalog(config.models)

@@ -100,7 +100,7 @@ def usage(
     until = None if until is None else _start_of_hour(until)
     if until is not None and until <= since:
         raise click.UsageError("--until must be at least one hour after --since.")
-    with connect(context.state_dir) as client:
+    with connect(context.state_dir, context.config) as client:
         filters = {"since": since, "until": until, "group": group, "model": model}
         key_id = find_key(client, reference)["id"] if reference is not None else None
         report = client.get("/usage", by=",".join(by), key=key_id, **filters)["usage"]

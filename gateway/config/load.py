@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from gateway.config.cluster import DatabaseServer
 from gateway.config.document import MAX_SIZE, ConfigError, read_document
 from gateway.config.file_errors import file_error_reason
 from gateway.config.schema import Config, default_catalog
@@ -81,6 +82,24 @@ def find_state_dir(
     if config is not None and not (flag or env.get("GATEWAY_STATE_DIR")):
         data = read_document(_read(config)[0], str(config)).data
     return _choose_state_dir(flag, data, env)
+
+
+def find_database(
+    config: Path | None, env: Mapping[str, str] = os.environ
+) -> DatabaseServer | None:
+    """The database server for commands that need nothing else of the file; None for SQLite.
+
+    `config` is what `find_config` found. Only this option is validated, and its secrets resolved;
+    raises ConfigError.
+    """
+    if config is None:
+        return None
+    raw, shared = _read(config)
+    document = read_document(raw, str(config))
+    if not isinstance(document.data, dict) or document.data.get("database") is None:
+        return None
+    document.data = {"database": document.data["database"]}
+    return validate(document, SecretResolver(env, allow_literals=not shared)).database
 
 
 def _choose_state_dir(flag: Path | None, data: Any, env: Mapping[str, str]) -> Path:

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
 from gateway.store.records import HOUR_US, TOKEN_TOTALS, USAGE_COUNTS, ExchangeState
+from gateway.store.recovery import left_by_earlier_boots
 from gateway.store.retention import ROWS_KEPT_SINCE
 from gateway.store.schema import attempts, requests, searches, tokens, usage_hours
 from gateway.store.statements import HOUR_KEY, IS_RUNNING, sum_of
@@ -89,6 +90,7 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
             *await _compare(connection, tokens, _totals(), _totals_of_hours()),
             *await _compare(connection, usage_hours, _hours(since), _hours_of_rows(since)),
             *await _stale_rows(connection, boot_id),
+            *await _server_tables(connection),
         ]
         return Report(
             keys=await _count(connection, select(func.count()).select_from(tokens)),
@@ -134,13 +136,31 @@ async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[
         "searches.request_id": lost_searches.where(requests.c.id.is_(None)),
     }
     if boot_id is not None:
-        of_others = select(func.count()).where(IS_RUNNING, requests.c.boot_id != boot_id)
+        left_by = left_by_earlier_boots(connection.dialect.name, boot_id)
+        of_others = select(func.count()).where(IS_RUNNING, left_by)
         queries["requests.boot_id"] = of_others
     return [
         Discrepancy(column=column, stands=count, counted=0)
         for column, query in queries.items()
         if (count := await _count(connection, query))
     ]
+
+
+async def _server_tables(connection: AsyncConnection) -> list[Discrepancy]:
+    """Spending that is not the sum of its hours, and negative leases."""
+    if connection.dialect.name == "sqlite":
+        return []
+    from gateway.store.server_integrity import wrong_leases, wrong_spending
+
+    found = [
+        Discrepancy(column=f"spending.{period}.{name}", stands=stands, counted=counted, **where)
+        async for period, name, stands, counted, where in wrong_spending(
+            connection, MAX_DISCREPANCIES
+        )
+    ]
+    if count := await wrong_leases(connection):
+        found.append(Discrepancy(column="budget_leases.units", stands=count, counted=0))
+    return found
 
 
 async def _count(connection: AsyncConnection, query: Select[int]) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.config.cluster import DatabaseServer
 from gateway.store.backup import (
     Progress,
     free_space,
@@ -17,10 +18,16 @@ from gateway.store.backup import (
     size_with_log,
     trial_copy,
 )
-from gateway.store.database import SqliteDatabase
+from gateway.store.database import Database, SqliteDatabase
 from gateway.store.errors import StoreError
 from gateway.store.lock import DATABASE_NAME, check_owner, lock_state_dir
-from gateway.store.migrations import MIGRATIONS, NAMES, apply_migration, read_version
+from gateway.store.migrations import (
+    MIGRATIONS,
+    NAMES,
+    apply_migration,
+    migrations_for,
+    read_version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +41,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """`size` and `free` are bytes: of the database with its log, and on its disk. `copy` is the
-    file from before, where the database was changed."""
+    """`size` and `free` are bytes: of the database with its log, and on its disk; None for a
+    server. `copy` is the file from before, where the database was changed."""
 
     schema: int
     steps: tuple[Step, ...]
-    size: int
-    free: int
+    size: int | None
+    free: int | None
     copy: str | None = None
 
 
@@ -66,6 +73,16 @@ def migrate_now(state_dir: Path) -> Migrated:
     return Migrated(len(MIGRATIONS), steps, size_with_log(path), free_space(state_dir), copy)
 
 
+def migrate_server(server: DatabaseServer, *, dry_run: bool) -> Migrated:
+    """While replicas run. A dry run only says what would be done. Raises StoreError."""
+    from gateway.store.server_database import ServerDatabase
+
+    async def run() -> tuple[Step, ...]:
+        return await _migrate(ServerDatabase(server), dry_run=dry_run)
+
+    return Migrated(len(MIGRATIONS), asyncio.run(run()), None, None)
+
+
 class _Uncopied(SqliteDatabase):
     """It is a copy itself."""
 
@@ -73,16 +90,18 @@ class _Uncopied(SqliteDatabase):
         """Nothing to copy."""
 
 
-async def _migrate(database: SqliteDatabase) -> tuple[Step, ...]:
+async def _migrate(database: Database, *, dry_run: bool = False) -> tuple[Step, ...]:
     steps: list[Step] = []
+    migrations = migrations_for(database.dialect.name)
     try:
         await database.check()
         version = await database.write(read_version)
         for number in range(version + 1, len(MIGRATIONS) + 1):
             began = time.monotonic()
-            if version and not steps:
-                await database.copy(version)
-            await apply_migration(database, number, time.time_ns() // 1000)
+            if not dry_run:
+                if version and not steps:
+                    await database.copy(version)
+                await apply_migration(database, number, time.time_ns() // 1000, migrations)
             steps.append(Step(number, NAMES[number - 1], time.monotonic() - began))
     except SQLAlchemyError as error:
         raise StoreError(f"the database cannot be migrated: {error}") from error

@@ -18,11 +18,12 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from gateway.config.cluster import DatabaseServer, Tls, TlsMode
+from gateway.config.cluster import Tls, TlsMode
 from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import DatabaseUnavailable, QueryTimeout, StoreError
 from tests.store.sample_rows import token
+from tests.support.databases import server_of
 from tests.support.postgres import (
     PostgresServer,
     drop_database,
@@ -34,10 +35,6 @@ from tests.support.timing import SLACK
 
 SECRET = "s3cret-4471"
 SLEEP = text("SELECT pg_sleep(30)")
-
-
-def server_of(url: str, **options: Any) -> DatabaseServer:
-    return DatabaseServer.model_validate({"url": url} | options)
 
 
 @pytest.fixture

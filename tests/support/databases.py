@@ -52,7 +52,11 @@ def place_of(path: Path) -> Path | DatabaseServer:
     """What `Database.open` takes."""
     if not _uses_server:
         return path
-    return DatabaseServer.model_validate({"url": database_url(path)})
+    return server_of(database_url(path))
+
+
+def server_of(url: str, **options: Any) -> DatabaseServer:
+    return DatabaseServer.model_validate({"url": url} | options)
 
 
 def database_options(state_dir: Path) -> dict[str, Any]:
