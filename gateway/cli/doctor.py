@@ -32,6 +32,7 @@ from gateway.doctor.findings import Area, Finding, has_problem
 from gateway.doctor.host import check_clock, check_process, check_versions, hanging_process
 from gateway.doctor.network import check_network
 from gateway.doctor.process import read_process
+from gateway.doctor.servers import check_servers
 from gateway.doctor.temporary import temporary_gateway
 
 _PROBE_TIMEOUT: Final = 60.0
@@ -135,7 +136,10 @@ def _check(file: Path | None, directory: Path | None, *, probe: bool) -> list[Fi
     running, hung, findings_of_socket = _ask_gateway(state_dir)
     findings += check_files(file, secret_files(config) if config is not None else (), state_dir)
     is_started = running is not None or hung is not None
-    findings += check_database(state_dir, running=is_started)
+    found, is_on_server = check_servers(file)
+    findings += found
+    if not is_on_server:
+        findings += check_database(state_dir, running=is_started)
     server = (config or Config()).server
     if config is not None:
         findings += check_network(server, running=running is not None, hangs=hung is not None)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from gateway.config.cluster import DatabaseServer
+from gateway.config.cluster import DatabaseServer, SharedServer
 from gateway.config.document import MAX_SIZE, ConfigError, read_document
 from gateway.config.file_errors import file_error_reason
 from gateway.config.schema import Config, default_catalog
@@ -92,14 +92,23 @@ def find_database(
     `config` is what `find_config` found. Only this option is validated, and its secrets resolved;
     raises ConfigError.
     """
+    return find_servers(config, env)[0]
+
+
+def find_servers(
+    config: Path | None, env: Mapping[str, str] = os.environ
+) -> tuple[DatabaseServer | None, SharedServer | None]:
+    """`database` and `shared`, as `find_database` reads them."""
     if config is None:
-        return None
-    raw, shared = _read(config)
+        return None, None
+    raw, readable = _read(config)
     document = read_document(raw, str(config))
-    if not isinstance(document.data, dict) or document.data.get("database") is None:
-        return None
-    document.data = {"database": document.data["database"]}
-    return validate(document, SecretResolver(env, allow_literals=not shared)).database
+    data = document.data if isinstance(document.data, dict) else {}
+    document.data = {name: data[name] for name in ("database", "shared") if data.get(name)}
+    if not document.data:
+        return None, None
+    found = validate(document, SecretResolver(env, allow_literals=not readable))
+    return found.database, found.shared
 
 
 def _choose_state_dir(flag: Path | None, data: Any, env: Mapping[str, str]) -> Path:
