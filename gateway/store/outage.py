@@ -19,7 +19,7 @@ from gateway.store.spool import Spool
 
 _log = logging.getLogger(__name__)
 
-MAX_ENTRIES: Final = 200
+MAX_ENTRIES: Final = 500
 """Of one transaction."""
 
 _DELAYS: Final = (0.1, 0.2, 0.5, 1.0)  # seconds between tries of a server that does not answer
