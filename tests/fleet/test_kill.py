@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ async def test_kills_under_a_hundred_streams(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2) as fleet:
         key = await fleet.mint("--budget", "1G", "--rpm", "1000000", "--concurrent", "1000")
         runs: list[Answers] = []
+        killed_at: list[float] = []
         for number in range(KILLS):
             load = Load(
                 fleet.addresses,
@@ -34,6 +36,7 @@ async def test_kills_under_a_hundred_streams(tmp_path: Path) -> None:
             running = LoadProcess(load, tmp_path)
             replica = fleet.replicas[number % 2]
             await asyncio.sleep(1.5 + number % 5 * 0.2)
+            killed_at.append(time.time())
             replica.kill()
             await asyncio.sleep(0.3)
             # Every other time it comes back under way, else after its requests were given up.
@@ -48,8 +51,11 @@ async def test_kills_under_a_hundred_streams(tmp_path: Path) -> None:
         assert all(run.statuses().keys() <= {0, 200} for run in runs), [r.codes() for r in runs]
         assert await find_faults(fleet.url, [answer.name for answer in answered]) == []
         interrupted = {row[0] for row in await query(fleet.url, _INTERRUPTED)}
-        complete = {answer.name for answer in answered if answer.is_complete}
-        assert not interrupted & complete
+        # A reply whose end the client saw in the moment of the kill may not have been settled yet.
+        for run, moment in zip(runs, killed_at, strict=True):
+            for answer in run.admitted():
+                if answer.is_complete and answer.name in interrupted:
+                    assert abs(answer.began + answer.seconds - moment) < 1
         await fleet.each("stop")
         await leases_ended(fleet.url, 1)
 
