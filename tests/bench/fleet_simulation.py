@@ -29,22 +29,20 @@ CLIENTS_IN_A_SAMPLE: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of this machine (docs/scaling.md), one core each."""
+    """By `python -m tests.bench.fleet` on a virtual machine of two cores (docs/scaling.md)."""
 
-    replica_rate: float = 1_500.0
-    """Requests a second of one replica."""
-    script_rate: float = 45_000.0
-    """Scripts a second of one Valkey: key, group and gateway at once, on one thread."""
+    replica_rate: float = 2_800.0
+    """Requests a second of one replica: 355 µs of a core for each."""
+    script_rate: float = 16_000.0
+    """Admissions a second of one Valkey, on its one thread: 62 µs each, with their settlements."""
     grant_seconds: float = 0.0015
-    """One lease: locks of one holder are held so long, so that is the rate of one budget."""
-    copy_rate: float = 12_000.0
-    """Rows a second that one connection of PostgreSQL takes, with sums, in batches."""
-    server_rows: float = 60_000.0
-    """Rows a second of one PostgreSQL, all connections."""
-    row_bytes: int = 900
+    """One lease: locks of one holder are held so long, so that is the rate of one budget. Assumed."""
+    server_rows: float = 6_700.0 * 8
+    """Rows a second of one PostgreSQL with eight cores, sums included: 150 µs of a core each."""
+    row_bytes: int = 1_580
     """Of a request and its attempt on disk, with indexes."""
     heartbeat_seconds: float = 0.0004
-    """Of a PostgreSQL core for one heartbeat."""
+    """Of a PostgreSQL core for one heartbeat. Assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Fleet:
     limited: float = 1.0
     """Share of requests whose key has a rate limit."""
     budgeted: float = 1.0
-    lease_seconds: float = 10.0
+    lease_seconds: float = 2.0
     """A lease is as large as what a replica used of the budget in that time."""
     least_lease: int = 8
     """Requests."""
