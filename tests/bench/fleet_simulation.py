@@ -36,7 +36,7 @@ class Measured:
     script_rate: float = 16_000.0
     """Admissions a second of one Valkey, on its one thread: 62 µs each, with their settlements."""
     grant_seconds: float = 0.0015
-    """One lease: locks of one holder are held so long, so that is the rate of one budget. Assumed."""
+    """One lease: its lock is held so long, which bounds the rate of one budget. Assumed."""
     server_rows: float = 6_700.0 * 8
     """Rows a second of one PostgreSQL with eight cores, sums included: 150 µs of a core each."""
     row_bytes: int = 1_580
