@@ -198,9 +198,12 @@ async def _share(stack: AsyncExitStack, runtime: Runtime) -> SharedState | None:
 
     name = config.replica.name_for(config.server.port)
     shared = await stack.enter_async_context(
-        shared_state(config.shared, name, runtime.health, lambda: runtime.config)
+        shared_state(
+            config.shared, name, runtime.health, runtime.affinity_index, lambda: runtime.config
+        )
     )
     runtime.confirm_test, runtime.cancellations = shared.health.confirm, shared.cancellations
+    runtime.reports, runtime.look_up_reply = shared.reports, shared.affinity.look_up
     _share_limits(runtime, shared.limits)
     return shared
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
@@ -49,6 +49,7 @@ from gateway.wire.token_estimate import estimate_tokens
 if TYPE_CHECKING:  # one process alone does not have its libraries
     from gateway.shared.admission import FleetAdmission
     from gateway.shared.cancellations import Cancellations
+    from gateway.shared.reports import Reports
 
 
 def unix_microseconds() -> int:
@@ -144,8 +145,12 @@ class Runtime:
     health: Health = field(default_factory=Health)
     confirm_test: ConfirmTest | None = None
     """Of half-open accounts; None where no other replica could do it."""
+    look_up_reply: Callable[[bytes], Awaitable[None]] | None = None
+    """Lets the affinity index know a reply of another replica, by its digest."""
     cancellations: Cancellations | None = None
     """Of what other replicas run."""
+    reports: Reports | None = None
+    """What replicas tell each other of themselves."""
     latency: LatencyTracker = field(default_factory=LatencyTracker)
     affinity_index: AffinityIndex = field(default_factory=AffinityIndex)
     retry_budget: RetryBudget = field(default_factory=RetryBudget)

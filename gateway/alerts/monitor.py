@@ -23,6 +23,7 @@ from gateway.alerts.gateway_conditions import (
 )
 from gateway.alerts.incidents import Incident, Incidents, Status, new_incident_id
 from gateway.alerts.message import Message, build_message
+from gateway.alerts.replicas import Report, exchange, merge
 from gateway.alerts.webhook_queue import Retries, WebhookQueue
 from gateway.config.alerts import AlertKind, Alerts, Webhook
 from gateway.runtime import Runtime
@@ -66,6 +67,9 @@ class AlertMonitor:
         self._budgets_due = 0.0
         self._disk = DiskProbe(runtime.config.state_dir)
         self._new_clients: dict[str, tuple[Token, str]] = {}
+        self._clients: Sequence[tuple[str, str]] = ()
+        self._reported: list[tuple[str, str]] = []
+        self._has_announced = False
         self._known_clients: dict[str, None] = {}  # digests of what was announced, oldest first
         self._started = asyncio.get_running_loop().time()
         self._undelivered: dict[str, list[Message]] = {}  # of an earlier run
@@ -145,8 +149,14 @@ class AlertMonitor:
             await asyncio.sleep(_IDLE if settings is None else settings.check_every)
 
     async def check(self) -> None:
-        """One round."""
+        """One round. Of several replicas one announces; the others report to it."""
         settings = self._runtime.config.alerts
+        if not await self._announces():
+            if settings is not None:
+                await exchange(
+                    self._runtime, await self._own_report(settings), settings.check_every
+                )
+            return
         await self._apply(settings)
         if settings is None:
             await self._save()
@@ -155,7 +165,7 @@ class AlertMonitor:
         conditions = await self._conditions(settings, now)
         at = runtime.now()
         changes = self._incidents.update(conditions, settings.clear_after, now, at)
-        changes += [(each, Status.EVENT) for each in self._take_events(at)]
+        changes += [(each, Status.EVENT) for each in self._events(self._clients, at)]
         messages = [self._message(incident, status, at) for incident, status in changes]
         if changes:
             self._is_changed = True
@@ -168,16 +178,50 @@ class AlertMonitor:
         closing = (queue.close(_CLOSE_TIMEOUT) for queue in self._queues.values())
         await asyncio.gather(*closing)
         self._observe(False)
-        await self._save()
+        if self._runtime.replica is None or self._has_announced:
+            await self._save()
+
+    async def _announces(self) -> bool:
+        """Whether this replica does. One that begins to goes on where the earlier one ended; one
+        that does not shows what was announced."""
+        announces = self._runtime.is_leader
+        if self._runtime.replica is None:
+            return True
+        if self._has_announced and not announces:
+            await asyncio.gather(*(queue.close() for queue in self._queues.values()))
+            self._queues.clear()
+        if not (self._has_announced and announces):
+            self._incidents.clear()
+            await self.load()
+        self._has_announced = announces
+        return announces
+
+    async def _own_report(self, settings: Alerts) -> Report:
+        """What only this replica sees."""
+        now = asyncio.get_running_loop().time()
+        report = Report(list(gateway_conditions(self._runtime)))
+        if settings.disk_free is not None:
+            space = await self._disk.measure()
+            report.conditions.append(disk_condition(settings.disk_free, space))
+        self._observe(settings.error_rate is not None)
+        if settings.error_rate is not None:
+            report.requests, report.failed = self._errors.rate(settings.error_rate.window, now)
+        taken, self._new_clients = self._new_clients, {}
+        report.clients = [(token.id, origin) for token, origin in taken.values()]
+        if self._runtime.replica is not None:  # again: the other one may miss a report
+            self._reported = (self._reported + report.clients)[-MAX_EVENTS:]
+            report.clients = list(self._reported)
+        return report
 
     async def _conditions(self, settings: Alerts, now: float) -> list[Condition]:
-        runtime = self._runtime
-        found = [*account_conditions(runtime, now), *gateway_conditions(runtime)]
+        runtime, own = self._runtime, await self._own_report(settings)
+        others = await exchange(runtime, own, settings.check_every)
+        report = merge(own, others)
+        self._clients = report.clients
+        found = [*account_conditions(runtime, now), *report.conditions]
         found += await self._budget_conditions(settings, now)
-        if settings.disk_free is not None:
-            found.append(disk_condition(settings.disk_free, await self._disk.measure()))
         if (rate := settings.error_rate) is not None:
-            counts = self._errors.rate(rate.window, now)
+            counts = report.requests, report.failed
             is_complete = now - self._started > rate.window
             found.append(error_rate_condition(rate, *counts, complete=is_complete))
         return found
@@ -225,13 +269,13 @@ class AlertMonitor:
             others = tuple(each for each in runtime.observers if each != observe)
             runtime.observers = (*others, observe) if wanted else others
 
-    def _take_events(self, at: int) -> list[Incident]:
+    def _events(self, clients: Sequence[tuple[str, str]], at: int) -> list[Incident]:
         """New clients that were never announced: after a restart each is new once more."""
-        taken, self._new_clients = self._new_clients, {}
         events = []
-        for token, origin in taken.values():
-            digest = blake2b(f"{token.id} {origin}".encode(), digest_size=8).hexdigest()
-            if digest in self._known_clients:
+        for token_id, origin in clients:
+            digest = blake2b(f"{token_id} {origin}".encode(), digest_size=8).hexdigest()
+            token = self._runtime.registry.token(token_id)
+            if digest in self._known_clients or token is None:
                 continue
             self._known_clients[digest] = None
             if len(self._known_clients) > MAX_KNOWN_CLIENTS:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf, log
-from typing import Final
+from typing import Final, NamedTuple
 
 from multidict import istr
 
@@ -65,6 +65,13 @@ class Affinity:
         return source
 
 
+class RecordedReply(NamedTuple):
+    """The key of a reply's conversation, and its account."""
+
+    key: bytes
+    account_ref: AccountRef
+
+
 class AffinityIndex:
     """Identifies conversations; `headers` are header names with a conversation id.
 
@@ -74,7 +81,9 @@ class AffinityIndex:
 
     def __init__(self, headers: Sequence[str] = (), capacity: int = _CAPACITY) -> None:
         self._capacity = capacity
-        self._replies: OrderedDict[bytes, tuple[bytes, AccountRef]] = OrderedDict()
+        self._replies: OrderedDict[bytes, RecordedReply] = OrderedDict()
+        self.on_record: Callable[[bytes, RecordedReply], None] | None = None
+        """Told of each reply of this process, by its digest."""
         self.set_headers(headers)
 
     def set_headers(self, headers: Sequence[str]) -> None:
@@ -97,12 +106,27 @@ class AffinityIndex:
             return None
         return Affinity((token_id, model, prompt), AffinitySource.PREFIX)
 
+    def unknown_reply(self, prompt: Prompt, token_id: str) -> bytes | None:
+        """The digest of the reply that a prompt names, where it is not known."""
+        previous_id = prompt.previous_response_id or _previous_message_id(prompt)
+        if not previous_id:
+            return None
+        digest = _digest(token_id, previous_id)
+        return None if digest in self._replies else digest
+
     def record(
         self, affinity: Affinity, token_id: str, reply_id: str, account_ref: AccountRef
     ) -> None:
         """The account of a reply; `reply_id` is the client's id of it."""
         digest = _digest(token_id, reply_id)
-        self._replies[digest] = (affinity.key, account_ref)
+        reply = RecordedReply(affinity.key, account_ref)
+        self.adopt(digest, reply)
+        if self.on_record is not None:
+            self.on_record(digest, reply)
+
+    def adopt(self, digest: bytes, reply: RecordedReply) -> None:
+        """What another process has recorded."""
+        self._replies[digest] = reply
         self._replies.move_to_end(digest)
         if len(self._replies) > self._capacity:
             self._replies.popitem(last=False)

@@ -12,11 +12,14 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.admission.access import Permit
 from gateway.core.events import StopReason, Usage
 from gateway.core.formats import Format
+from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.errors import ServiceUnavailable
-from gateway.routing.router import Candidate
+from gateway.routing.router import Candidate, Route
+from gateway.runtime import Runtime
 from gateway.scheduler import next_stage
 from gateway.server.admission import acquire_free
 from gateway.server.attempt import ClientRequest
@@ -51,10 +54,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
     async def handler(request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
         runtime, snapshot = exchange.runtime, exchange.snapshot
-        permit = authorize(request, codec.format.value)
-        permit.check_can_generate()
-        if codec.family is not None:
-            permit.access.check_family(codec.family, request.method, request.path)
+        permit = _permit(request, codec)
         headers = request_headers_to_forward(request, codec, snapshot.config.server)
         raw_body, body = await read_json(request)
         await next_stage()
@@ -102,6 +102,8 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         ):
             await acquire_free(exchange, permit, route.model)
             return await answer_prewarm(request, client_request, candidate)
+        if runtime.look_up_reply is not None:
+            await _look_up_reply(runtime, route, prompt, permit)
         affinity = runtime.affinity_index.for_prompt(
             prompt, request.headers, permit.token.id, route.model
         )
@@ -114,6 +116,21 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         return response
 
     return handler
+
+
+def _permit(request: web.Request, codec: Codec) -> Permit:
+    permit = authorize(request, codec.format.value)
+    permit.check_can_generate()
+    if codec.family is not None:
+        permit.access.check_family(codec.family, request.method, request.path)
+    return permit
+
+
+async def _look_up_reply(runtime: Runtime, route: Route, prompt: Prompt, permit: Permit) -> None:
+    """The account of the reply that the prompt names may be known to another replica."""
+    digest = runtime.affinity_index.unknown_reply(prompt, permit.token.id)
+    if digest is not None and len(route.candidates) > 1 and runtime.look_up_reply is not None:
+        await runtime.look_up_reply(digest)
 
 
 async def answer_prewarm(
