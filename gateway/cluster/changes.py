@@ -101,6 +101,7 @@ class Changes:
         self._confirmation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Future[None]] = []
         self._missing_since: float | None = None
+        self._forget_due = 0.0
 
     @property
     def contact_age(self) -> float:
@@ -133,7 +134,7 @@ class Changes:
 
     def start(self) -> None:
         """Call it once everything is loaded."""
-        for task in (self._ask_database(), self._ask_shared(), self._forget()):
+        for task in (self._ask_database(), self._ask_shared()):
             self._tasks.append(asyncio.ensure_future(task))
 
     async def close(self) -> None:
@@ -178,6 +179,7 @@ class Changes:
             sent_at = steady_seconds()
             try:
                 await self._ask()
+                await self._forget()
             except Exception as error:  # the loop must go on: without it nothing is served
                 self._note_failure(error)
                 await asyncio.sleep(_RECONNECT)
@@ -246,12 +248,12 @@ class Changes:
                 self._wake.set()
 
     async def _forget(self) -> None:
-        while True:
-            await asyncio.sleep(_FORGET_INTERVAL)
-            connection = self._connection
-            if self._own.is_leader and connection is not None:
-                with suppress(*ERRORS):
-                    await connection.execute(_FORGET, KEEP * 1_000_000)
+        """Between two questions: a connection does one thing at a time."""
+        now, connection = steady_seconds(), self._connection
+        if self._own.is_leader and connection is not None and now >= self._forget_due:
+            self._forget_due = now + _FORGET_INTERVAL
+            async with asyncio.timeout(self._server.timeout):
+                await connection.execute(_FORGET, KEEP * 1_000_000)
 
     def _confirm(self, sent_at: float) -> None:
         self._confirmed_at = max(self._confirmed_at, sent_at)

@@ -316,6 +316,25 @@ async def test_who_has_missed_what_is_forgotten_reads_everything(fleet: Fleet) -
     assert known < 5
 
 
+async def test_old_changes_are_forgotten_by_the_leader(fleet: Fleet) -> None:
+    await fleet.first.operations.create_key("old", "default")
+    database = fleet.first.operations.database
+    aging = text("UPDATE changes SET changed_at = changed_at - 3601000000 WHERE version > 1")
+    await database.write(lambda connection: connection.execute(aging))
+    for each in fleet.gateways:
+        changes_of(each)._forget_due = 0.0
+    kept = text("SELECT count(*), count(*) FILTER (WHERE version > 1) FROM changes")
+    async with asyncio.timeout(10):
+        while True:
+            async with database.reader.connect() as connection:
+                all_changes, old = (await connection.execute(kept)).one()
+            if not old:
+                break
+            await asyncio.sleep(0.05)
+    assert all_changes > 0
+    assert await fleet.statuses(fleet.first.key) == [200] * 4
+
+
 async def test_two_changes_of_one_key_are_both_kept(fleet: Fleet) -> None:
     """An operator changes a limit of a key on one replica, while it is revoked on another."""
     database = fleet.first.operations.database
