@@ -43,9 +43,14 @@ test: $(TOOLS) ## run the tests, without the slow kinds (a part: make test ARGS=
 REPEAT = [ "$$(grep -c :: .pytest_cache/v/cache/lastfailed)" -le 5 ] && echo 'Failed beside others, repeated alone:' \
 	  && $(PYTEST) --last-failed --last-failed-no-failures none
 
+# What is stored is tested again on a PostgreSQL server that the tests start, unless a part is named.
+ON_SERVER = tests/store tests/quota tests/admission tests/admin tests/console tests/alerts tests/test_daemon.py
+SERVER = -n $(WORKERS) --database=postgresql --quick $(ON_SERVER) $(ARGS)
+
 test-all: $(TOOLS) ## run every test, and property tests with many examples
 	$(PYTEST) -n $(WORKERS) --hypothesis-profile=full -m 'not ($(ALONE))' $(ARGS) || [ $$? -eq 5 ] \
 	  || { $(REPEAT) --hypothesis-profile=full -m 'not ($(ALONE))' $(ARGS); }
+	case ' $(ARGS)' in *' tests/'*) ;; *) $(PYTEST) $(SERVER) || { $(REPEAT) $(SERVER); } ;; esac
 	$(PYTEST) -m '$(ALONE)' $(ARGS) || [ $$? -eq 5 ] || { $(REPEAT) -m '$(ALONE)' $(ARGS); }
 
 check: lint types test-all ## everything that must be green before a change lands
