@@ -98,6 +98,27 @@ class Sessions:
         session = None if id_ is None else self._sessions.get(_digest(id_))
         return None if session is None or self.admin_of(session) is None else session
 
+    async def refresh(self, id_: str | None) -> None:
+        """What another replica knows of a session that is unknown or idle here: its begin, and its
+        last use."""
+        if id_ is None or self._database.locks is None or self.find(id_) is not None:
+            return
+        try:
+            rows = await store.sessions_by_digest(self._database, {_digest(id_)})
+        except (SQLAlchemyError, StoreError) as error:
+            log.warning("a session could not be looked up: %s", error)
+            return
+        for row in rows:
+            known = self._sessions.setdefault(row.digest, Session(**asdict(row)))
+            known.seen_at = max(known.seen_at, row.seen_at)
+
+    def _is_over(self, session: Session) -> bool:
+        """Whether it has ended, also where another replica has seen it last."""
+        now = self._now()
+        if self._database.locks is not None and now - session.created_at < MAX_AGE:
+            return now - session.seen_at >= MAX_AGE
+        return self.admin_of(session) is None
+
     def admin_of(self, session: Session) -> Admin | None:
         """Who signed in; None if the session has expired, or its admin was changed or removed."""
         admin = self._admins.find(session.admin)
@@ -135,7 +156,7 @@ class Sessions:
             row = SessionRow(
                 *(_digest(id_), now, now, address, agent[:_MAX_AGENT], admin.name, admin.epoch)
             )
-            ended = [each.digest for each in self._sessions.values() if self.admin_of(each) is None]
+            ended = [each.digest for each in self._sessions.values() if self._is_over(each)]
             if replaces is not None:
                 ended.append(replaces.digest)
             with acting_as(Actor(admin_actor(admin.name), address)):

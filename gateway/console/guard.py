@@ -135,6 +135,7 @@ class Guard:
         server = self.context.runtime.config.server
         if request.method not in SAFE and is_cross_site(request, server):
             return CROSS_SITE
+        await self.context.access.sessions.refresh(request.cookies.get(cookie_name(self.context)))
         session = current_session(request, self.context)
         admin = None if session is None else self.context.access.sessions.admin_of(session)
         if session is None or admin is None:
