@@ -54,7 +54,7 @@ async def test_it_leaves_only_the_database(tmp_path: Path) -> None:
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
     assert len(asyncio.all_tasks()) == 1
     assert psutil.Process().num_fds() == before
-    left = ["lock", "replica"] if on_server() else ["gateway.db", "lock"]
+    left = ["lock", "replica", "spool.db"] if on_server() else ["gateway.db", "lock"]
     assert sorted(path.name for path in tmp_path.iterdir()) == left
     assert (tmp_path / "lock").read_text() == ""
 
