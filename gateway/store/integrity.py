@@ -147,20 +147,17 @@ async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[
 
 
 async def _server_tables(connection: AsyncConnection) -> list[Discrepancy]:
-    """Spending that is not the sum of its hours, and negative leases."""
+    """Spending that is not the sum of its hours."""
     if connection.dialect.name == "sqlite":
         return []
-    from gateway.store.server_integrity import wrong_leases, wrong_spending
+    from gateway.store.server_integrity import wrong_spending
 
-    found = [
+    return [
         Discrepancy(column=f"spending.{period}.{name}", stands=stands, counted=counted, **where)
         async for period, name, stands, counted, where in wrong_spending(
             connection, MAX_DISCREPANCIES
         )
     ]
-    if count := await wrong_leases(connection):
-        found.append(Discrepancy(column="budget_leases.units", stands=count, counted=0))
-    return found
 
 
 async def _count(connection: AsyncConnection, query: Select[int]) -> int:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.store.records import HOUR_US
 from gateway.store.schema import usage_hours
 from gateway.store.server_batch import DAY_US, GROUP, KEY
-from gateway.store.server_schema import budget_leases, spending
+from gateway.store.server_schema import spending
 from gateway.store.statements import sum_of
 
 _HOLDERS: Final = {KEY: usage_hours.c.token_id, GROUP: usage_hours.c.group_name}
@@ -43,13 +43,6 @@ async def wrong_spending(
                 ):
                     if stands != counted:
                         yield period, name, stands, counted, where
-
-
-async def wrong_leases(connection: AsyncConnection) -> int:
-    """How many are negative."""
-    is_negative = or_(budget_leases.c.units < 0, budget_leases.c.usd < 0)
-    query = select(func.count()).select_from(budget_leases).where(is_negative)
-    return await connection.scalar(query) or 0
 
 
 def _differences(kind: str, period: str) -> Select[Any]:

@@ -94,7 +94,6 @@ async def assert_exact(database: ServerDatabase, rows: int, running: int = 0) ->
     assert report.discrepancies == ()
     assert (report.rows, report.open) == (rows, running)
     assert await spending(database) == await _spent_by_rows(database)
-    assert all(min(amounts) >= 0 for amounts in (await leases(database)).values())
 
 
 async def _spent_by_rows(

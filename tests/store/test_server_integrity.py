@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from gateway.store import tokens
 from gateway.store.database import Database
-from gateway.store.integrity import Discrepancy, check
+from gateway.store.integrity import check
 from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US
 from tests.store.sample_rows import START, intent, settlement, token
@@ -66,16 +66,3 @@ async def test_a_missing_total(database: Database) -> None:
         ("spending.total.usd", 0, 6),
     ]
     assert {each.group_name for each in found} == {"default"}
-
-
-async def test_a_negative_lease(database: Database) -> None:
-    await change(
-        database,
-        "INSERT INTO replicas (name, epoch, boot_id, state_id, state, address, version, schema,"
-        " config_hash, started_at, heartbeat_at, expiry_us)"
-        " VALUES ('a', 1, 'b', 's', 'serving', '', '', 1, '', 0, 0, 0)",
-    )
-    await change(database, "INSERT INTO budget_leases VALUES ('key', 'tok_0', 1, -1, 0)")
-    assert (await check(database)).discrepancies == (
-        Discrepancy(column="budget_leases.units", stands=1, counted=0),
-    )

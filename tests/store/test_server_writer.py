@@ -69,7 +69,7 @@ async def interrupt(database: ServerDatabase) -> int:
 async def test_money_is_written_with_its_rows(
     database: ServerDatabase, writer: ServerWriter
 ) -> None:
-    """In the periods of their start, and from this replica's leases, which never get negative."""
+    """In the periods of their start, and from this replica's leases, however small."""
     await lease(database, 1, ("key", "tok_0"), 1_500, 1_000)
     await lease(database, 1, ("group", "default"), 9_000, 9_000)
     await lease(database, 2, ("key", "tok_1"), 500, 500)
@@ -80,7 +80,7 @@ async def test_money_is_written_with_its_rows(
     await writer.write([ended(number) for number in range(4)], opened, 5)
     await writer.write([ended(4, **at), ended(5, cost_micro=0, usd_micro=0)], set(), 5)
     assert await leases(database) == {
-        ("key", "tok_0"): (0, 790),
+        ("key", "tok_0"): (-1_500, 790),
         ("group", "default"): (4_000, 8_650),
         ("key", "tok_1"): (500, 500),
     }
