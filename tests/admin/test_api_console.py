@@ -12,9 +12,10 @@ from gateway.admin.api_console import open_admin_app
 from gateway.admin.passwords import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from gateway.admin.socket import serve_admin
 from gateway.runtime import unix_microseconds
-from gateway.store.lock import lock_state_dir
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from tests.admin.api_client import call, error_of
 from tests.console.browser import PASSWORD, open_browser
+from tests.support.databases import place_of
 from tests.support.gateway import RunningGateway
 
 
@@ -24,7 +25,7 @@ async def client(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     state_dir = tmp_path / "state"
     with lock_state_dir(state_dir):
         async with (
-            open_admin_app(state_dir, unix_microseconds) as admin,
+            open_admin_app(place_of(state_dir / DATABASE_NAME), unix_microseconds) as admin,
             serve_admin(admin, state_dir) as path,
             aiohttp.ClientSession(
                 "http://gateway/admin/api/", connector=aiohttp.UnixConnector(str(path))
