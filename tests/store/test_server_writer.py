@@ -118,7 +118,7 @@ async def test_a_late_truth_replaces_an_interruption_once(
     assert row is not None
     assert (row.state, row.end_reason, row.cost_micro) == (ExchangeState.OK, None, 1_000)
     assert (await spending(database))["key", "tok_1", "total", 0] == (2_000, 140)
-    assert (await leases(database))["key", "tok_0"] == (0, 430)
+    assert (await leases(database))["key", "tok_0"] == (-500, 430)
 
 
 async def settle_apart(database: ServerDatabase, number: int) -> None:
