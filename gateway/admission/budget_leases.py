@@ -20,7 +20,7 @@ from gateway.admission.budgets import load_spent
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import FREE, Cost, Currency
 from gateway.errors import AccountingUnavailable
-from gateway.quota.budgets import BudgetTracker, day_of
+from gateway.quota.budgets import BudgetTracker, LeaseShort, day_of
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store.budget_leases import MAX_HOLDERS, Figures, HolderKey, LeaseTable
@@ -44,6 +44,9 @@ _IN_USE: Final = 10.0
 _FORGET: Final = 600.0
 _PAUSES: Final = (0.0, 0.01, 0.03, 0.06, 0.1, 0.1)
 """Seconds before each try of a request: others give back what they do not need meanwhile."""
+_TAKEN_WITHIN: Final = 0.02
+"""Seconds after a grant in which those that asked take it."""
+_LONGEST_OUTAGE: Final = 120.0
 _SKEW: Final = 2_000_000
 """Microseconds by which replicas' clocks may be ahead of the server's: a request may be charged to
 a day that begins within them."""
@@ -81,6 +84,7 @@ class _HolderLease:
     no_room_at: float = -1e9
     used_at: float = 0.0
     read_at: float = 0.0
+    granted_at: float = 0.0
     contended_until: float = 0.0
     rate: list[float] = field(default_factory=lambda: [0.0, 0.0])
     used: list[int] = field(default_factory=lambda: [0, 0])
@@ -126,10 +130,22 @@ class BudgetLeases:
         longest = Cost(*map(max, request.cost, request.max_cost))
         await self._cover(request, request.cost, longest)
 
-    async def cover_more(self, lease: Lease, cost: Cost) -> None:
-        """The same for a running request that needs so much money in all."""
-        more = Cost(*(max(0, new - old) for new, old in zip(cost, lease.cost, strict=True)))
-        await self._cover(lease.request, more, more)
+    async def cover_more(self, lease: Lease, short: LeaseShort) -> None:
+        """The same for a running request. It waits for a server that is away, for two minutes at
+        most: a reply that has begun is worth it."""
+        needed, wanted = (
+            Cost(*(max(0, new - old) for new, old in zip(cost, lease.cost, strict=True)))
+            for cost in (short.cost, short.wanted)
+        )
+        deadline = self._loop.time() + _LONGEST_OUTAGE
+        while True:
+            try:
+                await self._cover(lease.request, needed, wanted, is_running=True)
+                return
+            except AccountingUnavailable:
+                if self._loop.time() > deadline:
+                    raise
+            await asyncio.sleep(TICK)
 
     def committed(self, entries: Sequence[Entry]) -> None:
         """The recorder has committed these entries: their cost is spent, and no longer leased."""
@@ -150,13 +166,16 @@ class BudgetLeases:
             for tracker in lease.trackers:
                 tracker.leased = 0
 
-    async def _cover(self, request: ResourceRequest, needed: Cost, longest: Cost) -> None:
-        for number, pause in enumerate(_PAUSES):
-            if pause:
-                await asyncio.sleep(pause)
-            wanting = list(self._wanting(request, needed, longest, is_first=not number))
+    async def _cover(
+        self, request: ResourceRequest, needed: Cost, longest: Cost, *, is_running: bool = False
+    ) -> None:
+        required = needed if is_running else longest
+        wanting = list(self._wanting(request, needed, required, is_first=not is_running))
+        for pause in _PAUSES:
             if not wanting:
                 return
+            if pause:
+                await asyncio.sleep(pause)
             if self._own.lease_seconds <= 0:
                 raise AccountingUnavailable
             for lease in wanting:
@@ -167,6 +186,7 @@ class BudgetLeases:
             await self._wait_for(granted)
             if any(_is_spent(lease, request, needed) for lease in wanting):
                 return
+            wanting = list(self._wanting(request, needed, required, is_first=False))
 
     async def _wait_for(self, granted: asyncio.Future[None]) -> None:
         try:
@@ -271,6 +291,7 @@ class BudgetLeases:
         self.grants += 1
         amounts = await self._table.grant(self._own.epoch, keys, since, decide)
         for key, amount in amounts.items():
+            self._leases[key].granted_at = self._loop.time()
             self._add(key, amount)
         if crowded:
             await self._table.ask_others(crowded)
@@ -346,9 +367,12 @@ class BudgetLeases:
             await self._table.give_back(self._own.epoch, unused)
 
     def _unused(self, lease: _HolderLease, number: int) -> int:
-        is_contended = self._loop.time() < lease.contended_until
+        now = self._loop.time()
+        if lease.asked is not None or now - lease.granted_at < _TAKEN_WITHIN:
+            return 0
+        is_contended = now < lease.contended_until
         kept = 0 if is_contended else int(2 * lease.rate[number] * _AHEAD)
-        return max(0, lease.trackers[number].available - kept) if lease.asked is None else 0
+        return max(0, lease.trackers[number].available - kept)
 
     async def _refresh(self) -> None:
         now = self._loop.time()

@@ -70,11 +70,11 @@ class BudgetShortfall(NamedTuple):
 
 class LeaseShort(Exception):
     """A running request needs more than this replica's lease of a budget has. `cost` is what it
-    needs in all."""
+    needs in all, `wanted` what it will need soon."""
 
     def __init__(self, cost: Cost) -> None:
         super().__init__(cost)
-        self.cost = cost
+        self.cost = self.wanted = cost
 
 
 class RollingWindow:

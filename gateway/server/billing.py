@@ -10,6 +10,7 @@ from gateway.core.events import CHARS_PER_TOKEN, Usage
 from gateway.core.limits import FREE, UNLIMITED, Cost
 from gateway.core.value import replace
 from gateway.errors import InsufficientQuota
+from gateway.quota.budgets import LeaseShort
 from gateway.quota.limits import Lease, ResourceRequest
 from gateway.quota.pricing import Price
 from gateway.runtime import Snapshot
@@ -122,11 +123,18 @@ class UsageMeter:
         slices: tuple[int, ...] = max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE), 0
         if is_final and reported is not None:
             used, slices = reported, (0,)
+        wanted = FREE
         for slice_ in slices:
             expected = replace(used, output_tokens=used.output_tokens + slice_)
+            cost = self.price.cost(expected) if self.price else FREE
+            wanted = wanted if wanted != FREE else cost
             try:
-                cost = self.price.cost(expected) if self.price else FREE
-                self.lease.extend(expected.total_tokens, cost, can_wait=can_wait)
+                self.lease.extend(
+                    expected.total_tokens, cost, can_wait=can_wait and slice_ == slices[-1]
+                )
+            except LeaseShort as short:
+                short.wanted = wanted
+                raise
             except InsufficientQuota:
                 if not slice_:
                     self._is_over_budget = True

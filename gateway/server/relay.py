@@ -14,7 +14,6 @@ from typing import Final
 
 from aiohttp import ClientConnectionResetError, web
 
-from gateway.core.limits import Cost
 from gateway.errors import (
     EmptyUpstreamReply,
     GatewayError,
@@ -233,7 +232,7 @@ class StreamRelay:
                     usage, translator.chars, is_final=is_final, can_wait=can_wait
                 )
             except LeaseShort as short:
-                self._wait_for_lease(self._response, out, short.cost)
+                self._wait_for_lease(self._response, out, short)
                 return None
             self._is_withheld = False
         return self._send(chunk, out)
@@ -294,16 +293,16 @@ class StreamRelay:
         self._response.resume()
         self._on_data()
 
-    def _wait_for_lease(self, response: UpstreamResponse, out: bytes, cost: Cost) -> None:
-        """Pauses the upstream until this replica can spend so much in all, then sends `out`."""
+    def _wait_for_lease(self, response: UpstreamResponse, out: bytes, short: LeaseShort) -> None:
+        """Pauses the upstream until this replica can spend so much, then sends `out`."""
         response.pause()
-        self._draining_client = self._loop.create_task(self._extend_lease(cost))
+        self._draining_client = self._loop.create_task(self._extend_lease(short))
         self._draining_client.add_done_callback(partial(self._lease_extended, out))
 
-    async def _extend_lease(self, cost: Cost) -> None:
+    async def _extend_lease(self, short: LeaseShort) -> None:
         meter, translator, fleet = self._meter, self._translator, self._runtime.fleet
         if fleet is not None and meter.lease is not None:
-            await fleet.extend(meter.lease, cost)
+            await fleet.extend(meter.lease, short)
         meter.extend_reservation(
             translator.usage, translator.chars, is_final=translator.usage_is_final
         )

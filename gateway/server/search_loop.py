@@ -223,7 +223,7 @@ class SearchLoop:
         except LeaseShort as short:
             if fleet is not None and meter.lease is not None:
                 with suppress(AccountingUnavailable):  # then there is no further round
-                    await fleet.extend(meter.lease, short.cost)
+                    await fleet.extend(meter.lease, short)
             has_room = meter.reserve_round(used, self._next_input)
         if not has_room:
             exchange.upstream_note = "no further round after the search: it exceeds a budget"

@@ -14,8 +14,9 @@ from gateway.admission.access import Permit
 from gateway.admission.budget_leases import BudgetLeases
 from gateway.admission.queue import AdmissionQueue, can_wait
 from gateway.config.limits import SharedLimits as LimitOptions
-from gateway.core.limits import FREE, Cost
+from gateway.core.limits import FREE
 from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests, without_traceback
+from gateway.quota.budgets import LeaseShort
 from gateway.quota.limits import Lease, LimitStatuses, ResourceRequest
 from gateway.shared.errors import SharedLost
 from gateway.shared.limits import SharedLease, SharedLimits, Waiter
@@ -97,10 +98,10 @@ class FleetAdmission:
             if limits is not None and is_shared:
                 limits.leave(request.holders, waiter)
 
-    async def extend(self, lease: Lease, cost: Cost) -> None:
-        """Waits until a running request can have so much money in all, where there is as much."""
+    async def extend(self, lease: Lease, short: LeaseShort) -> None:
+        """Waits until a running request can have what it needs, where there is as much."""
         if self.leases is not None:
-            await self.leases.cover_more(lease, cost)
+            await self.leases.cover_more(lease, short)
 
     def limit_statuses(self, permit: Permit) -> LimitStatuses | None:
         """Of all replicas together; None: of this one alone."""

@@ -113,11 +113,11 @@ async def test_a_reply_longer_than_reserved_waits_for_more(server: Database) -> 
         lease, _ = await replica.begin(holder, Cost(100, 0))
         with pytest.raises(LeaseShort) as short:
             lease.extend(0, Cost(5_000, 0), can_wait=True)
-        await replica.leases.cover_more(lease, short.value.cost)
+        await replica.leases.cover_more(lease, short.value)
         lease.extend(0, Cost(5_000, 0), can_wait=True)
         with pytest.raises(LeaseShort) as short:
             lease.extend(0, Cost(10_001, 0), can_wait=True)
-        await replica.leases.cover_more(lease, short.value.cost)
+        await replica.leases.cover_more(lease, short.value)
         with pytest.raises(InsufficientQuota):
             lease.extend(0, Cost(10_001, 0))
         replica.end(lease, Cost(5_000, 0))
