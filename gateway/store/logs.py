@@ -8,10 +8,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, Select, Table, and_, func, literal_column, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Dialect,
+    Row,
+    Select,
+    Table,
+    and_,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
@@ -86,7 +98,7 @@ async def page(
     is the next page. With `after` the page is the one that follows it most closely, so that a
     reader who continues from its first row misses none. Raises QueryTimeout.
     """
-    query = _query(log_filter, max(1, min(limit, MAX_PAGE)), before, after)
+    query = _query(database.dialect, log_filter, max(1, min(limit, MAX_PAGE)), before, after)
     rows = await _fetch(database, query)
     return rows if after is None else rows[::-1]
 
@@ -98,7 +110,7 @@ async def export(
     Raises QueryTimeout, later than other reads."""
     before: str | None = None
     while True:
-        query = _query(log_filter, _EXPORT_BATCH, before)
+        query = _query(database.dialect, log_filter, _EXPORT_BATCH, before)
         rows = await _fetch(database, query, _EXPORT_TIMEOUT)
         if rows:
             yield rows
@@ -215,24 +227,38 @@ async def _fetch(
 
 
 def _query(
-    log_filter: LogFilter, limit: int, before: str | None = None, after: str | None = None
+    dialect: Dialect,
+    log_filter: LogFilter,
+    limit: int,
+    before: str | None = None,
+    after: str | None = None,
 ) -> Select[Any]:
     """The matching rows closest to the ids: newest first, with `after` oldest first."""
-    bounds = list(_conditions(log_filter))
+    order = requests.c.id.desc() if after is None else requests.c.id
+    by_name = (
+        log_filter.model is not None
+        and dialect.name == "postgresql"
+        and log_filter.state is not ExchangeState.RUNNING
+        and not _uses_failed_index(log_filter)
+    )
+    bounds = list(_conditions(replace(log_filter, model=None) if by_name else log_filter))
     if before is not None:
         bounds.append(requests.c.id < before)
     if after is not None:
         bounds.append(requests.c.id > after)
-    order = requests.c.id.desc() if after is None else requests.c.id
+    ids = select(requests.c.id).order_by(order).limit(limit)
+    # Ids first: only those that match are looked up in the table.
     if log_filter.state is ExchangeState.RUNNING:
-        matching = _use_index("requests_running", select(requests.c.id).where(IS_RUNNING, *bounds))
+        found = _use_index("requests_running", ids.where(IS_RUNNING, *bounds)).scalar_subquery()
     elif _uses_failed_index(log_filter):
-        matching = use_failed_index(select(requests.c.id).where(FAILED, *bounds))
+        found = use_failed_index(ids.where(FAILED, *bounds)).scalar_subquery()
+    elif log_filter.model is not None and by_name:
+        # Each name from its own index, in order: nothing depends on an estimate how rare it is.
+        named = (ids.where(name, *bounds) for name in _model_names(log_filter.model))
+        found = union_all(*(each.subquery().select() for each in named)).scalar_subquery()
     else:
         return select(requests).where(*bounds).order_by(order).limit(limit)
-    # Ids first: only those that match are looked up in the table.
-    ids = matching.order_by(order).limit(limit).scalar_subquery()
-    return select(requests).where(requests.c.id.in_(ids)).order_by(order)
+    return select(requests).where(requests.c.id.in_(found)).order_by(order).limit(limit)
 
 
 def use_failed_index(query: Select[Any]) -> Select[Any]:
@@ -267,12 +293,17 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
         if (value := getattr(log_filter, name)) is not None:
             yield row[name] == value
     if log_filter.model is not None:
-        model = log_filter.model
-        # As a server has them in its indexes: names of the catalog, and others.
-        is_other = row.catalog_model.is_distinct_from(row.model)
-        yield or_(row.catalog_model == model, and_(row.model == model, is_other))
+        yield or_(*_model_names(log_filter.model))
     if log_filter.status is not None:
         yield row.status.between(log_filter.status.start, log_filter.status.stop - 1)
     if log_filter.text:
         places = (row.upstream_error, row.error_message, row.error_code, row.client_request_id)
         yield or_(*(place.icontains(log_filter.text, autoescape=True) for place in places))
+
+
+def _model_names(model: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """The catalog's name, or another one that the client sent: a row matches one at most. As a
+    server has them in its indexes."""
+    row = requests.c
+    is_other = row.catalog_model.is_distinct_from(row.model)
+    return row.catalog_model == model, and_(row.model == model, is_other)

@@ -1,5 +1,5 @@
-"""A request log of millions of rows on a PostgreSQL of its own: how long its pages take, and how
-long writers wait while a day is dropped.
+"""A request log of millions of rows on a PostgreSQL of its own: how long its pages take, how long
+its tables are locked while a day is dropped, and how long writers wait meanwhile.
 
     python -m tests.bench.large_log --rows 10000000 --days 14
 
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+from asyncpg.connection import LoggedQuery
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store import logs, tokens
@@ -108,6 +109,12 @@ FROM (
     FROM usage_hours GROUP BY token_id
 ) AS sums WHERE sums.token_id = tokens.id
 """
+_SPENDING: Final = """
+INSERT INTO spending (holder_kind, holder_id, period, start, units, usd)
+SELECT 'key', token_id, 'total', 0, sum(cost_micro), sum(usd_micro) FROM usage_hours GROUP BY 2
+UNION ALL
+SELECT 'group', group_name, 'total', 0, sum(cost_micro), sum(usd_micro) FROM usage_hours GROUP BY 2
+"""
 
 
 def say(text: str) -> None:
@@ -126,6 +133,7 @@ async def fill(database: ServerDatabase, rows: int, days: int) -> None:
         done = (number - FIRST.number + 1) * (rows // days)
         say(f"  {done:,} rows, {done / (time.monotonic() - began):,.0f}/s")
     await session.execute(_TOTALS)
+    await session.execute(_SPENDING)
     await session.execute("VACUUM ANALYZE")
     await session.close()
 
@@ -203,12 +211,33 @@ async def measure(name: str, read: Callable[[], Awaitable[Any]], samples: int) -
     return p50, p95
 
 
+def time_locks(database: ServerDatabase) -> list[float]:
+    """Seconds from the lock of `requests` to the end of its transaction, for each that later
+    connections make."""
+    connect, locked, began = database.connect, list[float](), list[float]()
+
+    def see(query: LoggedQuery) -> None:
+        if query.query.startswith("LOCK TABLE ONLY requests ") and query.exception is None:
+            began.append(time.monotonic())
+        elif began and query.query.startswith(("COMMIT", "ROLLBACK")):
+            locked.append(time.monotonic() - began.pop())
+
+    async def connect_and_see(command_timeout: float | None = None) -> asyncpg.Connection:
+        session = await connect(command_timeout)
+        session.add_query_logger(see)
+        return session
+
+    database.connect = connect_and_see  # type: ignore[method-assign]
+    return locked
+
+
 async def measure_drop(database: ServerDatabase, days: int) -> None:
     """How long a writer waits while the oldest day goes."""
     recorder = Recorder(database)
     await recorder.start()
     at, end_of_first = (FIRST.number + days) * DAY_US, (FIRST.number + 1) * DAY_US
     waits: dict[bool, list[float]] = {False: [], True: []}
+    locked = time_locks(database)
     dropping: asyncio.Future[int] | None = None
     began, number = time.monotonic(), 0
     while dropping is None or not dropping.done():
@@ -224,6 +253,7 @@ async def measure_drop(database: ServerDatabase, days: int) -> None:
     count, took = await dropping, time.monotonic() - started
     await recorder.close()
     say(f"  {count:,} rows dropped in {took:.2f} s, {len(waits[True])} rows written meanwhile")
+    say("  tables locked for " + ", ".join(f"{each * 1000:.1f} ms" for each in locked))
     for name, times in (("before", waits[False]), ("meanwhile", waits[True])):
         say(
             f"  a row waited {name}: p50 {percentile(sorted(times), 0.5) * 1000:.1f} ms,"

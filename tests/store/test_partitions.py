@@ -314,6 +314,9 @@ PAGES = {
     "of a rare key": LogFilter(token_id="tok_rare"),
     "failed": LogFilter(state=ExchangeState.ERROR),
     "of a rare model": LogFilter(model="rare-model"),
+    "of a rare model in a day": LogFilter(
+        model="rare-model", since=START - DAY_US // 2, until=START + DAY_US // 2
+    ),
     "of a model that clients invent": LogFilter(model="invented"),
     "of no model": LogFilter(model="none"),
 }
@@ -358,7 +361,7 @@ async def test_a_page_reads_few_rows(full: DatabaseServer, page: str) -> None:
     and its indexes are counted, as time would be noise."""
     database = await Database.open(full)
     assert isinstance(database, ServerDatabase)
-    query = logs._query(PAGES[page], 50).compile(
+    query = logs._query(database.dialect, PAGES[page], 50).compile(
         dialect=postgresql.dialect(),  # type: ignore[no-untyped-call]
         compile_kwargs={"literal_binds": True},
     )

@@ -17,9 +17,9 @@ CREATE INDEX requests_running ON requests (boot_id) WHERE state = 'running';
 CREATE INDEX requests_failed
 ON requests (id, state, status, error_code, upstream_status, token_id, channel, requests)
 WHERE state NOT IN ('ok', 'running');
--- Few different values, so these two are small: the second has names that are not the catalog's.
-CREATE INDEX requests_of_model ON requests (catalog_model);
-CREATE INDEX requests_of_other_model ON requests (model)
+-- In the order of pages, however rare a name is. The second has names that are not the catalog's.
+CREATE INDEX requests_of_model ON requests (catalog_model, id);
+CREATE INDEX requests_of_other_model ON requests (model, id)
 WHERE catalog_model IS DISTINCT FROM model;
 CREATE TABLE requests_default PARTITION OF requests DEFAULT;
 
