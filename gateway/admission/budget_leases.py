@@ -222,11 +222,16 @@ class BudgetLeases:
         lease = self._leases.get(key)
         if lease is None:
             lease = self._leases[key] = _HolderLease(holder, self._trackers(key))
+            for tracker in lease.trackers:
+                tracker.is_over = self._is_over
         elif lease.holder is not holder:
             if lease.holder.budgets != holder.budgets:  # the lease was granted for others
                 lease.contended_until = self._loop.time() + TICK
             lease.holder = holder
         return lease
+
+    def _is_over(self) -> bool:
+        return self._own.lease_seconds <= 0
 
     def _trackers(self, key: HolderKey) -> tuple[LeasedTracker, LeasedTracker]:
         kind = HolderKind(key[0])
@@ -278,11 +283,12 @@ class BudgetLeases:
             lease = self._leases[key]
             asked[key], lease.asked = lease.asked or _Asked(), None
         since = min(each.since for each in asked.values())
+        in_rows = {key: _in_rows(self._leases[key]) for key in keys}
         crowded: list[HolderKey] = []
 
         def decide(key: HolderKey, figures: Figures, now: int) -> Cost:
             lease = self._leases[key]
-            self._load(lease, figures)
+            self._load(lease, figures, in_rows[key])
             amounts, has_room = self._decide(lease, asked[key], figures, min(since, now), now)
             if not has_room and figures.elsewhere != FREE:
                 crowded.append(key)
@@ -326,18 +332,20 @@ class BudgetLeases:
             return 0
         return min(int(lease.rate[number] * _AHEAD), room // (_SHARE * max(1, self._own.living)))
 
-    def _load(self, lease: _HolderLease, figures: Figures) -> None:
-        """The figures of all replicas, and what this one has settled but not committed."""
+    def _load(self, lease: _HolderLease, figures: Figures, in_rows: Cost) -> None:
+        """The figures of all replicas, and what this one has settled but not committed. `in_rows`
+        is what was committed when they were asked for."""
         now = self._now()
         given_up = self._given_up.get((lease.holder.kind.value, lease.holder.id), FREE)
         for number, tracker in enumerate(lease.trackers):
             load_spent(tracker, figures.spend, number)
             tracker.add_unsettled(now)
             tracker.elsewhere = figures.elsewhere[number]
-            # Nothing else changes it meanwhile: no commit is under way.
+            # Only where no commit is under way, and none has ended since the figures were asked
+            # for: they may be from before it, when its cost was still leased.
             if figures.own is None:
                 tracker.leased = 0
-            elif not tracker.unsettled:
+            elif not tracker.unsettled and tracker.in_rows == in_rows[number]:
                 tracker.leased = figures.own[number] - given_up[number]
         lease.read_at = self._loop.time()
 
@@ -382,9 +390,10 @@ class BudgetLeases:
             if now - lease.used_at < _IN_USE and now - lease.read_at > _REFRESH
         ]
         if due := due[:MAX_HOLDERS]:
+            in_rows = {key: _in_rows(self._leases[key]) for key in due}
             read = await self._table.figures(self._own.epoch, due, now=self._now())
             for key, figures in read.items():
-                self._load(self._leases[key], figures)
+                self._load(self._leases[key], figures, in_rows[key])
         for key, lease in tuple(self._leases.items()):
             is_empty = all(tracker.leased == tracker.reserved == 0 for tracker in lease.trackers)
             if is_empty and lease.asked is None and now - lease.used_at > _FORGET:
@@ -411,6 +420,10 @@ class BudgetLeases:
         if reason != self._failure:
             self._failure = reason
             log.warning("budgets cannot be leased: %s", reason or repr(error))
+
+
+def _in_rows(lease: _HolderLease) -> Cost:
+    return Cost(*(tracker.in_rows for tracker in lease.trackers))
 
 
 def _is_spent(lease: _HolderLease, request: ResourceRequest, needed: Cost) -> bool:

@@ -7,10 +7,15 @@ within it without asking. The other figures are those of all replicas when they 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.core.limits import Budgets
 from gateway.quota.budgets import BudgetShortfall, BudgetTracker
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(slots=True, eq=False)
@@ -18,14 +23,17 @@ class LeasedTracker(BudgetTracker):
     """`leased` is what the server has set aside and has not seen spent; `unsettled` the part of it
     that ended requests have spent, whose rows are not committed; `elsewhere` what other replicas
     hold. `reserved` is that of this replica's running requests. `used` only grows: what was
-    spent here. The lease was checked for requests that began at `checked_from` (Unix us) or
-    later: an earlier one is charged to another day."""
+    spent here; `in_rows` what of it is committed. The lease was checked for requests that began at
+    `checked_from` (Unix us) or later: an earlier one is charged to another day."""
 
     leased: int = 0
     unsettled: int = 0
     elsewhere: int = 0
     used: int = 0
+    in_rows: int = 0
     checked_from: int = 0
+    is_over: Callable[[], bool] = _never
+    """Whether others may soon use what is leased here: nothing is admitted with it then."""
 
     @property
     def available(self) -> int:
@@ -41,12 +49,15 @@ class LeasedTracker(BudgetTracker):
         return True
 
     def covers(self, amount: int, at: int) -> bool:
-        return not amount or (amount <= self.available and at >= self.checked_from)
+        if not amount:
+            return True
+        return amount <= self.available and at >= self.checked_from and not self.is_over()
 
     def committed(self, spent: int) -> None:
         """The server has moved it from the lease to what is spent."""
         self.unsettled -= spent
         self.leased -= spent
+        self.in_rows += spent
 
     def add_unsettled(self, at: int) -> None:
         """After `load`: what ended requests have spent is in none of its figures."""
