@@ -28,7 +28,8 @@ from gateway.store.server_writer import ServerWriter
 
 T = TypeVar("T")
 
-OLDEST_SERVER: Final = 13
+OLDEST_SERVER: Final = 14
+"""The first with `idle_session_timeout`, which heartbeats set."""
 _GRACE: Final = 1.0  # seconds that a server has to give a statement up by itself
 _LOCK_TIMEOUT: Final = 1.2  # seconds for another transaction's lock; deadlocks are found before
 _IDLE_IN_TRANSACTION: Final = 20.0  # after which the server ends what a lost replica has begun

@@ -9,6 +9,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,16 @@ def status_of(replica: Replica, key: str, timeout: float = 10) -> int:
         return error.code
 
 
-def listed(fleet: Fleet) -> dict[str, dict[str, Any]]:
+async def listed(fleet: Fleet) -> dict[str, dict[str, Any]]:
     """As the first replica sees them."""
-    answer = fleet.replicas[0].command("replicas")
+    answer = await fleet.replicas[0].command("replicas")
     return {each["name"]: each for each in answer["replicas"]}
 
 
-async def until(condition: Any, seconds: float) -> float:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> float:
     started = time.monotonic()
     async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(condition):
+        while not await condition():
             await asyncio.sleep(0.1)
     return time.monotonic() - started
 
@@ -50,19 +51,33 @@ async def test_a_paused_replica_is_removed_and_comes_back(
 ) -> None:
     async with run_fleet(tmp_path, 2) as fleet:
         first, paused = fleet.replicas
-        kept, revoked = fleet.mint(), first.command("key", "mint", "--name", "revoked")
+        kept = await fleet.mint()
+        revoked = await first.command("key", "mint", "--name", "revoked")
         assert [status_of(paused, key) for key in (kept, revoked["key"])] == [200, 200]
+
+        async def is_lost() -> bool:
+            return (await listed(fleet))["r2"]["state"] == "lost"
+
+        async def is_gone() -> bool:
+            return "r2" not in await listed(fleet)
+
+        async def is_served() -> bool:
+            return await asyncio.to_thread(status_of, paused, kept) == 200
+
+        async def is_back() -> bool:
+            return (await listed(fleet)).get("r2", {}).get("state") == "serving"
+
         paused.signal(signal.SIGSTOP)
-        record_property("lost", await until(lambda: listed(fleet)["r2"]["state"] == "lost", 15))
-        first.command("key", "revoke", revoked["id"])
-        record_property("gone", await until(lambda: "r2" not in listed(fleet), 3 * EXPIRY))
+        record_property("lost", await until(is_lost, 15))
+        await first.command("key", "revoke", revoked["id"])
+        record_property("gone", await until(is_gone, 3 * EXPIRY))
         assert status_of(first, kept) == 200
         paused.signal(signal.SIGCONT)
         # What was revoked meanwhile is never served, and what was not is refused only shortly.
         assert status_of(paused, revoked["key"]) in (401, 503)
-        record_property("back", await until(lambda: status_of(paused, kept) == 200, 10))
+        record_property("back", await until(is_served, 10))
         assert status_of(paused, revoked["key"]) == 401
-        await until(lambda: listed(fleet).get("r2", {}).get("state") == "serving", 5)
+        await until(is_back, 5)
         assert "is registered again" in paused.log
         assert "r2 was not heard of for 10 s and is removed" in first.log
 
@@ -95,6 +110,6 @@ async def test_a_killed_replica_starts_again_at_once(tmp_path: Path, record_prop
         started = time.monotonic()
         await killed.start()
         record_property("seconds", time.monotonic() - started)
-        assert status_of(killed, fleet.mint()) == 200
-        assert listed(fleet)["r2"]["state"] == "serving"
+        assert status_of(killed, await fleet.mint()) == 200
+        assert (await listed(fleet))["r2"]["state"] == "serving"
         assert await first.stop() == 0
