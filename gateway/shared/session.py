@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count, islice
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 
 from gateway.shared.connection import Connection, Script, Word
 from gateway.shared.errors import CommandFailed, SharedError, SharedLost
@@ -34,8 +34,15 @@ decides again."""
 WINDOW: Final = 60_000_000
 """Microseconds in which entries count."""
 
+LONGEST_REJOIN: Final = 5.0
+"""The same where a replica has many entries."""
+
 _ROWS: Final = 300
 """Rows of one script."""
+
+_CHUNKS_AT_ONCE: Final = 4
+_ROWS_PER_SECOND: Final = 20_000
+"""So many are added at least."""
 
 _KEPT_WITHDRAWN: Final = 10_000
 
@@ -175,12 +182,17 @@ class Session:
         run, before = self.connection.run, self.id
         self.is_joined = False
         self.id = session = f"{self.name}/{token_hex(6)}"
-        life = int(LIFE * 1000), int(REJOIN * 1000)
+        entries = tuple(self._entries)
+        needed = min(LONGEST_REJOIN, REJOIN + len(entries) / _ROWS_PER_SECOND)
+        life = int(LIFE * 1000), int(needed * 1000)
         (now,) = await run(JOIN, self.keys, ("begin", session, before, *life))
         self.told(now)
-        rows = self._rows(tuple(self._entries))
+        rows, sent = self._rows(entries), deque[asyncio.Future[Any]]()
         while chunk := _take(rows):
-            await run(JOIN, self.keys, ("add", session, *chunk))
+            sent.append(run(JOIN, self.keys, ("add", session, *chunk)))
+            if len(sent) > _CHUNKS_AT_ONCE:
+                await sent.popleft()
+        await asyncio.gather(*sent)
         # From here to the end no turn of the loop may change what runs.
         counts = (("c", base, number) for base, number in self._running.items())
         adding = []

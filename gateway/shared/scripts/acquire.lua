@@ -37,10 +37,10 @@ local function reject(...)
 end
 
 local function check_requests(holder, base, limit)
-  local used = used_requests(base)
+  local used, old = used_requests(base)
   figures[holder][1] = used
   if used >= limit then
-    reject(holder, 1, used, until_expiry(base .. ':r', used - limit))
+    reject(holder, 1, used, until_expiry(base .. ':r', old + used - limit))
   end
 end
 

@@ -8,7 +8,7 @@
 local MINUTE = 60000000
 local KEPT = 61000        -- milliseconds: what is in a window
 local LONG_KEPT = 3600000 -- milliseconds: what every renewal extends
-local EXPIRED_AT_ONCE = 5000
+local EXPIRED_AT_ONCE = 1000 -- entries that one call removes, so that none takes long
 local sessions, running, generation = KEYS[1], KEYS[2], KEYS[3]
 
 local clock = redis.call('TIME')
@@ -68,14 +68,22 @@ local function wake_first(base)
   end
 end
 
+-- Also, how many entries have expired that are still there.
 local function used_requests(base)
-  redis.call('ZREMRANGEBYSCORE', base .. ':r', '-inf', now - MINUTE)
-  return redis.call('ZCARD', base .. ':r')
+  local times = base .. ':r'
+  local old = redis.call('ZCOUNT', times, '-inf', now - MINUTE)
+  if old > 0 then
+    local removed = math.min(old, EXPIRED_AT_ONCE)
+    redis.call('ZREMRANGEBYRANK', times, 0, removed - 1)
+    old = old - removed
+  end
+  return redis.call('ZCARD', times) - old, old
 end
 
+-- Entries that have expired but are still there count.
 local function used_tokens(base)
   local times, amounts = base .. ':t', base .. ':a'
-  for _ = 1, EXPIRED_AT_ONCE, 500 do
+  for _ = 500, EXPIRED_AT_ONCE, 500 do
     local old = redis.call('ZRANGE', times, '-inf', now - MINUTE, 'BYSCORE', 'LIMIT', 0, 500)
     if #old == 0 then
       break

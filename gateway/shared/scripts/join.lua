@@ -1,6 +1,6 @@
 -- A replica begins a session: 'begin', then 'add' of what it knows, then 'end'.
--- begin: session, the one before or '', its life in milliseconds, milliseconds that other replicas
--- have to do the same where the server knows nothing any more.
+-- begin: session, the one before or '', its life in milliseconds, milliseconds that the replicas
+-- have for this where the server knows nothing any more.
 -- add: session, then rows: 'e' base, entry, time, 1 or 0 request, tokens; 'c' base, running
 -- requests; 'w' base, entry that never was.
 -- leave: session; the replica stops.
@@ -17,6 +17,11 @@ if step == 'begin' then
   if redis.call('HSETNX', generation, 'ready', string.format('%.0f', now + ARGV[5] * 1000)) == 1 then
     redis.call('PEXPIRE', generation, LONG_KEPT)
     redis.call('PUBLISH', sessions .. ':lost', session)
+  else
+    local ready, own = tonumber(redis.call('HGET', generation, 'ready')), now + ARGV[5] * 1000
+    if now < ready and ready < own then
+      redis.call('HSET', generation, 'ready', string.format('%.0f', own))
+    end
   end
 elseif step == 'leave' then
   end_session(session)
@@ -24,7 +29,7 @@ elseif step == 'add' then
   if not redis.call('ZSCORE', sessions, session) then
     return {now}
   end
-  local i = 3
+  local i, added, sums = 3, {}, {}
   while ARGV[i] do
     local kind, base = ARGV[i], ARGV[i + 1]
     if kind == 'c' then
@@ -40,14 +45,26 @@ elseif step == 'add' then
       local time = math.min(tonumber(ARGV[i + 3]), now)
       if time > now - MINUTE then
         if ARGV[i + 4] == '1' then
-          add_request(base, ARGV[i + 2], time)
+          redis.call('ZADD', base .. ':r', time, ARGV[i + 2])
         end
         local tokens = tonumber(ARGV[i + 5])
         if tokens > 0 then
-          set_tokens(base, ARGV[i + 2], tokens, time)
+          local old = redis.call('HGET', base .. ':a', ARGV[i + 2])
+          redis.call('HSET', base .. ':a', ARGV[i + 2], tokens)
+          redis.call('ZADD', base .. ':t', time, ARGV[i + 2])
+          sums[base] = (sums[base] or 0) + tokens - (old or 0)
         end
+        added[base] = true
       end
       i = i + 6
+    end
+  end
+  for base, sum in pairs(sums) do
+    redis.call('HINCRBY', base .. ':a', '', sum)
+  end
+  for base in pairs(added) do
+    for _, suffix in ipairs({':r', ':t', ':a'}) do
+      redis.call('PEXPIRE', base .. suffix, KEPT)
     end
   end
 elseif redis.call('HEXISTS', generation, 'ready') == 1 then
