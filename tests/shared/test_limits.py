@@ -80,7 +80,7 @@ async def test_all_holders_or_none() -> None:
 
 async def test_concurrency_is_never_above_the_limit() -> None:
     holders = key(Limits(concurrent=7))
-    running, most, served = 0, 0, Counter[int]()
+    running = most = 0
     async with replicas(4) as fleet:
 
         async def client(number: int) -> None:
@@ -93,14 +93,12 @@ async def test_concurrency_is_never_above_the_limit() -> None:
                     await asyncio.sleep(random.random() / 500)
                     running -= 1
                     lease.settle(0)
-                    served[number % 4] += 1
                 else:
                     assert "7 of 7 concurrent requests running" in lease.message
                     await asyncio.sleep(0.001)
 
         await asyncio.gather(*(client(n) for n in range(40)))
         assert most == 7
-        assert all(served[n] for n in range(4))
         await asyncio.sleep(0.05)
         assert await fleet[0]._connection.call("HLEN", fleet[0].session.keys[1]) == 0
 
