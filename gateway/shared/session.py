@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import count, islice
 from secrets import token_hex
@@ -79,6 +79,8 @@ class Session:
         self.is_joined = False
         self.replicas: tuple[str, ...] = (name,)
         """Names of all replicas with a session, as they were last known."""
+        self._heard_of: dict[str, float] = {}
+        """When each replica was last known to have a session, by the loop's time."""
         self.on_joined: list[Callable[[], None]] = []
         self._boot, self._count = token_hex(5), count(1)
         root = connection.root
@@ -96,7 +98,8 @@ class Session:
         self._loop = loop
         connection.on_lost.append(self._lost)
         connection.on_back.append(self.rejoin)
-        connection.subscribe(f"{self.keys[0]}:lost", self._other_joined)
+        connection.subscribe(f"{self.keys[0]}:lost", self._other_lost)
+        connection.subscribe(f"{self.keys[0]}:joined", self._other_joined)
         await self.join()
         self._renewing = asyncio.ensure_future(self._keep())
 
@@ -182,12 +185,12 @@ class Session:
         run, before = self.connection.run, self.id
         self.is_joined = False
         self.id = session = f"{self.name}/{token_hex(6)}"
-        entries = tuple(self._entries)
-        needed = min(LONGEST_REJOIN, REJOIN + len(entries) / _ROWS_PER_SECOND)
+        needed = min(LONGEST_REJOIN, REJOIN + len(self._entries) / _ROWS_PER_SECOND)
         life = int(LIFE * 1000), int(needed * 1000)
         (now,) = await run(JOIN, self.keys, ("begin", session, before, *life))
         self.told(now)
-        rows, sent = self._rows(entries), deque[asyncio.Future[Any]]()
+        # Only now: what the server admitted before has its answer by now.
+        rows, sent = self._rows(tuple(self._entries)), deque[asyncio.Future[Any]]()
         while chunk := _take(rows):
             sent.append(run(JOIN, self.keys, ("add", session, *chunk)))
             if len(sent) > _CHUNKS_AT_ONCE:
@@ -198,9 +201,10 @@ class Session:
         adding = []
         while chunk := _take(counts):
             adding.append(run(JOIN, self.keys, ("add", session, *chunk)))
-        ending = run(JOIN, self.keys, ("end", session, len(self.replicas)))
+        ending = run(JOIN, self.keys, ("end", session, self._expected()))
         self.is_joined = True
-        await asyncio.gather(*adding, ending)
+        await asyncio.gather(*adding)
+        self._heard((await ending)[1])
         for callback in self.on_joined:
             callback()
 
@@ -245,9 +249,24 @@ class Session:
         if len(answer) == 1:
             self.rejoin()
         else:
+            self._heard(answer[1])
             self.replicas = tuple(sorted({_name_of(each) for each in answer[1]}))
 
     def _other_joined(self, channel: bytes, session: bytes) -> None:
+        self._heard((session,))
+
+    def _heard(self, sessions: Iterable[bytes]) -> None:
+        now = self._loop.time()
+        self._heard_of.update((_name_of(each), now) for each in sessions)
+
+    def _expected(self) -> int:
+        """How many replicas have something to add, where the server knows nothing any more: what it
+        says of its sessions is not all of them then."""
+        oldest = self._loop.time() - LIFE
+        self._heard_of = {name: at for name, at in self._heard_of.items() if at > oldest}
+        return max(1, len(self._heard_of.keys() | {self.name}))
+
+    def _other_lost(self, channel: bytes, session: bytes) -> None:
         """Another replica has found a server that knew nothing."""
         if session != self.id.encode() and self.connection.is_up:
             self.rejoin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceReque
 from gateway.shared import session
 from gateway.shared.limits import SharedLease, SharedLimits
 from tests.shared.limiters import key, replicas
+from tests.support.valkey import ValkeyServer
 
 
 async def attempt(
@@ -264,3 +266,19 @@ async def test_a_clean_stop_frees_its_slots_at_once() -> None:
         await one.acquire(holders, 0)
         await one.close()
         assert isinstance(await attempt(two, holders), SharedLease)
+
+
+async def test_a_loss_right_after_the_start_and_again_opens_nothing(tmp_path: Path) -> None:
+    """Each replica waits for all others, also for those that it has not heard of by a renewal."""
+    holders = key(Limits(requests_per_minute=100))
+    server = ValkeyServer(tmp_path)
+    try:
+        async with replicas(4, server.url) as fleet:
+            results = await asyncio.gather(*(attempt(fleet[n % 4], holders) for n in range(80)))
+            assert sum(isinstance(each, SharedLease) for each in results) == 80
+            for expected in (20, 0, 0):
+                await fleet[0]._connection.call("FLUSHALL")
+                results = await asyncio.gather(*(attempt(fleet[0], holders) for _ in range(80)))
+                assert sum(isinstance(each, SharedLease) for each in results) == expected
+    finally:
+        server.stop()

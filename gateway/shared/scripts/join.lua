@@ -4,7 +4,7 @@
 -- add: session, then rows: 'e' base, entry, time, 1 or 0 request, tokens; 'c' base, running
 -- requests; 'w' base, entry that never was.
 -- leave: session; the replica stops.
--- end: session, how many replicas there are.
+-- end: session, how many replicas there are; returns {time, sessions}.
 
 local step, session = ARGV[1], ARGV[2]
 if step == 'begin' then
@@ -75,8 +75,12 @@ elseif redis.call('HEXISTS', generation, 'ready') == 1 then
   local joined = tonumber(redis.call('HGET', generation, 'joined'))
   local expected = math.max(tonumber(ARGV[3]), tonumber(redis.call('HGET', generation, 'expected') or 0))
   redis.call('HSET', generation, 'expected', expected)
+  redis.call('PUBLISH', sessions .. ':joined', session)
   if joined >= expected and now < tonumber(redis.call('HGET', generation, 'ready')) then
     redis.call('HSET', generation, 'ready', 0)
   end
+end
+if step == 'end' then
+  return {now, redis.call('ZRANGE', sessions, 0, 1999)}
 end
 return {now}
