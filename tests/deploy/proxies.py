@@ -12,28 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.support.nginx import NGINX
 from tests.support.paths import ROOT
 from tests.support.programs import find_program
 
 START_TIMEOUT: Final = 15.0
 
-_NGINX: Final = """
-daemon off;
-user root;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log info;
-events {{ worker_connections 512; }}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-{site}
-}}
-"""
 _CADDY: Final = """
 {{
     admin off
@@ -101,7 +85,7 @@ async def run_proxy(
         site, count = re.subn(rf"\b{name} [^;\n]*", f"{name} {text}", site)
         assert count == 1, name
     file = folder / f"{kind}.conf"
-    template = _NGINX if kind == "nginx" else _CADDY
+    template = NGINX if kind == "nginx" else _CADDY
     file.write_text(template.format(folder=folder, site=site))
     arguments = ["-c", str(file), "-p", str(folder), "-e", str(folder / "error.log")]
     if kind == "caddy":

@@ -10,27 +10,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.support.nginx import NGINX
 from tests.support.paths import ROOT
 from tests.support.programs import find_program
 from tests.support.server_process import end_process, free_port, wait_until
-
-_HTTP = """
-daemon off;
-user root;
-worker_processes 1;
-pid {folder}/nginx.pid;
-error_log {folder}/error.log info;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-{site}
-}}
-"""
 
 
 @asynccontextmanager
@@ -44,7 +27,7 @@ async def nginx(folder: Path, ports: Sequence[int]) -> AsyncIterator[str]:
         site = site.replace(f"replica-{number}:8080", f"127.0.0.1:{replica_port}")
     site = site.replace("listen 80;", f"listen 127.0.0.1:{port};")
     file = folder / "nginx.conf"
-    file.write_text(_HTTP.format(folder=folder, site=site))
+    file.write_text(NGINX.format(folder=folder, site=site))
     command = [program, "-c", str(file), "-p", str(folder), "-e", str(folder / "error.log")]
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
