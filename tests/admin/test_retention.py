@@ -28,8 +28,8 @@ SQLITE_STUCK = (
     "DROP TRIGGER stuck",
 )
 SERVER_STUCK = (
-    "ALTER TABLE attempts_default RENAME TO stuck",
-    "ALTER TABLE stuck RENAME TO attempts_default",
+    "CREATE RULE stuck AS ON DELETE TO requests_default DO INSTEAD NOTHING",
+    "DROP RULE stuck ON requests_default",
 )
 """What lets deletions fail, and its end."""
 
@@ -128,9 +128,9 @@ async def test_a_failed_deletion_is_retried(
 ) -> None:
     """Requests are served meanwhile."""
     upstream.respond_with(fixture_reply("chat"))
-    monkeypatch.setattr(room, "CHECK_INTERVAL", 0.05)
     async with gateway_with_retention(upstream, tmp_path) as gateway:
         await add_requests(gateway, -5)
+    monkeypatch.setattr(room, "CHECK_INTERVAL", 0.05)  # earlier it would create that day
     stuck, not_stuck = SERVER_STUCK if on_server() else SQLITE_STUCK
     with raw_connection(tmp_path / DATABASE_NAME) as connection:
         connection.execute(stuck)

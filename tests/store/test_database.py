@@ -129,7 +129,10 @@ async def test_an_empty_file_is_refused_and_restored_by_the_command_named(path: 
 
 
 @pytest.mark.parametrize("place", ["nothing://host/name", "sqlite:///ledger.db", "/proc/ledger.db"])
-async def test_unusable_paths_are_refused(place: str) -> None:
+async def test_unusable_paths_are_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the first two, as paths, are folders
     with pytest.raises(StoreError):
         await Database.open(place)
 
