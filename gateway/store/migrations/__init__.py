@@ -117,17 +117,21 @@ async def migrate(
     if 0 < version < len(migrations):
         await database.copy(version)
         _log.info("the database's schema changes from %d to %d", version, len(migrations))
-    for number in range(version + 1, len(migrations) + 1):
-        await apply_migration(database, number, now, migrations)
+    while version < len(migrations):
+        changed = await apply_migration(database, version + 1, now, migrations)
+        if changed > version + 1:
+            _log.info("another replica has changed the database's schema to %d", changed)
+        version = changed
 
 
 async def apply_migration(
     database: MigrationTarget, number: int, now: int, migrations: Sequence[str] = MIGRATIONS
-) -> None:
-    """From the schema before `number`, if no other replica has done it. Raises MigrationFailed."""
+) -> int:
+    """From the schema before `number`, if no other replica has done it; returns the schema that the
+    database has then. Raises MigrationFailed."""
     apply = partial(_apply, sql=migrations[number - 1], number=number, now=now)
     try:
-        await write_in_turn(database, apply)
+        return await write_in_turn(database, apply)
     except SQLAlchemyError as error:
         raise MigrationFailed(
             f"the migration from schema {number - 1} to {number} failed and was rolled back,"
@@ -182,12 +186,11 @@ def _setting(connection: Connection, name: str) -> str | None:
     return connection.scalar(select(settings.c.value).where(settings.c.name == name))
 
 
-def _apply(connection: Connection, sql: str, number: int, now: int) -> None:
+def _apply(connection: Connection, sql: str, number: int, now: int) -> int:
     take_turn(connection)
     dialect = connection.dialect.name
     if dialect != "sqlite" and (version := _version(connection)) >= number:
-        _log.info("another replica has changed the database's schema to %d", version)
-        return
+        return version
     text = sql.format(**_DIALECTS[dialect], now=now)
     for statement in filter(None, map(str.strip, _END_OF_STATEMENT.split(text))):
         connection.exec_driver_sql(statement)
@@ -198,6 +201,7 @@ def _apply(connection: Connection, sql: str, number: int, now: int) -> None:
         stated = _COMPATIBLE_WITH.match(sql)
         oldest = int(stated[1]) if stated else number if sql else number - 1
         _set(connection, _COMPATIBLE, max(_compatible(connection) or number - 1, oldest))
+    return number
 
 
 def _set(connection: Connection, name: str, number: int) -> None:
