@@ -128,13 +128,9 @@ async def test_an_empty_file_is_refused_and_restored_by_the_command_named(path: 
     await database.close()
 
 
-@pytest.mark.parametrize("place", ["nothing://host/name", "sqlite:///ledger.db", "/proc/ledger.db"])
-async def test_unusable_paths_are_refused(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # where the first two, as paths, are folders
+async def test_an_unusable_path_is_refused() -> None:
     with pytest.raises(StoreError):
-        await Database.open(place)
+        await Database.open("/proc/ledger.db")
 
 
 async def test_a_path_with_url_characters(tmp_path: Path) -> None:
