@@ -175,7 +175,8 @@ async def _begin(source: Source, target: Target, counts: dict[str, int]) -> _Not
         count = await _count(target, table)
         if count > (table is groups):
             raise StoreError(
-                f"the target is in use: it has {count} rows in `{table.name}`. Name an empty one"
+                f"the target is in use, or a copy into it is complete: rows in `{table.name}`:"
+                f" {count}. Name an empty one"
             )
     note = _Note(identity)
     await target.execute(f"DELETE FROM {groups.name}")

@@ -24,7 +24,8 @@ _REASONS: Final = {
 }
 
 _REMEDIES: Final = {
-    "28P01": 'the password of the user "{user}" is wrong or missing: set database.password',
+    "28P01": 'the password of the user "{user}" is wrong or missing: set database.password,'
+    " or $PGPASSWORD or ~/.pgpass for a URL of gateway db copy",
     "28000": 'the user "{user}" is not accepted ({cause}): see pg_hba.conf of the server',
     "3D000": 'there is no database "{name}": createdb -E UTF8 -T template0 {name}',
     "53300": "the server has no free connection: raise its max_connections, or lower"
