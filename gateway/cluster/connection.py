@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import asyncpg
-
 from gateway.config.cluster import DatabaseServer
+from gateway.store import server_connection
 from gateway.store.errors import DatabaseUnavailable
-from gateway.store.server_connection import connect_options, password_of
+from gateway.store.server_connection import APPLICATION
 
 Connection = Any
 """`asyncpg.Connection`, which has no types."""
 
-ERRORS: Final = (
-    OSError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    TimeoutError,
-    DatabaseUnavailable,
-)
+ERRORS: Final = (*server_connection.ERRORS, DatabaseUnavailable)
 """What a lost or refused connection, and a statement on one, raise."""
 
 _IDLE_TIMEOUT: Final = 10_000
@@ -29,20 +22,10 @@ Longer than a leader takes itself for one without contact."""
 
 async def connect(server: DatabaseServer, name: str) -> Connection:
     """`name` is shown in the server's list of connections. Raises one of `ERRORS`."""
-    address = server.address
-    options = connect_options(server)
-    settings = options["server_settings"] | {
+    settings = {
+        "application_name": f"{APPLICATION} {name}"[:63],
         "synchronous_commit": "off",  # heartbeats: after a crash of the server the last may be lost
         "idle_session_timeout": str(_IDLE_TIMEOUT),
         "statement_timeout": str(round(server.timeout * 1000)),
     }
-    settings["application_name"] = f"{settings['application_name']} {name}"[:63]
-    return await asyncpg.connect(
-        host=address.host,
-        port=address.port,
-        user=address.user or None,
-        password=password_of(server),
-        database=address.name,
-        command_timeout=server.timeout,
-        **options | {"server_settings": settings},
-    )
+    return await server_connection.connect(server, server.timeout, settings)

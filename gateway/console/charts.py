@@ -13,7 +13,8 @@ from typing import Final
 
 from gateway.admin.units import format_count, format_duration, format_units
 from gateway.core.limits import MICRO_PER_UNIT
-from gateway.store.overview import DAY_US, Overview, TimeBucket
+from gateway.store.overview import Overview, TimeBucket
+from gateway.store.records import DAY_US
 from gateway.store.usage import Metrics
 
 WIDTH: Final = 480

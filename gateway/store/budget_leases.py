@@ -16,17 +16,13 @@ from datetime import UTC, datetime
 from operator import add
 from typing import Any, Final, NamedTuple
 
-import asyncpg
-
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import FREE, Cost
 from gateway.store.errors import ReplicaRemoved
-from gateway.store.records import HOUR_US
-from gateway.store.server_batch import DAY_US, STEP_US
+from gateway.store.records import DAY_US, HOUR_US, STEP_US
 from gateway.store.server_connection import connect
 from gateway.store.spending import Spend
 
-ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 CHANNEL: Final = "gateway_leases"
 """Notifications of holders, as `kind id`, whose leases others need."""
 MAX_HOLDERS: Final = 100
@@ -106,7 +102,7 @@ class _Unclear(NamedTuple):
 
 class LeaseTable:
     """One connection, opened where there is none. It is used by one task at a time. Every method
-    raises one of `ERRORS`; `settle_unclear` tells later whether it happened all the same."""
+    raises one of `server_connection.ERRORS`; `settle_unclear` tells later whether it happened."""
 
     def __init__(
         self, server: DatabaseServer, on_needed: Callable[[HolderKey], None] | None = None

@@ -42,9 +42,10 @@ from gateway.store.errors import StoreError
 from gateway.store.integrity import check
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.migrations import COPY_NOTE, MIGRATIONS, OWN_SETTINGS
+from gateway.store.records import DAY_US
 from gateway.store.schema import groups, requests, settings, tokens, usage_hours
 from gateway.store.server_schema import spending
-from gateway.store.spending import DAY_US, Spend, load_spend
+from gateway.store.spending import Spend, load_spend
 
 Progress = Callable[[int, int], None]
 """Gets the number of copied rows, and of all rows."""

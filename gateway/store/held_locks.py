@@ -10,14 +10,12 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
 
-import asyncpg
-
 from gateway.store.errors import StoreError
+from gateway.store.server_connection import ERRORS
 
 _PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.1, 0.15, 0.2, 0.2, 0.2)
 """Seconds between tries: the holder may be about to release it."""
 _TIMEOUT: Final = 2.0
-_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 _KEEPALIVE: Final = (
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 )
@@ -49,7 +47,7 @@ class HeldLocks:
                 if pause is None:
                     break
                 await asyncio.sleep(pause)
-        except _ERRORS as error:
+        except ERRORS as error:
             raise StoreError(f"locks cannot be taken: {error}") from error
         except asyncio.CancelledError:
             self.release(*name)  # the server may have granted it
@@ -73,7 +71,7 @@ class HeldLocks:
         self._held[number] -= 1
         if self._held[number] <= 0:
             del self._held[number]
-        with suppress(*_ERRORS):  # the server ends them with the connection
+        with suppress(*ERRORS):  # the server ends them with the connection
             await self._run("SELECT pg_advisory_unlock($1)", number)
 
     async def _run(self, query: str, number: int) -> bool:

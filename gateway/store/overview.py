@@ -15,14 +15,16 @@ from sqlalchemy import ColumnElement, Select, func, select, text
 
 from gateway.store.database import Database
 from gateway.store.logs import FAILED, first_id, timed_reader, use_failed_index
-from gateway.store.records import HOUR_US
+from gateway.store.records import (
+    DAY_US,
+    HOUR_US,
+)
 from gateway.store.schema import requests, usage_hours
 from gateway.store.statements import sum_of
 from gateway.store.usage import Metrics, Totals
 
 Rows = Sequence[Sequence[Any]]
 
-DAY_US: Final = 24 * HOUR_US
 
 _MAX_HOURLY_SPAN: Final = 3 * DAY_US
 _MAX_ROWS: Final = 10  # keys, models, failures

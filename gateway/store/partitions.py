@@ -22,13 +22,14 @@ import asyncpg
 
 from gateway.store.errors import StoreError
 from gateway.store.logs import first_id
-from gateway.store.records import HOUR_US
+from gateway.store.records import (
+    DAY_US,
+)
 from gateway.store.schema import attempts, requests, searches
 from gateway.store.server_database import ServerDatabase
 
 T = TypeVar("T")
 
-DAY_US: Final = 24 * HOUR_US
 
 DAYS_AHEAD: Final = 2
 

@@ -15,6 +15,8 @@ from gateway.core.limits import UNLIMITED, Limits
 from gateway.core.value import FastStrEnum
 
 HOUR_US: Final = 3_600_000_000
+STEP_US: Final = HOUR_US // 12
+DAY_US: Final = 24 * HOUR_US
 """Microseconds of an hour; hours are counted from the Unix epoch."""
 
 

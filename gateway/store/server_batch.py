@@ -12,10 +12,14 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from gateway.store.batch import Batch
-from gateway.store.records import HOUR_US, HourDelta, RequestRow, TokenDelta
-
-STEP_US: Final = HOUR_US // 12
-DAY_US: Final = 24 * HOUR_US
+from gateway.store.records import (
+    DAY_US,
+    HOUR_US,
+    STEP_US,
+    HourDelta,
+    RequestRow,
+    TokenDelta,
+)
 
 KEY: Final = "key"
 GROUP: Final = "group"

@@ -11,7 +11,10 @@ import asyncpg
 
 from gateway.config.cluster import DatabaseServer, Tls, TlsMode
 
-_APPLICATION: Final = "model-gateway"
+APPLICATION: Final = "model-gateway"
+
+ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
+"""What a lost or refused connection, and a statement on one, raise."""
 
 
 async def connect(
@@ -45,7 +48,7 @@ def connect_options(server: DatabaseServer) -> dict[str, Any]:
     return {
         "ssl": _tls_context(server.tls),
         "timeout": server.timeout,
-        "server_settings": {"application_name": _APPLICATION},
+        "server_settings": {"application_name": APPLICATION},
     }
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.records import HOUR_US
+from gateway.store.records import DAY_US, HOUR_US
 from gateway.store.schema import usage_hours
-from gateway.store.server_batch import DAY_US, GROUP, KEY
+from gateway.store.server_batch import GROUP, KEY
 from gateway.store.server_schema import spending
 from gateway.store.statements import sum_of
 

@@ -17,7 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.core.limits import FREE, Cost
 from gateway.store.database import Database
 from gateway.store.logs import first_id
-from gateway.store.records import HOUR_US
+from gateway.store.records import (
+    DAY_US,
+    HOUR_US,
+    STEP_US,
+)
 from gateway.store.retention import ROWS_KEPT_SINCE
 from gateway.store.schema import requests, usage_hours
 from gateway.store.statements import IS_RUNNING, sum_of
@@ -29,8 +33,6 @@ LAST_DAYS: Final = 9
 LAST_HOURS: Final = 8
 """Hours with requests of which the steps are loaded: five hours and a step touch seven."""
 
-STEP_US: Final = HOUR_US // 12
-DAY_US: Final = 24 * HOUR_US
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -16,8 +16,8 @@ from gateway.console.charts import CHARTS, HEIGHT, WIDTH
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import redirect, render, render_chart
 from gateway.quota.budgets import format_utc
-from gateway.store.overview import DAY_US, Breakdown, Overview
-from gateway.store.records import ExchangeState
+from gateway.store.overview import Breakdown, Overview
+from gateway.store.records import DAY_US, ExchangeState
 from gateway.store.usage import Totals
 
 LOGS_PATH: Final = "/console/logs"
