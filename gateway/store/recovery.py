@@ -19,7 +19,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.postgresql import insert
 
 from gateway.store.batch import sums_of, token_deltas
 from gateway.store.database import driver_cursor
@@ -27,7 +26,7 @@ from gateway.store.records import ExchangeState, HourDelta, RequestRow
 from gateway.store.schema import requests
 from gateway.store.server_batch import spending_deltas
 from gateway.store.server_schema import replicas, spending
-from gateway.store.statements import HOUR_KEY, IS_RUNNING, Statements, sum_of
+from gateway.store.statements import HOUR_KEY, IS_RUNNING, Statements, insert_or_add, sum_of
 
 
 def left_by_earlier_boots(dialect: str, boot_id: str) -> ColumnElement[bool]:
@@ -123,7 +122,4 @@ def _add_spending(connection: Connection, rows: Iterable[RequestRow]) -> None:
     deltas = [delta._asdict() for delta in spending_deltas(rows)]
     if not deltas:
         return
-    given = insert(spending)
-    added = {name: spending.c[name] + given.excluded[name] for name in ("units", "usd")}
-    key = list(spending.primary_key.columns)
-    connection.execute(given.on_conflict_do_update(index_elements=key, set_=added), deltas)
+    connection.execute(insert_or_add(connection.dialect, spending), deltas)

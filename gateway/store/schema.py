@@ -147,12 +147,10 @@ _CHAIN_FIELDS = "token_id root_id created_at expires_at stored_size"
 Index("stored_replies_of_chain", *(stored_replies.c[name] for name in _CHAIN_FIELDS.split()))
 Index("stored_replies_continuing", stored_replies.c.token_id, stored_replies.c.previous_id)
 Index("stored_replies_of_request", stored_replies.c.request_id)
-_UNFINISHED = text("status IN ('queued', 'in_progress')")
 Index(
     "stored_replies_running",
     stored_replies.c.token_id,
-    sqlite_where=_UNFINISHED,
-    postgresql_where=_UNFINISHED,
+    sqlite_where=text("status IN ('queued', 'in_progress')"),
 )
 
 stored_items = Table(

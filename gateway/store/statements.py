@@ -297,16 +297,19 @@ def _add_to_token(given: Parameters) -> Update:
     )
 
 
+def insert_or_add(dialect: Dialect, into: Table) -> Insert:
+    """An insertion that adds to the row of the same key, if there is one."""
+    # Imported by name: the insertion of a database that is not in use delays the start.
+    insertion = import_module(f"sqlalchemy.dialects.{dialect.name}").insert(into)
+    key = into.primary_key.columns
+    added = {
+        column.name: column + insertion.excluded[column.name]
+        for column in into.columns
+        if column.name not in key
+    }
+    upsert: Insert = insertion.on_conflict_do_update(index_elements=list(key), set_=added)
+    return upsert
+
+
 def _add_hour(dialect: Dialect, given: Parameters) -> Insert:
-    # Each dialect has an insert of its own that can do this, of the same form.
-    insertion = import_module(f"sqlalchemy.dialects.{dialect.name}").insert(usage_hours)
-    key = usage_hours.primary_key.columns
-    upsert = insertion.on_conflict_do_update(
-        index_elements=list(key),
-        set_={
-            column.name: column + insertion.excluded[column.name]
-            for column in usage_hours.columns
-            if column.name not in key
-        },
-    )
-    return given.insert_into(upsert)
+    return given.insert_into(insert_or_add(dialect, usage_hours))

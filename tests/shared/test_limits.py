@@ -175,12 +175,12 @@ async def test_it_decides_as_the_limits_in_memory(seed: int) -> None:
                     own.extend(tokens, FREE)
                     shared.extend(tokens)
                     pairs.append((own, shared))
-                    continue
-                own.is_provisional = action == 1
-                own.settle(0 if action == 1 else tokens, FREE)
-                if action == 1:
+                elif action == 1:
+                    own.is_provisional = True
+                    own.settle(0, FREE)
                     shared.withdraw()
                 else:
+                    own.settle(tokens, FREE)
                     shared.settle(tokens)
                 for each in fleet:  # behind it
                     await each._connection.call("PING")
