@@ -24,8 +24,7 @@ from gateway.quota.budgets import BudgetTracker, LeaseShort, day_of
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store.budget_leases import MAX_HOLDERS, Figures, HolderKey, LeaseTable
-from gateway.store.errors import ReplicaRemoved
-from gateway.store.recorder import error_reason
+from gateway.store.errors import ReplicaRemoved, error_reason
 from gateway.store.records import Entry
 from gateway.store.replicas import OwnReplica
 
@@ -416,10 +415,10 @@ class BudgetLeases:
 
     def _note_failure(self, error: BaseException) -> None:
         self._table.disconnect()
-        reason = error_reason(error) if isinstance(error, Exception) else repr(error)
+        reason = error_reason(error)
         if reason != self._failure:
             self._failure = reason
-            log.warning("budgets cannot be leased: %s", reason or repr(error))
+            log.warning("budgets cannot be leased: %s", reason)
 
 
 def _in_rows(lease: _HolderLease) -> Cost:

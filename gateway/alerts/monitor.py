@@ -29,7 +29,7 @@ from gateway.config.alerts import AlertKind, Alerts, Webhook
 from gateway.runtime import Runtime
 from gateway.store.alerts import load_alerts, save_alerts
 from gateway.store.database import Database
-from gateway.store.recorder import error_reason
+from gateway.store.errors import StoreError, error_reason
 from gateway.store.records import Token
 
 MAX_EVENTS: Final = 100
@@ -75,6 +75,7 @@ class AlertMonitor:
         self._undelivered: dict[str, list[Message]] = {}  # of an earlier run
         self._is_changed = False
         self._storing_problem = ""
+        self._failure = ""
 
     def note_new_client(self, token: Token, origin: str) -> None:
         """A key is used by a new client; of several between two checks the last is reported."""
@@ -144,8 +145,9 @@ class AlertMonitor:
             settings = self._runtime.config.alerts
             try:
                 await self.check()
-            except Exception:  # the next round tries again
-                log.exception("alerts could not be checked")
+                self._failure = ""
+            except Exception as error:  # the next round tries again
+                self._note_failure(error)
             await asyncio.sleep(_IDLE if settings is None else settings.check_every)
 
     async def check(self) -> None:
@@ -302,6 +304,14 @@ class AlertMonitor:
         incident = self._incidents.find(message["incident"])
         if incident is not None and message["status"] == Status.FIRING:
             incident.deliveries[webhook] = result
+
+    def _note_failure(self, error: Exception) -> None:
+        """Once, however long a database server cannot be reached."""
+        reason = error_reason(error)
+        if reason != self._failure:
+            self._failure = reason
+            is_expected = isinstance(error, StoreError)
+            log.error("alerts cannot be checked: %s", reason, exc_info=not is_expected)
 
     async def _save(self) -> None:
         """A failure, such as a full disk, must not stop the messages about it."""

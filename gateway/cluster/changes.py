@@ -21,7 +21,7 @@ from gateway.cluster.server_clock import ServerClock
 from gateway.config.cluster import DatabaseServer
 from gateway.errors import ReplicaOutOfContact
 from gateway.store.database import Reader
-from gateway.store.recorder import error_reason
+from gateway.store.errors import error_reason
 from gateway.store.replicas import OwnReplica, steady_seconds
 from gateway.store.server_database import SingleReader
 
@@ -271,7 +271,7 @@ class Changes:
 
     def _note_failure(self, error: Exception) -> None:
         self._disconnect()
-        reason = "no answer in time" if isinstance(error, TimeoutError) else error_reason(error)
+        reason = error_reason(error)
         if reason != self.failure:
             self.failure = reason
             known = isinstance(error, (SQLAlchemyError, *ERRORS))

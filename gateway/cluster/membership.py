@@ -27,9 +27,8 @@ from gateway.config.cluster import DatabaseServer
 from gateway.config.schema import Config
 from gateway.runtime import Runtime
 from gateway.store.database import Database
-from gateway.store.errors import ReplicaUnclear, StoreError
+from gateway.store.errors import ReplicaUnclear, StoreError, error_reason
 from gateway.store.migrations import NAMES
-from gateway.store.recorder import error_reason
 from gateway.store.replicas import (
     LOST_AFTER,
     OwnReplica,
@@ -119,7 +118,7 @@ class Membership:
             await self._beat()
         except (SQLAlchemyError, *ERRORS) as error:
             await self._disconnect()
-            raise StoreError(f"the replica cannot be registered: {_reason(error)}") from error
+            raise StoreError(f"the replica cannot be registered: {error_reason(error)}") from error
         self._task = asyncio.ensure_future(self._run())
         return interrupted
 
@@ -248,7 +247,7 @@ class Membership:
 
     async def _note_failure(self, error: Exception) -> None:
         await self._disconnect()
-        reason = _reason(error)
+        reason = error_reason(error)
         if reason != self.failure:
             self.failure = reason
             log.warning("the heartbeat of replica %s failed: %s", self.own.name, reason)
@@ -294,9 +293,3 @@ def place_of(state_dir: Path) -> str:
     except OSError:
         return secrets.token_hex(16)
     return f"{boot}:{status.st_dev}:{status.st_ino}"
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return error_reason(error) if isinstance(error, SQLAlchemyError) else str(error) or repr(error)

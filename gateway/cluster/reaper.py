@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.cluster.connection import ERRORS, Connection
 from gateway.store.database import Database
-from gateway.store.recorder import error_reason
+from gateway.store.errors import error_reason
 from gateway.store.replicas import LOST_AFTER, OwnReplica, remove, steady_seconds
 from gateway.store.statements import Statements
 

@@ -91,3 +91,13 @@ class ReplicaUnclear(StoreError):
 
 class ReplicaRemoved(StoreError):
     """Others have taken this replica for gone: its budget leases have ended."""
+
+
+def error_reason(error: BaseException) -> str:
+    """The cause in one line of the process log, without the statement that SQLAlchemy adds. The
+    message may have the server's address: for clients `server_errors.reason_of` has none."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    cause = getattr(error, "orig", None) or error  # of SQLAlchemy: the driver's own error
+    is_expected = isinstance(cause, StoreError | OSError) or hasattr(cause, "sqlstate")
+    return (str(cause) if is_expected or cause is not error else "") or repr(cause)

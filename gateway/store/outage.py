@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from typing import Final, Protocol
 
-from gateway.store.errors import InvalidRows, StoreError
+from gateway.store.errors import InvalidRows, StoreError, error_reason
 from gateway.store.records import Entry
 from gateway.store.spool import Spool
 
@@ -75,7 +75,7 @@ class Outage:
                 self._say("%d entries of %s are left", self.spool.count, self.spool.path)
         except Exception as error:
             await self.spool.close()
-            text = f"what waits in {self.spool.path} cannot be written: {error or repr(error)}"
+            text = f"what waits in {self.spool.path} cannot be written: {error_reason(error)}"
             raise StoreError(text) from error
 
     def begin(self, reason: str) -> None:
@@ -123,7 +123,7 @@ class Outage:
                     return
                 failures += 1
                 text = "%d entries wait in %s, as the database cannot be written: %s"
-                self._say(text, self.spool.count, self.spool.path, error or repr(error))
+                self._say(text, self.spool.count, self.spool.path, error_reason(error))
                 await asyncio.sleep(_DELAYS[min(failures, len(_DELAYS)) - 1])
             else:
                 failures = 0

@@ -26,7 +26,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingErr
 from gateway.config.limits import RequestLog
 from gateway.store.batch import build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.database import Database
-from gateway.store.errors import InvalidRows, RowsLost
+from gateway.store.errors import InvalidRows, RowsLost, error_reason
 from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
 from gateway.store.recovery import left_by_earlier_boots, mark_interrupted
 from gateway.store.refusals import WINDOW, Refusals
@@ -420,10 +420,3 @@ def is_row_error(error: Exception) -> bool:
         return is_data_error(error)  # others, such as a missing permission, are no row's fault
     kinds = DataError | IntegrityError | ProgrammingError | UnicodeError | OverflowError
     return isinstance(error, kinds | InvalidRows)
-
-
-def error_reason(error: Exception) -> str:
-    # Without the statement that SQLAlchemy adds: the log is read by people.
-    if isinstance(error, TimeoutError):
-        return "it does not answer"
-    return str(error.orig) if isinstance(error, DBAPIError) else repr(error)

@@ -20,8 +20,8 @@ from typing import Any, Final, TypeVar
 from gateway.config.limits import StoredReplies
 from gateway.store import reply_rows as rows
 from gateway.store.database import Database
-from gateway.store.errors import ChainTooLarge
-from gateway.store.recorder import error_reason, is_row_error
+from gateway.store.errors import ChainTooLarge, error_reason
+from gateway.store.recorder import is_row_error
 from gateway.store.records import CONTINUABLE, StoredItem, StoredReply
 
 MAX_PENDING: Final = 64 * 2**20

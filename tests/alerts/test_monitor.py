@@ -16,15 +16,20 @@ import pytest
 
 from gateway.admin.units import format_units, format_usd
 from gateway.alerts.error_rate import ErrorCounter
+from gateway.alerts.monitor import AlertMonitor
+from gateway.config.cluster import DatabaseServer
 from gateway.config.document import ConfigError
 from gateway.core.formats import Format
 from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, Currency
 from gateway.routing.circuit_breaker import HealthState
 from gateway.store.lock import DATABASE_NAME
+from gateway.store.replicas import OwnReplica
+from gateway.store.server_database import ServerDatabase
 from tests.admin.config_follower import follow_config
 from tests.alerts.receiver import OK, Receiver
 from tests.support.databases import allow, forbid, locked
 from tests.support.gateway import ACCOUNT, UPSTREAM_KEY, RunningGateway, channel, run_gateway
+from tests.support.server_process import free_port
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 NAME = f"messages-main/{ACCOUNT}"
@@ -537,3 +542,32 @@ async def test_a_reload_changes_the_webhooks_and_switches_alerts_off(
 async def test_without_the_section_nothing_is_watched(gateway: RunningGateway) -> None:
     assert gateway.daemon.console.alerts.firing() is None
     assert not counts_errors(gateway)
+
+
+async def test_a_database_server_that_cannot_be_reached_is_one_line(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"postgresql://gw@127.0.0.1:{free_port()}/gw"
+    database = ServerDatabase(DatabaseServer.model_validate({"url": url}))
+    runtime = gateway.daemon.runtime
+    monkeypatch.setattr(runtime, "replica", OwnReplica("r1", "boot", "state", expiry=60))
+    monkeypatch.setattr("gateway.alerts.monitor._IDLE", 0.01)
+    monitor = AlertMonitor(runtime, database)
+    rounds, check = 0, monitor.check
+
+    async def counted() -> None:
+        nonlocal rounds
+        rounds += 1
+        await check()
+
+    monkeypatch.setattr(monitor, "check", counted)
+    task = asyncio.ensure_future(monitor.run())
+    async with asyncio.timeout(10):
+        while rounds < 3:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait({task})
+    await database.close()
+    (line,) = [each for each in caplog.records if "alerts" in each.getMessage()]
+    assert "the connection was refused" in line.getMessage()
+    assert not line.exc_info

@@ -47,7 +47,6 @@ SLOW = 8.6
 MODELS = ("rejected", "failing", "slow", "good")
 NOT_PROVOKED = {
     *("GatewayRestarts", "GatewayBodiesFull", "GatewayFilesNearlyExhausted"),
-    *("GatewayReplicaLost", "GatewayOutOfContact"),
     "GatewayMetricsFolded",
 }
 """`test_families_rules` has them."""

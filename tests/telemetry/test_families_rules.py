@@ -55,8 +55,8 @@ async def run(*command: str) -> str:
     return output.decode()
 
 
-def rules() -> list[dict[str, Any]]:
-    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+def rules(file: Path = RULES) -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(file.read_text())["groups"]
     return list(group["rules"])
 
 
@@ -205,9 +205,11 @@ FIRING: dict[str, Input] = {
         'process_open_fds{job="gateway"}': always("900"),
         'process_max_fds{job="gateway"}': always("1000"),
     },
-    "GatewayReplicaLost": {'gateway_replicas{job="gateway",state="lost"}': always("1")},
-    "GatewayOutOfContact": {"gateway_key_changes_confirmed": always("0")},
     "GatewayMetricsFolded": {"gateway_metrics_folded_total": "0+1x180"},
+    "GatewayReplicaLost": {'gateway_replicas{job="gateway",state="lost"}': always("1")},
+    "GatewayDatabaseUnreachable": {"gateway_database_up": always("0")},
+    "GatewaySharedUnreachable": {"gateway_shared_up": always("0")},
+    "GatewayKeysUnconfirmed": {"gateway_key_changes_confirmed": always("0")},
 }
 QUIET: dict[str, Input] = {
     "GatewayDown": {'up{job="other"}': always("0"), 'up{job="gateway"}': always("1")},
@@ -254,12 +256,14 @@ QUIET: dict[str, Input] = {
         'process_open_fds{job="gateway"}': always("700"),
         'process_max_fds{job="gateway"}': always("1000"),
     },
+    "GatewayMetricsFolded": {"gateway_metrics_folded_total": always("7")},
     "GatewayReplicaLost": {
         'gateway_replicas{job="gateway",state="lost"}': always("0"),
         'gateway_replicas{job="gateway",state="living"}': always("3"),
     },
-    "GatewayOutOfContact": {"gateway_key_changes_confirmed": always("1")},
-    "GatewayMetricsFolded": {"gateway_metrics_folded_total": always("7")},
+    "GatewayDatabaseUnreachable": {"gateway_database_up": always("1")},
+    "GatewaySharedUnreachable": {"gateway_shared_up": always("1")},
+    "GatewayKeysUnconfirmed": {"gateway_key_changes_confirmed": always("1")},
 }
 
 
@@ -282,9 +286,10 @@ def alert_test(alert: str, series: Input, times: dict[str, bool]) -> dict[str, A
 
 async def test_each_rule_fires_after_its_time_and_only_then(tmp_path: Path) -> None:
     promtool = find_program("promtool")
-    names = [rule["alert"] for rule in rules()]
+    files = (RULES, REPLICA_RULES)
+    waits = {rule["alert"]: rule.get("for") for file in files for rule in rules(file)}
+    names = list(waits)
     assert set(names) == FIRING.keys() == QUIET.keys()
-    waits = {rule["alert"]: rule.get("for") for rule in rules()}
     tests = []
     for name in names:
         fires = {"0m": waits[name] is None, "15m": True}
@@ -293,6 +298,8 @@ async def test_each_rule_fires_after_its_time_and_only_then(tmp_path: Path) -> N
         tests.append(alert_test(name, FIRING[name], fires))
         tests.append(alert_test(name, QUIET[name], {"0m": False, "15m": False, "100m": False}))
     file = tmp_path / "tests.yml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "tests": tests}, sort_keys=False))
+    file.write_text(
+        yaml.safe_dump({"rule_files": list(map(str, files)), "tests": tests}, sort_keys=False)
+    )
     output = await run(promtool, "test", "rules", str(file))
     assert "SUCCESS" in output
