@@ -17,8 +17,10 @@ _TEXTS: Final = {
         "  pg_dump --format=custom --file=gateway.dump {place} {name}"
     ),
     "restore": (
-        "The database is on a server. While no replica runs:\n"
-        "  pg_restore --clean --if-exists --single-transaction {place} --dbname={name} {file}"
+        "The database is on a server. Restore into a new database of it, then stop all replicas,"
+        " name that database in `database.url`, and start them:\n"
+        "  createdb --template=template0 --encoding=UTF8 {place} {restored}\n"
+        "  pg_restore --exit-on-error --no-owner {place} --dbname={restored} {file}"
     ),
     "vacuum": (
         "The database is on a server, which looks after its space itself (autovacuum). To do it"
@@ -31,8 +33,12 @@ def refuse_on_server(context: CommandContext, command: str, file: str = "gateway
     """Raises CommandRefused with the server's own command, without secrets."""
     server = database_server(context.config)
     if server is not None:
+        name = server.address.name
         text = _TEXTS[command].format(
-            place=_place(server), name=shlex.quote(server.address.name), file=shlex.quote(file)
+            place=_place(server),
+            name=shlex.quote(name),
+            restored=shlex.quote(f"{name}_restored"),
+            file=shlex.quote(file),
         )
         raise CommandRefused(f"{text}\n{_PASSWORD}")
 
