@@ -56,6 +56,7 @@ class Accounts:
         self._runtime = runtime
         self._probe = probe
         self._audit = audit
+        self._lock = asyncio.Lock()  # database and memory change together
 
     def states(self, only: AccountRef | None = None) -> list[AccountView]:
         """In the order of the configuration; accounts without a request are healthy."""
@@ -80,23 +81,22 @@ class Accounts:
         cannot be stored: that raises, and the restart would enable it."""
         self._find(ref)
         self._runtime.health.disable(ref)
-        disabled = self._runtime.disabled_accounts
-        if ref not in disabled:
-            disabling = disabled[ref] = Disabling(self._runtime.now(), current_actor().name)
-            writer = self._audit.change("account.disable", "/".join(ref))
-            try:
+        async with self._lock:
+            if ref not in self._runtime.disabled_accounts:
+                disabling = Disabling(self._runtime.now(), current_actor().name)
+                writer = self._audit.change("account.disable", "/".join(ref))
                 await add_disabled(writer, ref, disabling)
-            except BaseException:
-                del disabled[ref]
-                raise
+                self._runtime.disabled_accounts[ref] = disabling
+                self._runtime.health.disable(ref)  # another replica may have enabled it meanwhile
         return self.states(ref)
 
     async def enable(self, ref: AccountRef) -> list[AccountView]:
         self._find(ref)
-        if ref in self._runtime.disabled_accounts:
-            await remove_disabled(self._audit.change("account.enable", "/".join(ref)), ref)
-            self._runtime.disabled_accounts.pop(ref, None)
-        self._runtime.health.enable(ref)
+        async with self._lock:
+            if ref in self._runtime.disabled_accounts:
+                await remove_disabled(self._audit.change("account.enable", "/".join(ref)), ref)
+                self._runtime.disabled_accounts.pop(ref, None)
+            self._runtime.health.enable(ref)
         return self.states(ref)
 
     async def probe(self, ref: AccountRef, model: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from secrets import token_hex
 from typing import Any, Final
@@ -14,6 +14,7 @@ from gateway.admin.audit import Audit
 from gateway.admin.errors import AdminExists, LastAdmin, UnknownAdmin
 from gateway.admin.passwords import PasswordThread
 from gateway.store import admins as store
+from gateway.store.database import Writer
 from gateway.store.records import Admin, Role
 
 DEFAULT_NAME: Final = "admin"
@@ -69,9 +70,7 @@ class Admins:
         """Raises AdminExists."""
         digest = await self._passwords.hash(password)
         async with self._lock:
-            if self.find(name) is not None:
-                raise AdminExists(normalize_name(name))
-            return await self._add(name, role, digest)
+            return await self._add(normalize_name(name), role, digest)
 
     async def update(
         self, name: str, *, role: Role | None = None, password: str | None = None
@@ -81,9 +80,10 @@ class Admins:
         digest = None if password is None else await self._passwords.hash(password)
         async with self._lock:
             admin = self.get(name)
-            if role not in (None, admin.role, Role.ADMIN):
-                self._check_not_last(admin)
-            return await self._change(admin, role or admin.role, digest)
+            if digest is None and role in (None, admin.role):
+                self._audit.mark()
+                return admin
+            return await self._change(admin, role, digest)
 
     async def set_password(self, password: str) -> Admin:
         """Of the default admin, who is created where there is none. Ends its sessions."""
@@ -92,46 +92,77 @@ class Admins:
             admin = self.find(DEFAULT_NAME)
             if admin is None:
                 return await self._add(DEFAULT_NAME, Role.ADMIN, digest)
-            return await self._change(admin, admin.role, digest)
+            return await self._change(admin, None, digest)
 
     async def remove(self, name: str) -> None:
         """Ends the sessions of the admin. Raises UnknownAdmin and LastAdmin."""
         async with self._lock:
             admin = self.get(name)
-            self._check_not_last(admin)
             writer = self._audit.change("admin.remove", admin.name, before=_fields(admin))
-            await store.remove_admin(writer, admin.name)
-            del self._admins[admin.name]
+
+            def remove(known: Mapping[str, Admin]) -> None:
+                _check_not_last(known, admin.name)
+
+            await self._write(writer, admin.name, remove)
 
     async def _add(self, name: str, role: Role, digest: str) -> Admin:
         now = self._now()
-        admin = Admin(normalize_name(name), role, digest, token_hex(8), now, now)
-        writer = self._audit.change("admin.add", admin.name, after=_fields(admin))
-        await store.put_admin(writer, admin)
-        return self._put(admin)
+        admin = Admin(name, role, digest, token_hex(8), now, now)
+        writer = self._audit.change("admin.add", name, after=_fields(admin))
 
-    async def _change(self, admin: Admin, role: Role, digest: str | None) -> Admin:
-        changed = replace(admin, role=role)
-        if digest is not None:
-            changed = replace(changed, password_digest=digest, password_at=self._now())
-        if changed == admin:
-            self._audit.mark()
+        def add(known: Mapping[str, Admin]) -> Admin:
+            if name in known:
+                raise AdminExists(name)
             return admin
-        changed = replace(changed, epoch=token_hex(8))
+
+        await self._write(writer, name, add)
+        return self._admins[name]
+
+    async def _change(self, admin: Admin, role: Role | None, digest: str | None) -> Admin:
+        """`None` stays as the database has it."""
+        changed: dict[str, Any] = {"epoch": token_hex(8)}
+        if role is not None:
+            changed["role"] = role
+        if digest is not None:
+            changed |= {"password_digest": digest, "password_at": self._now()}
         password = {} if digest is None else {"password": "changed"}
-        after = _fields(changed) | password
+        after = {"role": role or admin.role} | password
         writer = self._audit.change("admin.set", admin.name, _fields(admin), after)
-        await store.put_admin(writer, changed)
-        return self._put(changed)
 
-    def _put(self, admin: Admin) -> Admin:
-        self._admins[admin.name] = admin
-        return admin
+        def change(known: Mapping[str, Admin]) -> Admin:
+            if role not in (None, Role.ADMIN):
+                _check_not_last(known, admin.name)
+            return replace(_find(known, admin.name), **changed)
 
-    def _check_not_last(self, admin: Admin) -> None:
-        others = (each for each in self._admins.values() if each.name != admin.name)
-        if admin.role is Role.ADMIN and not any(each.role is Role.ADMIN for each in others):
-            raise LastAdmin(admin.name)
+        await self._write(writer, admin.name, change)
+        return self._admins[admin.name]
+
+    async def _write(
+        self,
+        writer: Writer,
+        name: str,
+        change: Callable[[Mapping[str, Admin]], Admin | None],
+    ) -> None:
+        changed = await store.change_admin(writer, name, change)
+        if changed is None:
+            self._admins.pop(name, None)
+        else:
+            self._admins[name] = changed
+
+
+def _find(known: Mapping[str, Admin], name: str) -> Admin:
+    if name not in known:
+        raise UnknownAdmin(name)
+    return known[name]
+
+
+def _check_not_last(known: Mapping[str, Admin], name: str) -> None:
+    """Raises UnknownAdmin and LastAdmin."""
+    others = (each for each in known.values() if each.name != name)
+    if _find(known, name).role is Role.ADMIN and not any(
+        each.role is Role.ADMIN for each in others
+    ):
+        raise LastAdmin(name)
 
 
 def normalize_name(name: str) -> str:

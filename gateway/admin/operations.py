@@ -250,24 +250,15 @@ class AdminOperations:
         writer = self.audit.change(
             action, key_label(before), record_fields(before), record_fields(token)
         )
-        await tokens.update_token(writer, token, before)
-        if (current := self._registry.token(token.id)) is not None:
-            # A request may have recorded its origin while the database was being written.
-            token = replace(
-                token,
-                first_used_at=current.first_used_at,
-                first_address=current.first_address,
-                first_agent=current.first_agent,
-                changed_at=current.changed_at,
-                changed=current.changed,
-            )
-        self._registry.put_token(token)
-        return token
+        stored = await tokens.update_token(writer, token, before)
+        if stored is None:
+            raise UnknownKey(token.id)
+        return self._registry.put_stored(stored)
 
     async def _save_group(self, action: str, before: Group | None, group: Group) -> Group:
         earlier = None if before is None else record_fields(before)
         writer = self.audit.change(action, group.name, earlier, record_fields(group))
-        await tokens.put_group(writer, group, before)
+        group = await tokens.put_group(writer, group, before)
         self._registry.put_group(group)
         return group
 

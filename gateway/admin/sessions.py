@@ -29,6 +29,7 @@ MAX_AGE: Final = 12 * 3600 * 1_000_000
 _SAVE_INTERVAL: Final = 60 * 1_000_000  # microseconds between two saves of `seen_at`
 _ID_BYTES: Final = 32
 _MAX_AGENT: Final = 300
+_LOOKUPS: Final = 3  # of a session, while others end
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Sessions:
         self._now = now
         self._admins = admins
         self._sessions = {row.digest: Session(**asdict(row)) for row in rows}
+        self._ended = 0  # how often sessions were removed from memory
         self._lock = asyncio.Lock()  # database and memory change together
 
     @property
@@ -75,7 +77,7 @@ class Sessions:
         found = {row.digest: row for row in rows}
         for digest in digests:
             if (row := found.get(digest)) is None:
-                self._sessions.pop(digest, None)
+                self._end(digest)
             elif digest not in self._sessions:
                 self._sessions[digest] = Session(**asdict(row))
 
@@ -103,14 +105,26 @@ class Sessions:
         last use."""
         if id_ is None or self._database.locks is None or self.find(id_) is not None:
             return
-        try:
-            rows = await store.sessions_by_digest(self._database, {_digest(id_)})
-        except (SQLAlchemyError, StoreError) as error:
-            log.warning("a session could not be looked up: %s", error)
+        for _ in range(_LOOKUPS):
+            ended = self._ended
+            try:
+                rows = await store.sessions_by_digest(self._database, {_digest(id_)})
+            except (SQLAlchemyError, StoreError) as error:
+                log.warning("a session could not be looked up: %s", error)
+                return
+            if ended == self._ended:  # or it may be this one that has ended since
+                break
+        else:
             return
         for row in rows:
             known = self._sessions.setdefault(row.digest, Session(**asdict(row)))
             known.seen_at = max(known.seen_at, row.seen_at)
+
+    def _end(self, *digests: bytes) -> None:
+        """In memory. Call it once the database does not have them any more."""
+        self._ended += 1
+        for digest in digests:
+            self._sessions.pop(digest, None)
 
     def _is_over(self, session: Session) -> bool:
         """Whether it has ended, also where another replica has seen it last."""
@@ -162,23 +176,26 @@ class Sessions:
             with acting_as(Actor(admin_actor(admin.name), address)):
                 writer = self._audit.change("sign_in", after={"agent": agent})
             await store.add_session(writer, row, ended)
-            for each in ended:
-                self._sessions.pop(each, None)
+            self._end(*ended)
             self._sessions[row.digest] = Session(**asdict(row), saved_at=now)
         return id_
 
     async def sign_out(self, session: Session) -> None:
         async with self._lock:
-            self._sessions.pop(session.digest, None)
-            await store.remove_session(self._audit.change("sign_out"), session.digest)
+            try:
+                await store.remove_session(self._audit.change("sign_out"), session.digest)
+            finally:  # also where it cannot be stored: then it is over until the next start
+                self._end(session.digest)
 
     async def end_all(self) -> int:
         """Returns the number of ended sessions."""
         async with self._lock:
             count = len(self.active())
-            self._sessions.clear()
             writer = self._audit.change("sessions.end", after={"ended": count})
-            await store.remove_all_sessions(writer)
+            try:
+                await store.remove_all_sessions(writer)
+            finally:
+                self._end(*self._sessions)
         return count
 
 

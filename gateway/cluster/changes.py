@@ -55,7 +55,7 @@ WHERE changed_at < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $
 
 Apply = Callable[[Reader, Sequence[str] | None], Awaitable[None]]
 """Reads what has these ids now, or everything where they are None, and puts it into memory. It may
-be called again for what it has read before."""
+be called again for what it has read before. Meanwhile this replica changes nothing itself."""
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +75,16 @@ class Changes:
     than its `timeout`."""
 
     def __init__(
-        self, server: DatabaseServer, own: OwnReplica, clock: ServerClock, *, is_alone: bool = False
+        self,
+        server: DatabaseServer,
+        changing: asyncio.Lock,
+        own: OwnReplica,
+        clock: ServerClock,
+        *,
+        is_alone: bool = False,
     ) -> None:
-        """`is_alone`: nothing is shared, so no other replica can start before this one's expiry."""
+        """`changing` is that of the database. `is_alone`: nothing is shared, so no other replica
+        can start before this one's expiry."""
         self.known = 0
         self.appliers: dict[str, Apply] = {}
         """By kind; other kinds are those of a newer release."""
@@ -87,6 +94,7 @@ class Changes:
         self.lag = 0.0
         """Seconds from the answer to the last change until it was applied."""
         self._server = server
+        self._changing = changing
         self._own = own
         self._clock = clock
         self._is_alone = is_alone
@@ -213,11 +221,20 @@ class Changes:
         if version < self.known or not is_complete or len(rows) == _MAX_CHANGES:
             ids = {}
             log.warning("all keys are read anew: version %d is known, %d new", self.known, version)
-        for kind, apply in self.appliers.items():
-            if not ids or kind in ids:
-                await apply(self._reader, list(dict.fromkeys(ids[kind])) if ids else None)
+        await self._apply(ids)
         self.known = version
         self.lag = steady_seconds() - began
+
+    async def _apply(self, ids: dict[str, list[str]]) -> None:
+        """`ids` by kind; without any, everything."""
+        async with asyncio.timeout(self._server.timeout):
+            await self._changing.acquire()
+        try:
+            for kind, apply in self.appliers.items():
+                if not ids or kind in ids:
+                    await apply(self._reader, list(dict.fromkeys(ids[kind])) if ids else None)
+        finally:
+            self._changing.release()
 
     async def _ask_shared(self) -> None:
         while True:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gateway.runtime import Runtime
 from gateway.store.database import Reader
 from gateway.store.disabled_accounts import load_disabled
-from gateway.store.records import Token
 from gateway.store.tokens import all_groups, all_tokens, tokens_by_id
 
 
@@ -27,7 +25,7 @@ class KeyAppliers:
             tokens = await tokens_by_id(database, ids)
             gone = set(ids) - {token.id for token in tokens}
         for token in tokens:
-            registry.put_token(_with_known_origin(token, registry.token(token.id)))
+            registry.put_stored(token)
         for token_id in gone:
             registry.remove_token(token_id)
 
@@ -43,17 +41,3 @@ class KeyAppliers:
 
     async def accounts(self, database: Reader, names: Sequence[str] | None) -> None:
         self._runtime.replace_disabled(await load_disabled(database))
-
-
-def _with_known_origin(token: Token, known: Token | None) -> Token:
-    """This replica may have seen who uses the token, and not have written it yet."""
-    if known is not None and token.first_used_at is None and known.first_used_at is not None:
-        token = replace(
-            token,
-            first_used_at=known.first_used_at,
-            first_address=known.first_address,
-            first_agent=known.first_agent,
-        )
-    if known is not None and (token.changed_at or 0) < (known.changed_at or 0):
-        token = replace(token, changed_at=known.changed_at, changed=known.changed)
-    return token

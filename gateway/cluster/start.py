@@ -51,8 +51,8 @@ async def joined(
 ) -> AsyncIterator[Member]:
     """A registered replica for the time of the block. Raises StoreError."""
     membership = Membership(database, server, config, boot_id)
-    is_alone = config.shared is None
-    changes = Changes(server, membership.own, membership.clock, is_alone=is_alone)
+    own, clock, is_alone = membership.own, membership.clock, config.shared is None
+    changes = Changes(server, database.changing, own, clock, is_alone=is_alone)
     try:
         if count := await membership.join():
             log.warning("%d exchanges were interrupted by the end of an earlier run", count)

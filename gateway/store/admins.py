@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from typing import Any
 
-from sqlalchemy import Connection, Executable, delete, insert, select, update
+from sqlalchemy import Connection, Executable, Row, delete, insert, select, update
 
 from gateway.store.database import Reader, Writer
 from gateway.store.records import Admin, AdminToken, Role, Scope
@@ -15,21 +17,31 @@ async def all_admins(database: Reader) -> list[Admin]:
     """By name."""
     async with database.reader.connect() as connection:
         rows = await connection.execute(select(admins).order_by(admins.c.name))
-        return [Admin(**dict(row._mapping) | {"role": Role(row.role)}) for row in rows]
+        return list(map(_admin, rows))
 
 
-async def put_admin(database: Writer, admin: Admin) -> None:
-    """Add the admin, or change everything of the one of that name."""
+async def change_admin(
+    database: Writer, name: str, change: Callable[[Mapping[str, Admin]], Admin | None]
+) -> Admin | None:
+    """Put what `change` makes of all admins, by name, in the place of the one of that name; None
+    removes it. It gets them as they are, and nobody else, on another replica neither, changes one
+    until it is done. What it raises is raised, and nothing is changed."""
 
-    def put(connection: Connection) -> None:
-        connection.execute(delete(admins).where(admins.c.name == admin.name))
-        connection.execute(insert(admins).values(asdict(admin)))
+    def work(connection: Connection) -> Admin | None:
+        if connection.dialect.name == "postgresql":  # SQLite has one writer
+            connection.exec_driver_sql("LOCK TABLE admins IN SHARE ROW EXCLUSIVE MODE")
+        known = {admin.name: admin for admin in map(_admin, connection.execute(select(admins)))}
+        changed = change(known)
+        of_name = admins.c.name == name
+        if changed is None:
+            connection.execute(delete(admins).where(of_name))
+        elif name in known:
+            connection.execute(update(admins).where(of_name).values(asdict(changed)))
+        else:
+            connection.execute(insert(admins).values(asdict(changed)))
+        return changed
 
-    await database.write(put)
-
-
-async def remove_admin(database: Writer, name: str) -> None:
-    await _execute(database, delete(admins).where(admins.c.name == name))
+    return await database.write(work)
 
 
 async def all_tokens(database: Reader) -> list[AdminToken]:
@@ -53,6 +65,10 @@ async def touch_token(database: Writer, token: AdminToken) -> None:
 
 async def remove_token(database: Writer, token_id: str) -> None:
     await _execute(database, delete(admin_tokens).where(admin_tokens.c.id == token_id))
+
+
+def _admin(row: Row[Any]) -> Admin:
+    return Admin(**dict(row._mapping) | {"role": Role(row.role)})
 
 
 async def _execute(database: Writer, statement: Executable) -> None:

@@ -20,7 +20,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AuditedWriter:
-    """Writes a change and its row of the audit log in one transaction."""
+    """Writes a change and its row of the audit log in one transaction.
+
+    Who puts the change into memory does so next, without waiting for anything else: until then
+    nobody else runs, so nobody has put there what other replicas have changed since.
+    """
 
     database: Database
     row: AuditRow
@@ -31,7 +35,8 @@ class AuditedWriter:
             connection.execute(insert(audit_log).values(self.row._asdict()))
             return result
 
-        return await self.database.write(run)
+        async with self.database.changing:
+            return await self.database.write(run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,11 @@ class Database(ABC):
     locks: HeldLocks | None = None
     """Those that replicas take from each other; None where there is one process."""
 
+    def __init__(self) -> None:
+        self.changing = asyncio.Lock()
+        """Held while rows that are in memory too are changed, or are read to be put there: what was
+        read before a change is never put over it."""
+
     @staticmethod
     async def open(
         place: str | Path | DatabaseServer,
@@ -207,6 +212,7 @@ class SqliteDatabase(Database):
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
         try:
             if path.is_file() and not path.stat().st_size:

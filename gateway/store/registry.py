@@ -7,6 +7,7 @@ too, so a change applies from the next request on.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gateway.store.database import Reader
 from gateway.store.records import Group, Token, TokenState
@@ -67,6 +68,22 @@ class Registry:
             self._by_digest[token.digest] = token
             if token.old_digest is not None:
                 self._by_digest[token.old_digest] = token
+
+    def put_stored(self, token: Token) -> Token:
+        """The same for a row that was read. This replica may have seen who uses the token, and not
+        have written it yet: that stays."""
+        known = self.token(token.id)
+        if known is not None and token.first_used_at is None:
+            token = replace(
+                token,
+                first_used_at=known.first_used_at,
+                first_address=known.first_address,
+                first_agent=known.first_agent,
+            )
+        if known is not None and (token.changed_at or 0) < (known.changed_at or 0):
+            token = replace(token, changed_at=known.changed_at, changed=known.changed)
+        self.put_token(token)
+        return token
 
     def remove_token(self, token_id: str) -> None:
         if (token := self._tokens.pop(token_id, None)) is not None:

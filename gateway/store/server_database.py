@@ -39,6 +39,7 @@ class ServerDatabase(Database):
     """One connection writes, a pool reads."""
 
     def __init__(self, server: DatabaseServer) -> None:
+        super().__init__()
         self.server = server
         try:
             self._engine = _engine(server, 1, lock_timeout=_LOCK_TIMEOUT)

@@ -132,11 +132,11 @@ async def add_tokens(database: Writer, added: Sequence[Token]) -> None:
     await database.write(add)
 
 
-async def update_token(database: Writer, token: Token, before: Token | None = None) -> bool:
+async def update_token(database: Writer, token: Token, before: Token | None = None) -> Token | None:
     """Set what an operator may set of the token of that id, and only what differs from `before`:
     another replica may have changed the rest, such as revoked it. Totals, first use and changes of
-    clients stay. False where there is no such token. Raises UnknownGroup, or TokenExists for a
-    digest that another token has, or had before its key was rotated.
+    clients stay. The token as it is then; None where there is no such token. Raises UnknownGroup,
+    or TokenExists for a digest that another token has, or had before its key was rotated.
     """
     columns = _to_columns(token)
     earlier = {} if before is None else _to_columns(before)
@@ -146,14 +146,17 @@ async def update_token(database: Writer, token: Token, before: Token | None = No
         if name not in earlier or earlier[name] != columns[name]
     }
 
-    def change(connection: Connection) -> bool:
+    of_token = tokens.c.id == token.id
+
+    def change(connection: Connection) -> Token | None:
         if not connection.scalar(select(exists().where(groups.c.name == token.group))):
             raise _unknown_group(token)
-        taken = exists().where(_has_digest(_digests(token)), tokens.c.id != token.id)
+        taken = exists().where(_has_digest(_digests(token)), ~of_token)
         if connection.scalar(select(taken)):
             raise _token_exists(token)
-        changed = update(tokens).where(tokens.c.id == token.id).values(changes or {"id": token.id})
-        return connection.execute(changed).rowcount == 1
+        connection.execute(update(tokens).where(of_token).values(changes or {"id": token.id}))
+        row = connection.execute(select(tokens).where(of_token)).one_or_none()
+        return None if row is None else _from_row(Token, row)
 
     return await database.write(change)
 
@@ -206,9 +209,9 @@ async def all_groups(database: Reader) -> list[Group]:
         return [_from_row(Group, row) for row in rows]
 
 
-async def put_group(database: Writer, group: Group, before: Group | None = None) -> None:
+async def put_group(database: Writer, group: Group, before: Group | None = None) -> Group:
     """Add the group, or change of the one of that name what differs from `before`; without it,
-    everything but `created_at`."""
+    everything but `created_at`. The group as it is then."""
     columns = _to_columns(group)
     earlier = {} if before is None else _to_columns(before)
     changes = {
@@ -217,12 +220,14 @@ async def put_group(database: Writer, group: Group, before: Group | None = None)
         if name != "created_at" and (name not in earlier or earlier[name] != columns[name])
     } or {"name": group.name}
 
-    def put(connection: Connection) -> None:
-        changed = update(groups).where(groups.c.name == group.name).values(changes)
-        if connection.execute(changed).rowcount == 0:
-            connection.execute(insert(groups).values(columns))
+    of_group = groups.c.name == group.name
 
-    await database.write(put)
+    def put(connection: Connection) -> Group:
+        if connection.execute(update(groups).where(of_group).values(changes)).rowcount == 0:
+            connection.execute(insert(groups).values(columns))
+        return _from_row(Group, connection.execute(select(groups).where(of_group)).one())
+
+    return await database.write(put)
 
 
 async def remove_group(database: Writer, name: str) -> bool:

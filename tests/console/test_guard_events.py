@@ -6,6 +6,7 @@ import pytest
 
 from gateway.admin.sessions import IDLE_TIMEOUT
 from gateway.core.formats import Format
+from gateway.store.sessions import touch_session
 from tests.admin.feed_client import follow_feed
 from tests.console.browser import FORM_HEADERS, Browser
 from tests.console.test_guard import ENDLESS, assert_protected
@@ -51,6 +52,7 @@ async def test_following_does_not_extend_the_session(
     (session,) = gateway.daemon.console.access.sessions.active()
     browser.http.headers.update({"Sec-Fetch-Dest": "empty"})  # as an EventSource sends it
     session.seen_at = seen_at_start = gateway.daemon.runtime.now() - IDLE_TIMEOUT + 1_500_000
+    await touch_session(gateway.operations.database, session.digest, seen_at_start)
     async with follow_feed(browser.http, ENDLESS) as follower:
         assert await follower.next() is None
     assert session.seen_at == seen_at_start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,13 +31,35 @@ def token(number: int) -> AdminToken:
 
 
 async def test_admins(database: Database) -> None:
-    for name in ("b", "a"):
-        await store.put_admin(database, admin(name))
+    known: list[Mapping[str, Admin]] = []
+
+    async def put(name: str, changed: Admin | None) -> None:
+        def change(admins: Mapping[str, Admin]) -> Admin | None:
+            known.append(admins)
+            return changed
+
+        assert await store.change_admin(database, name, change) == changed
+
+    await put("b", admin("b"))
+    await put("a", admin("a"))
     assert await store.all_admins(database) == [admin("a"), admin("b")]
     changed = replace(admin("a"), role=Role.ADMIN, password_digest="other")
-    await store.put_admin(database, changed)
-    await store.remove_admin(database, "b")
+    await put("a", changed)
+    await put("b", None)
     assert await store.all_admins(database) == [changed]
+    both = {"a": admin("a"), "b": admin("b")}
+    assert known == [{}, {"b": admin("b")}, both, both | {"a": changed}]
+
+
+async def test_a_refused_change_changes_nothing(database: Database) -> None:
+    await store.change_admin(database, "a", lambda _: admin("a"))
+
+    def refuse(_: object) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await store.change_admin(database, "a", refuse)
+    assert await store.all_admins(database) == [admin("a")]
 
 
 async def test_tokens(database: Database) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.console.visitor import Visitor
 
 
+@pytest.mark.sqlite
 async def test_a_single_process_says_so(visitor: Visitor) -> None:
     page = await visitor.get("/console/replicas")
     assert page.status == 200
