@@ -135,7 +135,7 @@ class DatabaseServer(ConfigModel):
     tls: Tls | None = None
     """null: encrypted where the server can, without a check of its certificate."""
     connections: int = Field(default=4, ge=1, le=100)
-    """Connections of one replica for reading; it has three more for writing and its own state."""
+    """Connections of one replica for reading; it has up to seven more, of one use each."""
     timeout: Seconds = 5
     """How long connecting, or a statement that a request waits for, may take; "5s" is accepted
     too."""

@@ -221,7 +221,7 @@ class Simulation:
             rows_use=fleet.rate / measured.server_rows,
             log_per_day=fleet.rate * 86_400 * measured.row_bytes,
             heartbeat_use=fleet.replicas * measured.heartbeat_seconds,
-            connections=fleet.replicas * 10,
+            connections=fleet.replicas * 11,
             stranded=self.stranded / max(1, self.used_up),
             overspent=sum(max(0, each.spent - each.limit) for each in self.budgets),
             missed=self.lost / sum(each.limit for each in self.budgets),
