@@ -30,8 +30,8 @@ from gateway.admin.permissions import Permission, requires
 from gateway.admin.stored_responses import StoredResponses
 from gateway.config.document import ConfigError
 from gateway.quota.limits import BudgetStatus
-from gateway.store import logs
 from gateway.store.errors import StoreError
+from gateway.store.log_search import export
 from gateway.store.records import HOUR_US, RequestRow, Token
 from gateway.store.usage import usage
 
@@ -209,17 +209,18 @@ class _Handlers:
     @requires(Permission.READ)
     async def list_requests(self, request: web.Request) -> web.Response:
         form = read_query(request, LogPageForm)
-        rows = await self._operations.list_requests(
+        page = await self._operations.list_requests(
             form.to_filter(), limit=form.limit, before=form.before, after=form.after
         )
-        return json_response({"requests": [row._asdict() for row in rows]})
+        rows = [row._asdict() for row in page.rows]
+        return json_response({"requests": rows, "searched_to": page.searched_to})
 
     @requires(Permission.READ, "logs.export")
     async def export_requests(self, request: web.Request) -> web.StreamResponse:
         """If the database fails midway, the connection is aborted: a part cannot be mistaken for
         the whole."""
         form = read_query(request, ExportForm)
-        batches = logs.export(self._operations.database, form.to_filter())
+        batches = export(self._operations.database, form.to_filter())
         rows: list[RequestRow] = await anext(batches, [])  # before the headers: errors have a form
         disposition = f'attachment; filename="requests.{form.format}"'
         response = web.StreamResponse(headers={hdrs.CONTENT_DISPOSITION: disposition})
@@ -227,9 +228,11 @@ class _Handlers:
         await response.prepare(request)
         await response.write(export_header(form.format))
         try:
-            while rows:
+            await response.write(export_rows(form.format, (row._asdict() for row in rows)))
+            async for rows in batches:
+                if request.transport is None:  # the client has gone
+                    return response
                 await response.write(export_rows(form.format, (row._asdict() for row in rows)))
-                rows = await anext(batches, [])
         except StoreError as error:
             log.warning("admin: an export failed: %s", error)
             if request.transport is not None:

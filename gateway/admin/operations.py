@@ -34,8 +34,9 @@ from gateway.admin.key_settings import (
 )
 from gateway.admission.budgets import budget_holders, load_budgets
 from gateway.quota.limits import BudgetStatus, Quota
-from gateway.store import integrity, keys, logs, overview, tokens
+from gateway.store import integrity, keys, log_search, logs, overview, tokens
 from gateway.store.database import Database
+from gateway.store.log_search import LogPage
 from gateway.store.logs import NO_FILTER, LogFilter
 from gateway.store.records import AttemptRow, Group, RequestRow, SearchRow, Token, TokenState
 from gateway.store.registry import Registry
@@ -193,9 +194,11 @@ class AdminOperations:
         limit: int = 50,
         before: str | None = None,
         after: str | None = None,
-    ) -> list[RequestRow]:
-        """See `logs.page`. Raises QueryTimeout."""
-        return await logs.page(self.database, log_filter, limit=limit, before=before, after=after)
+    ) -> LogPage:
+        """See `log_search.search`. Raises QueryTimeout."""
+        return await log_search.search(
+            self.database, log_filter, limit=limit, before=before, after=after
+        )
 
     async def get_request(self, request_id: str) -> RequestRow:
         row = await logs.get(self.database, request_id)

@@ -37,6 +37,7 @@ from gateway.cli.output import (
     shorten,
 )
 from gateway.core.limits import Currency
+from gateway.store.logs import started_us
 from gateway.store.records import ExchangeState
 
 LogQuery = Callable[[Client], dict[str, Any]]
@@ -121,10 +122,14 @@ def logs() -> None:
 def list_(context: CommandContext, query: LogQuery, limit: int, before: str | None) -> None:
     """List requests, newest first."""
     with connect(context.state_dir, context.config) as client:
-        rows = _get_rows(client, limit=limit, before=before, **query(client))
+        page = _get_page(client, limit=limit, before=before, **query(client))
         names = key_names(client)
+    rows: list[Record] = page["requests"]
     context.print(rows, lambda _: print_table(rows, _columns(names)))
-    if len(rows) == limit and not context.as_json:
+    if searched_to := page.get("searched_to"):
+        day = format_time(started_us(searched_to))
+        print_note(f"Searched back to {day}. To continue: --before {searched_to}")
+    elif len(rows) == limit and not context.as_json:
         print_note(f"Older requests: --before {rows[-1]['id']}")
 
 
@@ -142,9 +147,12 @@ def export(context: CommandContext, query: LogQuery, as_csv: bool) -> None:
         filters = query(client)
         click.echo(export_header(form), nl=False)
         before: str | None = None
-        while rows := _get_rows(client, limit=_EXPORT_PAGE_SIZE, before=before, **filters):
-            click.echo(export_rows(form, rows), nl=False)
-            before = rows[-1]["id"]
+        while True:
+            page = _get_page(client, limit=_EXPORT_PAGE_SIZE, before=before, **filters)
+            click.echo(export_rows(form, page["requests"]), nl=False)
+            before = page.get("searched_to") or (page["requests"] and page["requests"][-1]["id"])
+            if not before:
+                return
 
 
 @subcommand(logs, click.argument("request_id", metavar="ID"))
@@ -223,8 +231,13 @@ class LogFollower:
         return sorted(ended.values(), key=lambda row: row["started_at"] + (row["total_us"] or 0))
 
 
+def _get_page(client: Client, **query: Any) -> Record:
+    page: Record = client.get("/requests", **query)
+    return page
+
+
 def _get_rows(client: Client, **query: Any) -> list[Record]:
-    rows: list[Record] = client.get("/requests", **query)["requests"]
+    rows: list[Record] = _get_page(client, **query)["requests"]
     return rows
 
 

@@ -1,12 +1,13 @@
 """Reading the rows of exchanges: pages, single rows, their attempts.
 
 Ids are time-ordered, so a page is a range of ids, and so is a span of time. Reads of many rows
-have a deadline: however rare what is searched for, the connection is soon free again.
+have a deadline: however rare what is searched for, the connection is soon free again. A search
+for rare rows is `log_search`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -36,9 +37,6 @@ from gateway.store.statements import IS_RUNNING
 MAX_PAGE: Final = 1000
 
 READ_TIMEOUT: Final = 2.0  # seconds
-
-_EXPORT_BATCH: Final = 500
-_EXPORT_TIMEOUT: Final = 10.0  # an export reads everything, so it waits for rare rows too
 
 FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'running'")])
 """All that ended without success. Literals: with parameters SQLite could not use the partial
@@ -91,32 +89,31 @@ async def page(
     limit: int = 50,
     before: str | None = None,
     after: str | None = None,
+    seconds: float = READ_TIMEOUT,
 ) -> list[RequestRow]:
     """At most `limit` matching rows (and MAX_PAGE), newest first.
 
     `before` and `after` are ids that bound the page, exclusively: `before` the last row of a page
     is the next page. With `after` the page is the one that follows it most closely, so that a
-    reader who continues from its first row misses none. Raises QueryTimeout.
+    reader who continues from its first row misses none. Raises QueryTimeout after `seconds`.
     """
     query = _query(database.dialect, log_filter, max(1, min(limit, MAX_PAGE)), before, after)
-    rows = await _fetch(database, query)
+    rows = await _fetch(database, query, seconds)
     return rows if after is None else rows[::-1]
 
 
-async def export(
-    database: Database, log_filter: LogFilter = NO_FILTER
-) -> AsyncIterator[list[RequestRow]]:
-    """All matching rows in batches, newest first, without those of exchanges that begin meanwhile.
-    Raises QueryTimeout, later than other reads."""
-    before: str | None = None
-    while True:
-        query = _query(database.dialect, log_filter, _EXPORT_BATCH, before)
-        rows = await _fetch(database, query, _EXPORT_TIMEOUT)
-        if rows:
-            yield rows
-        if len(rows) < _EXPORT_BATCH:
-            return
-        before = rows[-1].id
+async def newest_id(
+    database: Database, log_filter: LogFilter = NO_FILTER, before: str | None = None
+) -> str | None:
+    """The greatest id in the filter's time and with its prefix, whatever else the row has."""
+    times = LogFilter(since=log_filter.since, until=log_filter.until, id=log_filter.id)
+    bounds = list(_conditions(times))
+    if before is not None:
+        bounds.append(requests.c.id < before)
+    query = select(requests.c.id).where(*bounds).order_by(requests.c.id.desc()).limit(1)
+    async with timed_reader(database) as connection:
+        id_: str | None = await connection.scalar(query)
+        return id_
 
 
 async def tail(
@@ -133,10 +130,10 @@ async def tail(
 
     With `after` None, the newest `limit` rows and those of `running_ids`.
     """
-    rows = {row.id: row for row in await page(database, log_filter, limit=limit)}
     if after is not None:
-        start = first_id(max(0, started_us(after) - _LATE_US))
-        rows = {id_: row for id_, row in rows.items() if id_ > start}
+        start = max(0, started_us(after) - _LATE_US)
+        log_filter = replace(log_filter, since=max(start, log_filter.since or 0))
+    rows = {row.id: row for row in await page(database, log_filter, limit=limit)}
     if running_ids:
         query = select(requests).where(
             requests.c.id.in_(running_ids[:MAX_PAGE]), requests.c.state != ExchangeState.RUNNING

@@ -134,7 +134,7 @@ async def test_a_failed_try_changes_nothing(
         result = await content_of(await client.post("accounts/chat-main/one/try"))
         assert (result["ok"], result["status"], result["verdict"]) == (False, 503, "overloaded")
     assert await accounts(client) == before
-    assert await gateway.operations.list_requests() == []
+    assert (await gateway.operations.list_requests()).rows == []
 
 
 async def test_a_try_leaves_no_state(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import AsyncIterator
+from itertools import chain, repeat
 from typing import Any
 
 import aiohttp
@@ -15,7 +16,8 @@ from gateway.store import database as store_database
 from gateway.store import logs
 from gateway.store.recorder import Recorder
 from tests.admin.api_client import call, error_of
-from tests.store.sample_rows import intent, request_id, settlement
+from tests.store.sample_rows import START, intent, request_id, settlement
+from tests.support.slow_search import slow_down
 
 
 @pytest.fixture
@@ -110,16 +112,45 @@ async def test_a_query_timeout_is_reported(client, recorded, monkeypatch) -> Non
         assert "narrow the time" in message
 
 
+async def test_a_search_that_takes_its_time_goes_on(client, admin, monkeypatch) -> None:
+    """From the id that the response names; an export goes on by itself."""
+    recorder = Recorder(admin.database)
+    await recorder.start()
+    for minute, account in ((0, "rare"), (30, "a1")):
+        at = START + minute * 60_000_000
+        id_ = f"{logs.first_id(at)}00000000ff"
+        recorder.record_settlement(settlement(minute, id=id_, started_at=at, account=account))
+    await recorder.close()
+    _, content = await call(client, "GET", "requests", account="rare")
+    whole = content["requests"]
+    assert (len(whole), content["searched_to"]) == (1, None)
+    slow_down(monkeypatch)
+    found, query, calls = [], {"account": "rare"}, 0
+    while content := (await call(client, "GET", "requests", **query))[1]:
+        found += content["requests"]
+        calls += 1
+        if content["searched_to"] is None:
+            break
+        assert logs.started_us(content["searched_to"]) > 0
+        query["before"] = content["searched_to"]
+    assert found == whole
+    assert calls > 2
+    async with client.get("requests/export", params={"account": "rare"}) as answer:
+        assert [orjson.loads(line) for line in (await answer.read()).splitlines()] == whole
+
+
 async def test_a_failing_export_is_cut(client, admin, monkeypatch) -> None:
     recorder = Recorder(admin.database)
     await recorder.start()
     for number in range(1200):
         recorder.record_settlement(settlement(number))
     await recorder.close()
-    patience = iter([10.0, -1.0])
+    patience = chain([10.0], repeat(-1.0))
     monkeypatch.setattr(store_database, "_CLOCK_INTERVAL", 1)
     whole = logs.timed_reader
-    monkeypatch.setattr(logs, "timed_reader", lambda database, _: whole(database, next(patience)))
+    monkeypatch.setattr(
+        logs, "timed_reader", lambda database, _=None: whole(database, next(patience))
+    )
     with pytest.raises(aiohttp.ClientError):
         async with client.get("requests/export") as answer:
             assert answer.status == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,19 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.store.logs import first_id, started_us
 from gateway.store.records import Entry, ExchangeState, RequestRow, SearchRow
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
-from tests.store.sample_rows import attempt, failed_attempt, intent, request_id, settlement
+from tests.store.sample_rows import (
+    START,
+    attempt,
+    failed_attempt,
+    intent,
+    request_id,
+    settlement,
+)
 from tests.support.cases import in_one_test
+from tests.support.slow_search import slow_down
 
 FAILED = {
     "state": ExchangeState.ERROR,
@@ -103,6 +113,27 @@ def test_an_export_has_the_rows_of_the_list(
     table = list(csv.DictReader(io.StringIO(shell("logs", "export", "--csv", *filters).stdout)))
     assert ids(table) == ids(rows)
     assert all(row["model"] == each["model"] for row, each in zip(table, rows, strict=True))
+
+
+def test_a_long_search_says_where_it_goes_on(
+    shell: CommandRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_id = shell.create_key("alice")["id"]
+    times = [START + minute * 60_000_000 for minute in (0, 30)]
+    rows = [
+        settlement(n, key_id, id=f"{first_id(at)}00000000ff", started_at=at, account=f"a{n}")
+        for n, at in enumerate(times)
+    ]
+    with admin_gateway(shell.state_dir) as gateway:
+        record(gateway, *rows)
+    slow_down(monkeypatch)
+    result = shell("logs", "list", "--account", "a0", "--json")
+    assert (result.exit_code, orjson.loads(result.stdout)) == (0, [])
+    note = re.search(r"Searched back to \d{4}-.*\. To continue: --before (req_\w+)", result.stderr)
+    assert note is not None
+    assert times[0] < started_us(note[1]) < times[1]
+    exported = shell("logs", "export", "--account", "a0").stdout.splitlines()
+    assert ids(map(orjson.loads, exported)) == [rows[0].id]
 
 
 def test_an_export_has_one_format(shell: CommandRunner, token_id: str) -> None:

@@ -127,7 +127,7 @@ class Clients:
         """What the ledger says of the last exchanges, oldest first, once all of them are over."""
         async with asyncio.timeout(5):
             while True:
-                rows = await self.gateway.operations.list_requests(limit=count)
+                rows = (await self.gateway.operations.list_requests(limit=count)).rows
                 if all(row.state is not ExchangeState.RUNNING for row in rows):
                     return rows[::-1]
                 await asyncio.sleep(0.002)

@@ -123,7 +123,7 @@ async def statuses(gateway: RunningGateway, token: Token, count: int) -> list[in
     """Of all requests with the key, in their order, once so many are settled."""
     async with asyncio.timeout(5):
         while True:
-            rows = await gateway.operations.list_requests(LogFilter(token_id=token.id))
+            rows = (await gateway.operations.list_requests(LogFilter(token_id=token.id))).rows
             if sum(row.state is not ExchangeState.RUNNING for row in rows) >= count:
                 return [row.status for row in rows][::-1]
             await asyncio.sleep(0.005)

@@ -102,7 +102,7 @@ async def test_requests_without_a_valid_key_are_observed_and_not_written(
     row = (await ended.one()).row
     assert (row.token_id, row.endpoint, row.status, row.error_code) == ("", path, status, code)
     assert row.state is (ExchangeState.OK if status == 200 else ExchangeState.REJECTED)
-    assert await gateway.operations.list_requests(limit=10) == []
+    assert (await gateway.operations.list_requests(limit=10)).rows == []
 
 
 async def test_a_client_that_disconnects_is_observed_once(

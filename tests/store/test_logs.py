@@ -9,6 +9,7 @@ import pytest
 from gateway.runtime import new_request_id
 from gateway.store import logs
 from gateway.store.database import Database
+from gateway.store.log_search import export
 from gateway.store.logs import LogFilter
 from gateway.store.recorder import Recorder
 from gateway.store.records import INTENT_FIELDS, ExchangeState, RequestRow
@@ -177,7 +178,7 @@ async def filled(database: Database, recorder: Recorder) -> Database:
 async def test_every_filter(filled: Database, wanted: LogFilter, expected: list[int]) -> None:
     rows = await logs.page(filled, wanted)
     assert [row.id for row in rows] == [timed_id(number) for number in expected]
-    exported = [row async for batch in logs.export(filled, wanted) for row in batch]
+    exported = [row async for batch in export(filled, wanted) for row in batch]
     assert exported == rows
 
 
@@ -197,7 +198,7 @@ async def test_an_export_of_many_batches_is_complete(
     for number in range(count):
         recorder.record_settlement(settlement(number))
     await recorder.close()
-    batches = [batch async for batch in logs.export(database)]
+    batches = [batch async for batch in export(database)]
     assert [numbers(batch)[0] for batch in batches] == [1202, 702, 202]
     assert [number for batch in batches for number in numbers(batch)] == [*range(count)][::-1]
 

@@ -104,7 +104,7 @@ class RunningGateway:
         """The ledger's newest rows, oldest first, once `count` of them are settled."""
         async with asyncio.timeout(15):
             while True:
-                rows = await self.operations.list_requests(limit=100)
+                rows = (await self.operations.list_requests(limit=100)).rows
                 settled = [row for row in rows if row.state is not ExchangeState.RUNNING]
                 if len(settled) >= count and len(rows) == len(settled):
                     return rows[::-1]

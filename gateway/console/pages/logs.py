@@ -16,7 +16,8 @@ from gateway.console.form_input import LogSearch, parse_search
 from gateway.console.rendering import render
 from gateway.store import logs
 from gateway.store.errors import QueryTimeout
-from gateway.store.records import ExchangeState, RequestRow, Token
+from gateway.store.log_search import LogPage
+from gateway.store.records import ExchangeState, Token
 
 LIST_PATH: Final = "/console/logs"
 
@@ -35,11 +36,11 @@ async def list_requests(request: web.Request) -> web.Response:
     tokens = await context.operations.list_keys()
     search = parse_search(request.query, tokens, context.now())
     before, after = request.query.get("before"), request.query.get("after")
-    rows: Sequence[RequestRow] = ()
+    page = LogPage([])
     error = "Invalid filter: see the fields above." if search.errors else None
     if not search.errors:
         try:
-            rows = await context.operations.list_requests(
+            page = await context.operations.list_requests(
                 search.log_filter, limit=_PAGE_SIZE, before=before or None, after=after or None
             )
         except QueryTimeout as timeout:
@@ -52,11 +53,14 @@ async def list_requests(request: web.Request) -> web.Response:
         texts=search.texts,
         errors=search.errors,
         error=error,
-        rows=rows,
+        rows=page.rows,
+        searched_to=logs.started_us(page.searched_to) if page.searched_to else None,
+        is_newer_search=bool(after),
         names=_key_names(tokens),
-        newer=_newer_url(search, rows, before, after),
-        older=_older_url(search, rows, after),
+        newer=_newer_url(search, page, before, after),
+        older=_older_url(search, page, after),
         is_newest=before is None and after is None,
+        tail_from=page.rows[0].id if page.rows else logs.first_id(context.now()),
         exports=[(form, _export_url(search, form)) for form in ExportFormat],
         feed=_feed_url(search),
         **_choices(context, tokens),
@@ -85,16 +89,22 @@ async def tail(request: web.Request) -> web.Response:
 
 
 def _newer_url(
-    search: LogSearch, rows: Sequence[RequestRow], before: str | None, after: str | None
+    search: LogSearch, page: LogPage, before: str | None, after: str | None
 ) -> str | None:
     """None on the newest page."""
+    rows = page.rows
+    if after and page.searched_to:
+        return f"{LIST_PATH}?{search.query(after=page.searched_to)}"
     if not rows or not (before or after) or (after and len(rows) < _PAGE_SIZE):
         return None
     return f"{LIST_PATH}?{search.query(after=rows[0].id)}"
 
 
-def _older_url(search: LogSearch, rows: Sequence[RequestRow], after: str | None) -> str | None:
+def _older_url(search: LogSearch, page: LogPage, after: str | None) -> str | None:
     """None on the oldest page."""
+    rows = page.rows
+    if page.searched_to and not after:
+        return f"{LIST_PATH}?{search.query(before=page.searched_to)}"
     if not rows or (len(rows) < _PAGE_SIZE and not after):
         return None
     return f"{LIST_PATH}?{search.query(before=rows[-1].id)}"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from html import unescape
 
 import pytest
 
 from gateway.core.formats import Format
+from gateway.store.logs import first_id, started_us
 from tests.console.hostile_text import HOSTILE_TEXT, is_harmless
 from tests.console.visitor import Visitor
 from tests.support.gateway import ALPHA, BETA, RunningGateway
+from tests.support.slow_search import slow_down
 from tests.support.upstream import (
     Ending,
     ScriptedUpstream,
@@ -156,6 +159,40 @@ async def test_pagination(
     newest = link(page.html, "Newest")
     assert newest is not None
     assert ids((await visitor.get(newest)).html) == pages[0]
+
+
+async def test_a_long_search_says_how_far_it_came(
+    gateway: RunningGateway,
+    upstream: ScriptedUpstream,
+    visitor: Visitor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await ask(gateway, upstream)
+    row = await gateway.row()
+    old = row.started_at - 30 * 60_000_000
+    rare = row._replace(id=f"{first_id(old)}00000000ff", started_at=old, account="rare")
+    gateway.daemon.runtime.recorder.record_settlement(rare)
+    await gateway.rows(2)
+    slow_down(monkeypatch)
+    page, found, parts = await visitor.get(f"{LOGS}?account=rare"), list[str](), 0
+    assert re.search(r"Searched back to \d{4}-\d\d-\d\d .* UTC", page.text)
+    assert "No requests match" not in page.text
+    while path := link(page.html, "Continue"):
+        assert path == link(page.html, "Older")
+        page, parts = await visitor.get(path), parts + 1
+        found += ids(page.html)
+        assert parts < 100
+    assert found == [rare.id]
+    page = await visitor.get(f"{LOGS}?account=none&after={rare.id}")
+    assert "Searched up to" in page.text
+    assert link(page.html, "Continue") == link(page.html, "Newer")
+
+
+async def test_an_empty_page_follows_new_rows_alone(visitor: Visitor) -> None:
+    page = await visitor.get(f"{LOGS}?account=none")
+    newest = re.search(r'data-newest="(req_\w+)"', page.html)
+    assert newest is not None
+    assert abs(started_us(newest[1]) - time.time_ns() // 1000) < 60_000_000
 
 
 async def test_upstream_errors_are_escaped(

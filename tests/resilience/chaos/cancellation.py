@@ -190,7 +190,8 @@ class Stage:
     async def row(self, token: Token) -> RequestRow:
         """The one row of a key's one request, which has ended, when nothing is left of it."""
         await self._settled(token)
-        (row,) = await self.gateway.operations.list_requests(LogFilter(token_id=token.id))
+        page = await self.gateway.operations.list_requests(LogFilter(token_id=token.id))
+        (row,) = page.rows
         assert row.state is not ExchangeState.RUNNING
         assert row.cost_micro == MULTIPLIER * MICRO_PER_UNIT * (
             row.input_tokens + row.output_tokens
