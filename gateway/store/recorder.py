@@ -2,9 +2,9 @@
 
 Whatever is queued when a commit returns is the next batch, so an idle ledger commits at once and a
 busy one shares its commits. After a batch of several intents it pauses for a few milliseconds;
-settlements, which nothing waits for, wait for the next intents. `record_*` are synchronous, so
-that a handler can call them while it is being cancelled. Rows stay queued for as long as the
-database is locked, full or gone.
+settlements, which nothing waits for, wait for the next intents, or on a database server for each
+other. `record_*` are synchronous, so that a handler can call them while it is being cancelled. Rows
+stay queued for as long as the database is locked, full or gone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ if TYPE_CHECKING:  # only with a database server are they imported
 _log = logging.getLogger(__name__)
 
 _BATCH_DELAY = 0.02  # seconds that a settlement waits for others
+_FEW_INTENTS = 2  # of one commit on a database server, which leaves settlements to another one
+_ENOUGH_SETTLEMENTS = 8  # for a commit of theirs
 _PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the first but one
 _MAX_PAUSE = 0.005
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
@@ -164,7 +166,7 @@ class Recorder:
         ended before any upstream call there is no intent: the row is inserted as it is, or merged
         with others.
 
-        Nothing waits for a settlement: it shares the next intent's commit if one comes soon."""
+        Nothing waits for a settlement: it shares a commit with those that come soon."""
         if row.state is ExchangeState.REJECTED and not self._closing:
             if self._refusals_timer is None:
                 self._refusals_timer = self._loop.call_later(WINDOW, self._end_refusals)
@@ -172,6 +174,13 @@ class Recorder:
                 return
         self._push(Entry(row, attempts, searches))
         self._schedule_flush()
+        if self._server is not None and self._has_enough_settlements():
+            self._flush_due = True
+            self._wake.set()
+
+    def _has_enough_settlements(self) -> bool:
+        settlements = len(self._queue) - len(self._waiting)
+        return settlements >= _ENOUGH_SETTLEMENTS and self._pause_timer is None
 
     def _end_refusals(self) -> None:
         if self._refusals_timer is not None:
@@ -247,7 +256,8 @@ class Recorder:
     async def _run(self) -> None:
         while self._queue or not self._closing:
             if self._is_due():
-                await self._commit_batch(list(islice(self._queue, self._limit)))
+                count = self._limit if self._server is None else self._size_for_server()
+                await self._commit_batch(list(islice(self._queue, count)))
             else:
                 self._wake.clear()
                 await self._wake.wait()
@@ -256,6 +266,15 @@ class Recorder:
         if self._flush_due or self._closing or len(self._queue) >= self._limit:
             return bool(self._queue)
         return bool(self._waiting) and self._pause_timer is None
+
+    def _size_for_server(self) -> int:
+        """Of the next batch. A few intents, which replies wait for, are put first and go without
+        settlements that are not due: to update sums takes longer than to insert a row."""
+        intents, is_flush = len(self._waiting), self._flush_due or self._closing
+        if is_flush or not 0 < intents <= _FEW_INTENTS:
+            return self._limit
+        self._queue = deque(sorted(self._queue, key=lambda entry: not entry.is_intent))
+        return min(intents, self._limit)
 
     def _on_flush_timer(self) -> None:
         self._flush_timer = None

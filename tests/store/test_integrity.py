@@ -18,7 +18,7 @@ from tests.store.sample_rows import (
     request_id,
     settled,
 )
-from tests.support.databases import on_server, raw_connection
+from tests.support.databases import all_written, on_server, raw_connection
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ async def used(database: Database, recorder: Recorder) -> Recorder:
         row = intent(number, started_at=START + number // 2 * HOUR_US, catalog_model="m")
         recorder.record_settlement(settled(row, cost_micro=5, attempts=1), (attempt(),))
     await recorder.record_intent(intent(9))
+    await all_written(recorder)
     return recorder
 
 

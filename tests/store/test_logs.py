@@ -22,6 +22,7 @@ from tests.store.sample_rows import (
     settled,
     settlement,
 )
+from tests.support.databases import all_written
 
 
 def numbers(rows: list[RequestRow]) -> list[int]:
@@ -49,7 +50,7 @@ async def test_a_settled_row_holds_every_column(database: Database, recorder: Re
     await recorder.record_intent(opening)
     recorder.record_settlement(ending, both)
     recorder.record_settlement(ending._replace(id=request_id(2)), both)
-    await recorder.record_intent(intent(3))
+    await all_written(recorder)
     for number in (1, 2):
         row = await logs.get(database, request_id(number))
         assert row == ending._replace(id=request_id(number), boot_id=recorder.boot_id)
@@ -64,7 +65,7 @@ async def test_the_intended_account_stays_without_a_final_one(
 ) -> None:
     await recorder.record_intent(intent(1))
     recorder.record_settlement(settlement(1))
-    await recorder.record_intent(intent(2))
+    await all_written(recorder)
     row = await logs.get(database, request_id(1))
     assert row is not None
     assert (row.channel, row.account, row.lane) == ("main", "a1", "native")
@@ -94,6 +95,7 @@ async def test_filters_are_combined(database: Database, recorder: Recorder) -> N
     recorder.record_settlement(settlement(1, model="beta-5.5", channel=None, **failure))
     recorder.record_intent(intent(2, token_id="tok_1", model="beta-5.5", group_name="other"))
     await recorder.record_intent(intent(3, model="' OR 1=1 --"))
+    await all_written(recorder)
     assert numbers(await logs.page(database, LogFilter(model="beta-5.5"))) == [2, 1]
     assert numbers(await logs.page(database, LogFilter(model="beta-5.5", token_id="tok_1"))) == [2]
     assert numbers(await logs.page(database, LogFilter(state=ExchangeState.REJECTED))) == [1]

@@ -31,7 +31,7 @@ from gateway.store.retention import ROWS_KEPT_SINCE, delete_before
 from gateway.store.server_database import ServerDatabase
 from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import START, attempt, intent, settled, token
-from tests.support.databases import run_apart
+from tests.support.databases import all_written, run_apart
 from tests.support.postgres import new_database_url
 
 pytestmark = pytest.mark.timeout(60)
@@ -122,6 +122,7 @@ async def test_a_day_takes_its_rows_from_the_default(
     recorder.record_settlement(settlement_at(START, 2), (attempt(),))
     recorder.record_settlement(settled(intent(7)))
     await recorder.record_intent(row_at(START, 3))
+    await all_written(recorder)
     assert TODAY in await create_days(database, START)
     assert await rows_in(session, f"requests_{TODAY.name}") == 3
     assert await rows_in(session, "requests_default") == 1

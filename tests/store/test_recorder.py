@@ -23,7 +23,7 @@ from tests.store.sample_rows import (
     request_id,
     settlement,
 )
-from tests.support.databases import locked, on_server, raw_connection
+from tests.support.databases import all_written, locked, on_server, raw_connection
 
 
 async def totals(database: Database) -> dict[str, tuple[int, int, int]]:
@@ -53,6 +53,7 @@ async def test_settling_twice_changes_nothing(database: Database, recorder: Reco
     await recorder.record_intent(intent(2))
     recorder.record_settlement(once._replace(state=ExchangeState.CLIENT_GONE), (attempt(),))
     await recorder.record_intent(intent(3))
+    await all_written(recorder)
     assert await logs.attempts(database, request_id(1)) == [failed_attempt(), attempt()]
     row = await logs.get(database, request_id(1))
     assert row is not None
@@ -68,6 +69,7 @@ async def test_an_exchange_may_settle_before_its_intent_is_committed(
     acknowledged = recorder.record_intent(intent(1))
     recorder.record_settlement(settlement(1))
     await acknowledged
+    await all_written(recorder)
     row = await logs.get(database, request_id(1))
     assert row is not None
     assert row.state is ExchangeState.OK
@@ -79,7 +81,7 @@ async def test_a_rejection_is_a_complete_row_and_counts(
 ) -> None:
     refused = {"state": ExchangeState.REJECTED, "status": 429, "channel": None}
     recorder.record_settlement(settlement(1, **refused, input_tokens=0, output_tokens=0))
-    await recorder.record_intent(intent(2))
+    await all_written(recorder)
     row = await logs.get(database, request_id(1))
     assert row is not None
     assert (row.state, row.status, row.channel) == (ExchangeState.REJECTED, 429, None)
@@ -101,6 +103,7 @@ async def test_cancellations_lose_no_rows(database: Database, recorder: Recorder
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
     await recorder.record_intent(intent(1000))
+    await all_written(recorder)
     rows = await logs.page(database, logs.LogFilter(state=ExchangeState.OK), limit=500)
     started = [task for task in running if task.cancelled()]
     assert len(rows) == len(started) > 90

@@ -17,7 +17,7 @@ from gateway.store.records import HOUR_US, RequestRow
 from gateway.store.retention import delete_before, shrink
 from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import START, attempt, intent, settled
-from tests.support.databases import raw_connection
+from tests.support.databases import all_written, raw_connection
 from tests.support.ledger_template import open_ledger
 
 FIRST = START // HOUR_US
@@ -39,6 +39,7 @@ async def test_whole_hours_are_deleted_and_their_sums_kept(
     for moment in moments:
         recorder.record_settlement(exchange(moment)[1], ATTEMPTS)
     await recorder.record_intent(exchange(border - 2)[0])
+    await all_written(recorder)
     before = await usage(database, [Dimension.HOUR])
     assert await delete_before(database, border + HOUR_US - 1, pause=0) == 2
     rows = await logs.page(database)

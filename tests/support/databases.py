@@ -18,6 +18,7 @@ import asyncpg
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store.lock import DATABASE_NAME
+from gateway.store.recorder import Recorder
 from tests.support.postgres import drop_database, new_database_url, postgres_server
 
 T = TypeVar("T")
@@ -53,6 +54,13 @@ def place_of(path: Path) -> Path | DatabaseServer:
     if not _uses_server:
         return path
     return server_of(database_url(path))
+
+
+async def all_written(recorder: Recorder) -> None:
+    """Until the log has everything that the recorder was given."""
+    async with asyncio.timeout(_TIMEOUT):
+        while recorder.backlog:
+            await asyncio.sleep(0.005)
 
 
 def server_of(url: str, **options: Any) -> DatabaseServer:
