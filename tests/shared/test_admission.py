@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from gateway.shared.shares import Shares, share_of
 from gateway.store.records import OnSharedLoss
 from tests.shared.limiters import key, replicas
 from tests.support.proxy import fault_proxy
+from tests.support.timing import until_within
 from tests.support.toxics import Timeout
 from tests.support.valkey import ValkeyServer, valkey_server
 
@@ -54,10 +55,8 @@ async def attempt(
         return error
 
 
-async def until(condition: Any, seconds: float = 3.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
+async def until(condition: Callable[[], object], seconds: float = 3.0) -> None:
+    await until_within(seconds, condition)
 
 
 def admitted(results: list[Lease | GatewayError]) -> int:

@@ -33,6 +33,7 @@ async def replica(
     server = SharedServer.model_validate({"url": valkey_server().url, "prefix": prefix})
     connection, index, settings = Connection(server), AffinityIndex(), config(key)
     await connection.open()
+    await connection.call("SCRIPT", "LOAD", affinity._RECORD.text)  # so that one run is the order
     try:
         yield index, SharedAffinity(connection, index, lambda: settings), connection
     finally:

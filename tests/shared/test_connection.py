@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from gateway.config.cluster import SharedServer, Tls, TlsMode
 from gateway.shared.connection import Connection, Script
 from gateway.shared.errors import CommandFailed, SharedError, SharedLost
 from tests.support.proxy import Direction, fault_proxy
+from tests.support.timing import until_within
 from tests.support.toxics import Latency, LimitData, Slicer, Timeout
 from tests.support.valkey import ValkeyServer, valkey_server
 
@@ -41,10 +42,8 @@ async def own_server(tmp_path: Path, *options: str) -> AsyncIterator[ValkeyServe
         server.stop()
 
 
-async def until(condition: object, seconds: float = 3.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.005)
+async def until(condition: Callable[[], object], seconds: float = 3.0) -> None:
+    await until_within(seconds, condition)
 
 
 async def test_answers_come_in_order_whatever_is_under_way() -> None:

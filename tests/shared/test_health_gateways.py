@@ -16,6 +16,7 @@ from gateway.core.formats import Format
 from gateway.routing.circuit_breaker import HealthState
 from tests.support.gateway import BETA, RunningGateway, channel
 from tests.support.replicas import run_replicas
+from tests.support.timing import until_within
 from tests.support.upstream import fixture_reply, fixture_stream
 
 FIRST = ("chat-main", "first")
@@ -73,14 +74,9 @@ def state(gateway: RunningGateway) -> HealthState:
     return view.state
 
 
-async def until_everywhere(gateways: list[RunningGateway], expected: HealthState) -> float:
-    """Seconds; fails after one."""
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    async with asyncio.timeout(1.0):
-        while any(state(each) is not expected for each in gateways):
-            await asyncio.sleep(0.005)
-    return loop.time() - started
+async def until_everywhere(gateways: list[RunningGateway], expected: HealthState) -> None:
+    """Within a second."""
+    await until_within(1.0, lambda: all(state(each) is expected for each in gateways))
 
 
 async def post_all(gateways: list[RunningGateway], times: int) -> None:

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
 SLACK: Final = 10.0
 """Seconds by which a busy machine may be late with anything. What a test must tell apart from being
 late has to take longer than that."""
+
+_TURN: Final = 0.005
+
+
+async def until_within(seconds: float, is_true: Callable[[], object]) -> None:
+    """Waits until it is true. It fails after as many turns of the loop as a machine that does
+    nothing else has in that time: on a busy one, where everything is late, they take longer."""
+    for _ in range(round(seconds / _TURN)):
+        if is_true():
+            return
+        await asyncio.sleep(_TURN)
+    assert is_true(), f"not within {seconds:g} s"
