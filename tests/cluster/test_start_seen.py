@@ -18,6 +18,7 @@ from gateway.console.guard import cookie_name
 from gateway.store.replicas import ListedReplica, ReplicaRow
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.postgres import new_database_url
+from tests.support.timing import SLACK, until_within
 from tests.support.upstream import ScriptedUpstream
 from tests.support.valkey import valkey_server
 
@@ -41,8 +42,15 @@ async def gateways(
             }
             gateway = run_gateway(tmp_path / f"r{number}", channels(upstream.address), **config)
             running.append(await stack.enter_async_context(gateway))
-        await asyncio.sleep(1.2)  # a heartbeat of each that knows the others
+        await until_within(SLACK, lambda: all(living_of(each) == 3 for each in running))
         yield running
+
+
+def living_of(gateway: RunningGateway) -> int:
+    """How many replicas it knows, itself included."""
+    own = gateway.daemon.runtime.replica
+    assert own is not None
+    return own.living
 
 
 async def call(gateway: RunningGateway, *arguments: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 SLACK: Final = 10.0
@@ -21,3 +22,21 @@ async def until_within(seconds: float, is_true: Callable[[], object]) -> None:
             return
         await asyncio.sleep(_TURN)
     assert is_true(), f"not within {seconds:g} s"
+
+
+@asynccontextmanager
+async def loop_time() -> AsyncIterator[Callable[[], float]]:
+    """Seconds since the begin of the block, counted in the same way."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(_TURN)
+            turns += 1
+
+    task = asyncio.ensure_future(count())
+    try:
+        yield lambda: turns * _TURN
+    finally:
+        task.cancel()
