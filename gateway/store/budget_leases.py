@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from operator import add
 from typing import Any, Final, NamedTuple
+
+import orjson
 
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import FREE, Cost
@@ -35,32 +36,68 @@ _FIVE_HOURS_US: Final = 5 * HOUR_US
 HolderKey = tuple[str, str]
 """`key` and a token's id, or `group` and a name."""
 
-_LOCK: Final = """
-SELECT pg_advisory_xact_lock($1, hashtext(holder)) FROM unnest($2::text[]) AS holder
-"""
 _BEGIN: Final = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_current_xact_id()::text
 FROM replicas WHERE epoch = $1 FOR KEY SHARE
 """
 _STATUS: Final = "SELECT pg_xact_status($1::text::xid8)"
-_FIGURES: Final = """
-WITH holder AS (SELECT * FROM unnest($1::text[], $2::text[]) AS given (kind, id))
-SELECT kind, id, period, start, units, usd FROM holder
-JOIN spending ON holder_kind = kind AND holder_id = id
-WHERE period = 'total' OR (period = 'day' AND start >= $3)
-    OR (period = 'hour' AND start >= $4) OR (period = 'step' AND start >= $5)
-UNION ALL SELECT kind, id, 'lease', epoch, units, usd FROM holder
-JOIN budget_leases ON holder_kind = kind AND holder_id = id
-"""
-"""One statement, so one moment: a settlement in between would count nowhere."""
+_FUNCTIONS: Final = f"""
+CREATE FUNCTION pg_temp.figures(kinds text[], ids text[], moment bigint)
+RETURNS TABLE (kind text, id text, what text, start bigint, units bigint, usd bigint)
+LANGUAGE plpgsql AS $body$
+    #variable_conflict use_column
+DECLARE
+    month CONSTANT timestamp := date_trunc('month', to_timestamp(moment / 1000000)
+        AT TIME ZONE 'UTC');
+    first_day CONSTANT bigint := extract(epoch FROM month) * 1000000;
+BEGIN
+    -- One statement, so one moment: a settlement in between would count nowhere.
+    RETURN QUERY WITH holder AS (SELECT * FROM unnest(kinds, ids) AS given (kind, id))
+    SELECT kind, id, period, start, units, usd FROM holder
+    JOIN spending ON holder_kind = kind AND holder_id = id
+    WHERE period = 'total' OR (period = 'day' AND start >= first_day)
+        OR (period = 'hour' AND start >= moment - {_WEEK_US + HOUR_US})
+        OR (period = 'step' AND start >= moment - {_FIVE_HOURS_US + STEP_US})
+    UNION ALL SELECT kind, id, 'lease', epoch, units, usd FROM holder
+    JOIN budget_leases ON holder_kind = kind AND holder_id = id;
+END
+$body$;
+CREATE FUNCTION pg_temp.locked_figures(own bigint, kinds text[], ids text[], since bigint)
+RETURNS TABLE (kind text, id text, what text, start bigint, units bigint, usd bigint)
+LANGUAGE plpgsql AS $body$
+    #variable_conflict use_column
+DECLARE
+    now CONSTANT bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+BEGIN
+    PERFORM FROM replicas WHERE epoch = own FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT '', pg_current_xact_id()::text, '', now, 0::bigint, 0::bigint;
+    PERFORM pg_advisory_xact_lock({_LOCK_SPACE}, hashtext(kind || ' ' || id))
+    FROM unnest(kinds, ids) AS given (kind, id);
+    -- The next statement sees what was committed before the locks were granted.
+    RETURN QUERY SELECT * FROM pg_temp.figures(kinds, ids, least(now, since));
+END
+$body$;
+CREATE FUNCTION pg_temp.grant_leases(own bigint, amounts text) RETURNS void
+LANGUAGE plpgsql AS $body$
+BEGIN
+    INSERT INTO budget_leases (holder_kind, holder_id, epoch, units, usd)
+    SELECT given->>0, given->>1, own, (given->>2)::bigint, (given->>3)::bigint
+    FROM json_array_elements(convert_from(decode(amounts, 'hex'), 'UTF8')::json) AS given
+    ON CONFLICT (holder_kind, holder_id, epoch) DO UPDATE
+    SET units = budget_leases.units + excluded.units, usd = budget_leases.usd + excluded.usd;
+END
+$body$;
+"""  # noqa: S608 - only numbers of this module are in it
+"""Of the session, so always those of this release. A grant has three round trips: the replica's row
+and the holders are locked and read, in turn, by one call; and what is granted leaves with the
+commit, in one text without parameters."""
 
-_GRANT: Final = """
-INSERT INTO budget_leases (holder_kind, holder_id, epoch, units, usd)
-SELECT kind, id, $3, units, usd
-FROM unnest($1::text[], $2::text[], $4::bigint[], $5::bigint[]) AS given (kind, id, units, usd)
-ON CONFLICT (holder_kind, holder_id, epoch) DO UPDATE
-SET units = budget_leases.units + excluded.units, usd = budget_leases.usd + excluded.usd
-"""
+_FIGURES: Final = "SELECT * FROM pg_temp.figures($1, $2, $3)"
+_LOCKED_FIGURES: Final = "SELECT * FROM pg_temp.locked_figures($1, $2, $3, $4)"
+"""The first row has the transaction's id and the server's time; none where the epoch has ended."""
 _GIVE_BACK: Final = """
 UPDATE budget_leases AS lease SET units = lease.units - given.units, usd = lease.usd - given.usd
 FROM unnest($1::text[], $2::text[], $4::bigint[], $5::bigint[]) AS given (kind, id, units, usd)
@@ -124,16 +161,15 @@ class LeaseTable:
         id = None
         try:
             connection = await self._connected()
-            transaction = connection.transaction()
-            await transaction.start()
-            now, id = await self._begin(connection, epoch)
-            await connection.execute(_LOCK, _LOCK_SPACE, [f"{kind} {id}" for kind, id in holders])
-            # The next statement sees what was committed before the locks were granted.
-            figures = await self._figures(connection, epoch, holders, min(now, since))
+            await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            kinds, ids = [kind for kind, _ in holders], [id for _, id in holders]
+            rows = await connection.fetch(_LOCKED_FIGURES, epoch, kinds, ids, since)
+            if not rows:
+                raise ReplicaRemoved
+            (_, id, _, now, *_), *rows = rows
+            figures = _figures_of(rows, epoch, holders)
             amounts = {each: decide(each, figures[each], now) for each in holders}
-            if changed := {key: amount for key, amount in amounts.items() if amount != FREE}:
-                await connection.execute(_GRANT, *_arguments(epoch, changed))
-            await transaction.commit()
+            await connection.execute(_grant_and_commit(epoch, amounts))
         except BaseException:
             self._unclear.append(_Unclear(id, amounts, {}))
             self.disconnect()  # which ends the transaction
@@ -185,7 +221,9 @@ class LeaseTable:
         self, epoch: int, holders: Sequence[HolderKey], now: int
     ) -> dict[HolderKey, Figures]:
         """Of this moment; `now` is about the server's time."""
-        return await self._figures(await self._connected(), epoch, holders, now)
+        connection = await self._connected()
+        kinds, ids = [kind for kind, _ in holders], [id for _, id in holders]
+        return _figures_of(await connection.fetch(_FIGURES, kinds, ids, now), epoch, holders)
 
     async def ask_others(self, holders: Iterable[HolderKey]) -> None:
         """Other replicas give back what they do not need of these holders' budgets."""
@@ -207,6 +245,7 @@ class LeaseTable:
                 "idle_in_transaction_session_timeout": milliseconds,
             }
             connection = await connect(self._server, command_timeout=timeout, settings=settings)
+            await connection.execute(_FUNCTIONS)
             if self._on_needed is not None:
                 await connection.add_listener(CHANNEL, self._notified)
             self._connection = connection
@@ -218,38 +257,37 @@ class LeaseTable:
         if self._on_needed is not None and not is_own:
             self._on_needed((kind, id))
 
-    async def _figures(
-        self, connection: Any, epoch: int, holders: Sequence[HolderKey], at: int
-    ) -> dict[HolderKey, Figures]:
-        kinds, ids = [kind for kind, _ in holders], [id for _, id in holders]
-        month = datetime.fromtimestamp(at // 1_000_000, UTC).replace(
-            day=1, hour=0, minute=0, second=0, microsecond=0
-        )
-        firsts = (
-            int(month.timestamp()) * 1_000_000,
-            at - _WEEK_US - HOUR_US,
-            at - _FIVE_HOURS_US - STEP_US,
-        )
-        spend = defaultdict[HolderKey, Spend](Spend)
-        elsewhere, own = defaultdict[HolderKey, Cost](Cost), dict[HolderKey, Cost]()
-        for kind, id, what, start, *amounts in await connection.fetch(
-            _FIGURES, kinds, ids, *firsts
-        ):
-            key, cost = (kind, id), Cost(*amounts)
-            match what:
-                case "total":
-                    spend[key].total = cost
-                case "day":
-                    spend[key].by_day[start] = cost
-                case "hour":
-                    spend[key].by_hour[start] = cost
-                case "step":
-                    spend[key].by_step[start] = cost
-                case _ if start == epoch:
-                    own[key] = cost
-                case _:
-                    elsewhere[key] = _plus(elsewhere[key], cost)
-        return {each: Figures(spend[each], elsewhere[each], own.get(each)) for each in holders}
+
+def _figures_of(
+    rows: Iterable[Any], epoch: int, holders: Iterable[HolderKey]
+) -> dict[HolderKey, Figures]:
+    """Of rows as the functions return them."""
+    spend = defaultdict[HolderKey, Spend](Spend)
+    elsewhere, own = defaultdict[HolderKey, Cost](Cost), dict[HolderKey, Cost]()
+    for kind, id, what, start, *amounts in rows:
+        key, cost = (kind, id), Cost(*amounts)
+        match what:
+            case "total":
+                spend[key].total = cost
+            case "day":
+                spend[key].by_day[start] = cost
+            case "hour":
+                spend[key].by_hour[start] = cost
+            case "step":
+                spend[key].by_step[start] = cost
+            case _ if start == epoch:
+                own[key] = cost
+            case _:
+                elsewhere[key] = _plus(elsewhere[key], cost)
+    return {each: Figures(spend[each], elsewhere[each], own.get(each)) for each in holders}
+
+
+def _grant_and_commit(epoch: int, amounts: Amounts) -> str:
+    """Names are in hexadecimal digits: nothing in them can end the text."""
+    changed = [(*key, *cost) for key, cost in amounts.items() if cost != FREE]
+    if not changed:
+        return "COMMIT"
+    return f"SELECT pg_temp.grant_leases({epoch}, '{orjson.dumps(changed).hex()}'); COMMIT"
 
 
 def _plus(amount: Cost, lease: Cost) -> Cost:
