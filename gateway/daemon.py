@@ -217,12 +217,15 @@ def _spool(config: Config) -> Spool | None:
 
 
 def _share_limits(runtime: Runtime, limits: SharedLimits) -> None:
+    from gateway.shared.absent_replicas import AbsentReplicas
     from gateway.shared.admission import FleetAdmission
     from gateway.shared.shares import Shares
 
     replica = runtime.replica
-    place = (lambda: limits.place) if replica is None else (lambda: (replica.rank, replica.living))
+    place = (lambda: limits.place) if replica is None else (lambda: replica.place)
     runtime.fleet = FleetAdmission(runtime.queue, limits, Shares(place))
+    if replica is not None:
+        runtime.fleet.absent_replicas = AbsentReplicas(replica, limits)
 
 
 async def _lease_budgets(stack: AsyncExitStack, runtime: Runtime, member: Member) -> None:

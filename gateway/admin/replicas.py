@@ -16,7 +16,7 @@ class ReplicaView:
     `lost`; `config_differs`: most others have another configuration. `heartbeat_age` is in seconds,
     `started_at` in Unix microseconds; `clock_offset` is how many seconds the machine's clock is
     ahead of the server's, which replicas use. `requests` run, and `unwritten` rows of the request
-    log wait."""
+    log wait. `absent_from_shared` names replicas that serve, but share no limits with it."""
 
     name: str
     is_self: bool
@@ -33,6 +33,7 @@ class ReplicaView:
     unwritten: int
     spool_bytes: int
     clock_offset: float
+    absent_from_shared: list[str]
 
 
 async def replica_views(runtime: Runtime, database: Database) -> list[ReplicaView]:
@@ -72,4 +73,5 @@ def _view(replica: ListedReplica, usual: str | None, own_epoch: int) -> ReplicaV
         unwritten=details.get("unwritten", 0),
         spool_bytes=details.get("spool", 0),
         clock_offset=details.get("clock", 0.0),
+        absent_from_shared=details.get("absent", []),
     )

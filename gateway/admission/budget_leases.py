@@ -329,7 +329,7 @@ class BudgetLeases:
     def _ahead(self, lease: _HolderLease, number: int, room: int) -> int:
         if self._loop.time() < lease.contended_until:
             return 0
-        return min(int(lease.rate[number] * _AHEAD), room // (_SHARE * max(1, self._own.living)))
+        return min(int(lease.rate[number] * _AHEAD), room // (_SHARE * self._own.place[1]))
 
     def _load(self, lease: _HolderLease, figures: Figures, in_rows: Cost) -> None:
         """The figures of all replicas, and what this one has settled but not committed. `in_rows`

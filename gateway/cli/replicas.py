@@ -64,3 +64,9 @@ def _print_replicas(answer: dict[str, Any]) -> None:
         print_note(
             "Configurations differ, so what a request gets depends on the replica that it reaches."
         )
+    for each in answer["replicas"]:
+        if each["state"] == "serving" and each["absent_from_shared"]:
+            print_note(
+                f"{each['name']} shares no limits with {', '.join(each['absent_from_shared'])}:"
+                " limits are divided. Compare their `shared`, and whether they reach its server."
+            )

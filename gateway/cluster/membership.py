@@ -58,11 +58,12 @@ UPDATE replicas SET heartbeat_at = (extract(epoch FROM clock_timestamp()) * 1000
     state = $2, config_hash = $3, details = $4
 WHERE epoch = $1 RETURNING 1
 """
-_PLACE: Final = """
-SELECT count(*) FILTER (WHERE living) AS living, count(*) FILTER (WHERE NOT living) AS lost,
-    count(*) FILTER (WHERE living AND name < $1) AS rank
+_OTHERS: Final = """
+SELECT array_agg(name) FILTER (WHERE living) AS living,
+    array_agg(name) FILTER (WHERE living AND state = 'serving') AS serving,
+    count(*) FILTER (WHERE NOT living) AS lost
 FROM (
-    SELECT name, name = $1
+    SELECT name, state, name = $1
         OR heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2 AS living
     FROM replicas
 ) AS known
@@ -163,6 +164,7 @@ class Membership:
             "spool": spool.size if spool is not None and spool.count else 0,
             "leader": self.own.is_leader,
             "clock": round(self.clock.machine_offset, 4),
+            "absent": runtime.fleet.absent if runtime.fleet is not None else [],
         }
 
     def _config_hash(self) -> str:
@@ -221,8 +223,9 @@ class Membership:
             ):
                 await self._join_again()
                 sent_at = steady_seconds()
-            place = await connection.fetchrow(_PLACE, own.name, round(LOST_AFTER * 1e6))
-            own.rank, own.living, own.lost = place["rank"], place["living"], place["lost"]
+            others = await connection.fetchrow(_OTHERS, own.name, round(LOST_AFTER * 1e6))
+            own.names, own.lost = sorted(others["living"]), others["lost"]
+            own.serving = frozenset(others["serving"] or ())
             own.contact_at = sent_at
             if not own.holds_leader_lock:
                 own.holds_leader_lock = await connection.fetchval(_LEAD, _LEADERSHIP)

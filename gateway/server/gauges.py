@@ -77,7 +77,9 @@ def _replicas(runtime: Runtime) -> dict[str, Numbers]:
         "gateway_clock_offset_seconds": contact.clock_offset,
     }
     families: dict[str, Numbers] = {name: {(): float(value)} for name, value in single.items()}
-    families["gateway_replicas"] = {("living",): own.living, ("lost",): own.lost}
+    absent = runtime.fleet.absent if runtime.fleet is not None else []
+    states = {"living": own.place[1], "lost": own.lost, "absent": len(absent)}
+    families["gateway_replicas"] = {(state,): float(number) for state, number in states.items()}
     if shared_age is not None:
         families["gateway_shared_up"] = {(): float(shared_age <= STALE)}
     return families

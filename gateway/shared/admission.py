@@ -18,6 +18,7 @@ from gateway.core.limits import FREE
 from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests, without_traceback
 from gateway.quota.budgets import LeaseShort
 from gateway.quota.limits import Lease, LimitStatuses, ResourceRequest
+from gateway.shared.absent_replicas import AbsentReplicas
 from gateway.shared.errors import SharedLost
 from gateway.shared.limits import SharedLease, SharedLimits, Waiter
 from gateway.shared.shares import Shares
@@ -41,6 +42,7 @@ class FleetAdmission:
         leases: BudgetLeases | None = None,
     ) -> None:
         self.queue, self.limits, self.shares, self.leases = queue, limits, shares, leases
+        self.absent_replicas: AbsentReplicas | None = None
         self._waiting: dict[Waiter, None] = {}
         self._rejection: GatewayError | None = None
 
@@ -65,8 +67,9 @@ class FleetAdmission:
         except SharedLost:
             self._give_back(lease)
             return self._acquire_share(limits, permit, request, None)
-        except BaseException:
+        except BaseException as error:
             self._give_back(lease)
+            _raise_if_share_is_too_small(error, request)
             raise
         return lease
 
@@ -109,9 +112,16 @@ class FleetAdmission:
         return None if limits is None or limits.is_lost else limits.limit_statuses(permit.holders)
 
     def announces_loss(self, permit: Permit) -> bool:
-        """Whether a limit of the key is shared, but the server is lost."""
+        """Whether a limit of the key is shared, but not with all replicas."""
         limits = self.limits
-        return limits is not None and limits.is_lost and limits.concerns(permit.holders)
+        if limits is None or not (limits.is_lost or limits.is_divided):
+            return False
+        return limits.concerns(permit.holders)
+
+    @property
+    def absent(self) -> list[str]:
+        """The names of replicas that do not share limits with this one."""
+        return [] if self.absent_replicas is None else self.absent_replicas.names
 
     def reject_all(self, error: GatewayError) -> None:
         """Those that wait."""
@@ -157,6 +167,9 @@ class FleetAdmission:
             shared: SharedLease = await limits.acquire(request.holders, request.tokens, waiter)
         except SharedLost:
             return self._acquire_share(limits, permit, request, None)
+        except TooManyRequests as error:
+            _raise_if_share_is_too_small(error, request)
+            raise
         try:
             lease = self.queue.acquire(request)
         except BaseException:
@@ -179,8 +192,7 @@ class FleetAdmission:
         try:
             lease = self.queue.acquire(share, instead_of)
         except TooManyRequests as error:
-            if error.permanent and not _is_permanent(request):
-                raise LimitsUnavailable from None
+            _raise_if_share_is_too_small(error, request)
             raise
         lease.shared = limits.acquire_locally(request.holders, request.tokens)
         return lease
@@ -189,6 +201,12 @@ class FleetAdmission:
         """The request does not run."""
         lease.is_provisional = True
         self.queue.settle(lease, 0, FREE)
+
+
+def _raise_if_share_is_too_small(error: BaseException, request: ResourceRequest) -> None:
+    """A later request may have the whole limit."""
+    if isinstance(error, TooManyRequests) and error.permanent and not _is_permanent(request):
+        raise LimitsUnavailable from None
 
 
 def _is_permanent(request: ResourceRequest) -> bool:

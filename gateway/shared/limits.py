@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import math
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -111,6 +111,7 @@ class SharedLimits:
         self._figures: dict[str, _Figures] = {}
         self._waiters: dict[str, Waiter] = {}
         self._root = connection.root
+        self._part: Callable[[Limits], Limits] | None = None
         self._lost_at: float | None = None
         self._lost_seconds = 0.0
 
@@ -132,6 +133,15 @@ class SharedLimits:
 
     async def close(self) -> None:
         await self.session.close()
+
+    def divide(self, part: Callable[[Limits], Limits] | None) -> None:
+        """From now on only this part of all limits is admitted; None: all of them."""
+        self._part = part
+        self._demands.clear()
+
+    @property
+    def is_divided(self) -> bool:
+        return self._part is not None
 
     @property
     def answers(self) -> AnswerTimes:
@@ -196,13 +206,13 @@ class SharedLimits:
             self._connection.post_run(LEAVE, keys, (waiter.session, entry.id))
         self._forget(waiter)
 
-    def limit_statuses(self, holders: Iterable[Holder]) -> LimitStatuses:
+    def limit_statuses(self, holders: tuple[Holder, ...]) -> LimitStatuses:
         """As those of `Quota`, of all replicas, as the last answers said it."""
         requests: list[LimitStatus] = []
         tokens: list[LimitStatus] = []
-        now = self._loop.time()
-        for holder in holders:
-            figures = self._figures.get(self._base(holder), _NO_FIGURES)
+        now, demand = self._loop.time(), self._demand(holders)
+        for base, holder in zip(demand.keys, demand.holders, strict=True):
+            figures = self._figures.get(base, _NO_FIGURES)
             for limit, used, until, statuses in (
                 (
                     holder.limits.requests_per_minute,
@@ -318,6 +328,8 @@ class SharedLimits:
 
     def _new_demand(self, holders: tuple[Holder, ...]) -> _Demand:
         limited = tuple(each for each in holders if is_shared(each.limits))
+        if (part := self._part) is not None:
+            limited = tuple(Holder(h.kind, h.id, h.name, part(h.limits)) for h in limited)
         keys = tuple(map(self._base, limited))
         args: list[Word] = []
         minute: list[tuple[str, bool, bool]] = []
@@ -365,9 +377,11 @@ def is_shared(limits: Limits) -> bool:
 def _error(holder: Holder, kind: int, used: int, wait: float, tokens: int) -> TooManyRequests:
     limits, name = holder.limits, str(holder)
     if kind == _REQUESTS:
-        return too_many_requests(name, limits.requests_per_minute or 0, used, wait)
+        requests = limits.requests_per_minute or 0
+        return too_many_requests(name, requests, used, wait if requests else None)
     if kind == _TOKENS:
-        return too_many_tokens(name, limits.tokens_per_minute or 0, used, tokens, wait)
+        most = limits.tokens_per_minute or 0
+        return too_many_tokens(name, most, used, tokens, wait if tokens <= most else None)
     if kind == _CONCURRENT:
         return concurrency_exceeded(name, limits.concurrent or 0, used)
     return queued_behind(name, used, wait)

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import count, islice
+from math import inf
 from secrets import token_hex
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ LIFE: Final = 10.0
 
 INTERVAL: Final = 1.0
 """Seconds between renewals."""
+
+ABSENT_AFTER: Final = 3.0
+"""Seconds without a session of a replica that had one; one that never had is absent at once."""
 
 REJOIN: Final = 1.0
 """Seconds that all replicas have to add what they know, before a server that has lost everything
@@ -82,6 +86,8 @@ class Session:
         self._heard_of: dict[str, float] = {}
         """When each replica was last known to have a session, by the loop's time."""
         self.on_joined: list[Callable[[], None]] = []
+        self.on_heard: list[Callable[[], None]] = []
+        """Called about once a second, after `is_absent` may have changed."""
         self._boot, self._count = token_hex(5), count(1)
         root = connection.root
         self.keys = (f"{root}sessions", f"{root}running", f"{root}generation")
@@ -204,7 +210,7 @@ class Session:
         ending = run(JOIN, self.keys, ("end", session, self._expected()))
         self.is_joined = True
         await asyncio.gather(*adding)
-        self._heard((await ending)[1])
+        self._heard_all((await ending)[1])
         for callback in self.on_joined:
             callback()
 
@@ -249,8 +255,18 @@ class Session:
         if len(answer) == 1:
             self.rejoin()
         else:
-            self._heard(answer[1])
-            self.replicas = tuple(sorted({_name_of(each) for each in answer[1]}))
+            self._heard_all(answer[1])
+
+    def is_absent(self, name: str) -> bool:
+        """Whether the replica of this name has had no session on this server for some seconds."""
+        oldest = self._loop.time() - ABSENT_AFTER
+        return name != self.name and self._heard_of.get(name, -inf) <= oldest
+
+    def _heard_all(self, sessions: Iterable[bytes]) -> None:
+        self._heard(sessions)
+        self.replicas = tuple(sorted({_name_of(each) for each in sessions}))
+        for callback in self.on_heard:
+            callback()
 
     def _other_joined(self, channel: bytes, session: bytes) -> None:
         self._heard((session,))

@@ -6,7 +6,7 @@ more where it does not divide.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from gateway.core.limits import Limits
@@ -49,10 +49,17 @@ class Shares:
 
 def limits_share(limits: Limits, place: Place) -> Limits:
     """Budgets stay as they are: they have leases of their own."""
+    return _each(limits, lambda limit: share_of(limit, place))
+
+
+def limits_rest(limits: Limits, absent: Collection[Place]) -> Limits:
+    """What is left without the shares of others."""
+    return _each(limits, lambda limit: limit - sum(share_of(limit, place) for place in absent))
+
+
+def _each(limits: Limits, change: Callable[[int], int]) -> Limits:
     whole = {name: getattr(limits, name) for name in _SHARED}
-    return replace(
-        limits, **{name: share_of(n, place) for name, n in whole.items() if n is not None}
-    )
+    return replace(limits, **{name: change(n) for name, n in whole.items() if n is not None})
 
 
 def share_of(limit: int, place: Place) -> int:

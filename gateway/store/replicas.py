@@ -7,15 +7,17 @@ fences: what belongs to an epoch without a row is no longer that replica's.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, NamedTuple
 
 import orjson
+import sqlalchemy
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Sequence,
     delete,
     func,
     insert,
@@ -38,7 +40,7 @@ LEASE_MARGIN: Final = 3.0
 
 _REGISTRATION: Final = 0x67770001
 """The advisory lock of registrations: one at a time."""
-_EPOCHS: Final = Sequence("replica_epochs")
+_EPOCHS: Final = sqlalchemy.Sequence("replica_epochs")
 _NOW: Final[ColumnElement[int]] = literal_column(
     "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 )
@@ -89,8 +91,8 @@ class OwnReplica:
     """This process among the replicas; its heartbeat keeps it up to date (`cluster.membership`).
 
     `epoch` is 0 where it is not registered, which begins when it was reaped. `contact_at` is when
-    the last heartbeat that succeeded was sent, by `steady_seconds`. `rank`, from 0, is its place
-    among the `living` by name.
+    the last heartbeat that succeeded was sent, by `steady_seconds`. `names` are those of all living
+    replicas, sorted, and `serving` those that admit requests; `lost` ones were not heard of.
     """
 
     name: str
@@ -99,10 +101,15 @@ class OwnReplica:
     expiry: float
     epoch: int = 0
     contact_at: float = -inf
-    rank: int = 0
-    living: int = 1
+    names: Sequence[str] = ()
+    serving: Collection[str] = ()
     lost: int = 0
     holds_leader_lock: bool = False
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its rank among the living replicas by name, from 0, and how many there are."""
+        return bisect_left(self.names, self.name), max(1, len(self.names))
 
     @property
     def contact_age(self) -> float:

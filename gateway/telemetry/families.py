@@ -216,7 +216,8 @@ FAMILIES: Final = (
         "gateway_replicas",
         "gauge",
         ("state",),
-        "Replicas on the same database server: living, or lost (not heard of for 5 s).",
+        "Replicas on the same database server: living, lost (not heard of for 5 s), or absent:"
+        " living, but without limits in common with this one.",
     ),
     Family("gateway_replica_is_leader", "gauge", (), "1 on the replica that deletes old rows."),
     Family("gateway_database_up", "gauge", (), "1 while the database server answers."),

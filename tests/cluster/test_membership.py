@@ -46,9 +46,9 @@ async def test_replicas_know_their_number_and_their_place(
             await stack.enter_async_context(replica(database, tmp_path, name)) for name in "bca"
         ]
         async with asyncio.timeout(5):
-            while {each.own.living for each in replicas} != {3}:
+            while {each.own.place[1] for each in replicas} != {3}:
                 await asyncio.sleep(0.05)
-        assert [each.own.rank for each in replicas] == [1, 2, 0]
+        assert [each.own.place for each in replicas] == [(1, 3), (2, 3), (0, 3)]
 
 
 async def test_its_clock_is_the_servers(
@@ -57,7 +57,7 @@ async def test_its_clock_is_the_servers(
     real = module.ServerClock().now()
     monkeypatch.setattr("time.time_ns", lambda: 5_000_000_000)  # the machine's is wrong by years
     async with replica(database, tmp_path, "one") as one:
-        assert abs(one.clock.now() - real) < 1_000_000
+        assert abs(one.clock.now() - real) < 20_000_000
 
 
 async def test_a_living_replicas_name_is_refused(database: Database, tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ async def test_metrics(gateways: list[RunningGateway]) -> None:
     for line in (
         'gateway_replicas{state="living"} 3',
         'gateway_replicas{state="lost"} 0',
+        'gateway_replicas{state="absent"} 0',
         "gateway_replica_is_leader 1",
         "gateway_database_up 1",
         "gateway_shared_up 1",

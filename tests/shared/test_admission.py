@@ -178,6 +178,11 @@ async def test_flushall_under_load_opens_nothing(tmp_path: Path) -> None:
     assert others == []
 
 
+def registered(members: list[FleetAdmission]) -> int:
+    """Requests of which the server knows that they wait."""
+    return sum(waiter.blocked_on > 0 for each in members for waiter in each._waiting)
+
+
 async def test_those_that_wait_are_served_in_the_order_of_arrival_at_all_replicas() -> None:
     request = demand(key(Limits(concurrent=1)))
     order: list[int] = []
@@ -196,7 +201,7 @@ async def test_those_that_wait_are_served_in_the_order_of_arrival_at_all_replica
         tasks = []
         for number in range(12):
             tasks.append(asyncio.ensure_future(wait(number)))
-            await asyncio.sleep(0.02)
+            await until(lambda number=number: registered(members) == number + 1)
         assert len(members[1].queue) == 4
         async with loop_time() as seconds:
             members[0].queue.settle(first, 0, FREE)

@@ -149,7 +149,7 @@ async def test_alerts_of_replicas_name_what_there_is() -> None:
     promtool = find_program("promtool")
     await run(promtool, "check", "rules", "--lint=all", "--lint-fatal", str(REPLICA_RULES))
     (group,) = yaml.safe_load(REPLICA_RULES.read_text())["groups"]
-    assert len(group["rules"]) == 4
+    assert len(group["rules"]) == 5
     for rule in group["rules"]:
         assert set(re.findall(r"gateway_\w+", rule["expr"])) <= {*LABELS}, rule["alert"]
         assert set(rule["annotations"]) == {"summary", "description"}
@@ -209,6 +209,7 @@ FIRING: dict[str, Input] = {
     "GatewayReplicaLost": {'gateway_replicas{job="gateway",state="lost"}': always("1")},
     "GatewayDatabaseUnreachable": {"gateway_database_up": always("0")},
     "GatewaySharedUnreachable": {"gateway_shared_up": always("0")},
+    "GatewayReplicaAbsent": {'gateway_replicas{state="absent"}': always("1")},
     "GatewayKeysUnconfirmed": {"gateway_key_changes_confirmed": always("0")},
 }
 QUIET: dict[str, Input] = {
@@ -263,6 +264,7 @@ QUIET: dict[str, Input] = {
     },
     "GatewayDatabaseUnreachable": {"gateway_database_up": always("1")},
     "GatewaySharedUnreachable": {"gateway_shared_up": always("1")},
+    "GatewayReplicaAbsent": {'gateway_replicas{state="absent"}': always("0")},
     "GatewayKeysUnconfirmed": {"gateway_key_changes_confirmed": always("1")},
 }
 
