@@ -105,6 +105,8 @@ async def run_daemon(
         database = await Database.open(config.database or config.state_dir / DATABASE_NAME)
         stack.push_async_callback(database.close)
         recorder = Recorder(database, spool=_spool(config))
+        stack.push_async_callback(recorder.close)  # where the rest of the start fails
+        await recorder.open()
         member = await _join(stack, database, config, recorder.boot_id)
         now = unix_microseconds if member is None else member.membership.clock.now
         if member is not None:

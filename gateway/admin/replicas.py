@@ -7,16 +7,19 @@ from dataclasses import dataclass
 
 from gateway.runtime import Runtime
 from gateway.store.database import Database
-from gateway.store.replicas import ListedReplica, list_replicas
+from gateway.store.replicas import EXPIRED, ListedReplica, list_replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaView:
-    """A replica as its last heartbeat describes it. `state` is `starting`, `serving`, `draining` or
-    `lost`; `config_differs`: most others have another configuration. `heartbeat_age` is in seconds,
-    `started_at` in Unix microseconds; `clock_offset` is how many seconds the machine's clock is
-    ahead of the server's, which replicas use. `requests` run, and `unwritten` rows of the request
-    log wait. `absent_from_shared` names replicas that serve, but share no limits with it."""
+    """A replica as its last heartbeat describes it. `state` is `starting`, `serving`, `draining`,
+    `lost`, or `expired`: others have settled its requests, its leases are kept. `config_differs`:
+    most others have another configuration. `heartbeat_age` is in seconds, `started_at` in Unix
+    microseconds; `clock_offset` is how many seconds the machine's clock is ahead of the server's,
+    which replicas use. `requests` run, and `unwritten` rows of the request log wait. `leases` are
+    budgets of which it has leased a part: `leased_units` and `leased_usd` in millionths, of keys
+    and groups together. `absent_from_shared` names replicas that serve, but share no limits with
+    it."""
 
     name: str
     is_self: bool
@@ -34,6 +37,9 @@ class ReplicaView:
     spool_bytes: int
     clock_offset: float
     absent_from_shared: list[str]
+    leases: int
+    leased_units: int
+    leased_usd: int
 
 
 async def replica_views(runtime: Runtime, database: Database) -> list[ReplicaView]:
@@ -61,7 +67,7 @@ def _view(replica: ListedReplica, usual: str | None, own_epoch: int) -> ReplicaV
         name=row.name,
         is_self=row.epoch == own_epoch,
         is_leader=replica.is_living and details.get("leader") is True,
-        state=row.state if replica.is_living else "lost",
+        state=row.state if replica.is_living or row.state == EXPIRED else "lost",
         version=row.version,
         schema=row.schema,
         address=row.address,
@@ -74,4 +80,7 @@ def _view(replica: ListedReplica, usual: str | None, own_epoch: int) -> ReplicaV
         spool_bytes=details.get("spool", 0),
         clock_offset=details.get("clock", 0.0),
         absent_from_shared=details.get("absent", []),
+        leases=replica.leases,
+        leased_units=replica.leased_units,
+        leased_usd=replica.leased_usd,
     )

@@ -11,7 +11,7 @@ from gateway.cli.client import connect
 from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import Column, print_note, print_table
 
-_COLOURS: Final = {"serving": "green", "lost": "red"}
+_COLOURS: Final = {"serving": "green", "lost": "red", "expired": "red"}
 _LARGE_OFFSET: Final = 1.0  # seconds
 
 
@@ -38,6 +38,7 @@ _COLUMNS: Final[dict[str, Column]] = {
     "Requests": "requests",
     "Unwritten": "unwritten",
     "Spool": lambda each: f"{each['spool_bytes'] / 2**20:.1f} MiB",
+    "Leases": "leases",
     "Configuration": _config,
     "Version": "version",
     "Schema": "schema",
@@ -49,7 +50,7 @@ _COLUMNS: Final[dict[str, Column]] = {
 @click.command()
 @with_context
 def replicas(context: CommandContext) -> None:
-    """List the replicas of this gateway: state, heartbeat, configuration, clock."""
+    """List the replicas of this gateway: state, heartbeat, leases, configuration, clock."""
     with connect(context.state_dir, may_serve=False) as client:
         answer = client.get("/replicas")
     context.print(answer, _print_replicas)
@@ -60,6 +61,11 @@ def _print_replicas(answer: dict[str, Any]) -> None:
         print_note("This gateway is a single process: its configuration has no database server.")
         return
     print_table(answer["replicas"], _COLUMNS)
+    if any(each["state"] == "expired" and each["leases"] for each in answer["replicas"]):
+        print_note(
+            "Budgets lack what expired replicas have leased, until they are started again with the"
+            " same state directory, or for replica.lease_expiry."
+        )
     if any(each["config_differs"] for each in answer["replicas"]):
         print_note(
             "Configurations differ, so what a request gets depends on the replica that it reaches."

@@ -130,7 +130,7 @@ class Changes:
     def is_confirmed(self) -> bool:
         """Whether what is in memory was the newest less than `STALE_AFTER` ago, or nobody else can
         have changed it."""
-        if self._is_alone and self._own.lease_seconds > 0:
+        if self._is_alone and self._own.name_seconds > 0:
             return True
         return steady_seconds() - self._confirmed_at <= STALE_AFTER and self._own.epoch > 0
 

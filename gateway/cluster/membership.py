@@ -30,6 +30,7 @@ from gateway.store.database import Database
 from gateway.store.errors import ReplicaUnclear, StoreError, error_reason
 from gateway.store.migrations import NAMES
 from gateway.store.replicas import (
+    EXPIRED,
     LOST_AFTER,
     OwnReplica,
     Registration,
@@ -56,12 +57,12 @@ _LEAD: Final = "SELECT pg_try_advisory_lock($1)"
 _BEAT: Final = """
 UPDATE replicas SET heartbeat_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
     state = $2, config_hash = $3, details = $4
-WHERE epoch = $1 RETURNING 1
+WHERE epoch = $1 AND name = $5 RETURNING 1
 """
 _OTHERS: Final = """
 SELECT array_agg(name) FILTER (WHERE living) AS living,
     array_agg(name) FILTER (WHERE living AND state = 'serving') AS serving,
-    count(*) FILTER (WHERE NOT living) AS lost
+    count(*) FILTER (WHERE NOT living AND state <> $3) AS lost
 FROM (
     SELECT name, state, name = $1
         OR heartbeat_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2 AS living
@@ -84,6 +85,7 @@ class Membership:
             boot_id=boot_id,
             state_id=read_state_id(config.state_dir),
             expiry=config.replica.expiry,
+            lease_expiry=config.replica.lease_expiry,
         )
         self.clock = ServerClock()
         self.on_epoch: list[Callable[[int], None]] = []
@@ -126,13 +128,16 @@ class Membership:
     async def leave(self) -> None:
         """Removes the row, with what is leased, and settles what still runs.
 
-        Where the server cannot be reached in time, the next start does it, or the others do after
-        the expiry."""
+        Where rows wait in the spool, or the server cannot be reached in time, the next start does
+        it, or the others do after the expiry."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
         await self._reaper.close()
         if not self.own.epoch:
+            return
+        if self._is_spooled():  # it was spent within the leases
+            await self._disconnect()
             return
         with suppress(*ERRORS):
             async with asyncio.timeout(_LEAVE_TIMEOUT):
@@ -167,6 +172,10 @@ class Membership:
             "absent": runtime.fleet.absent if runtime.fleet is not None else [],
         }
 
+    def _is_spooled(self) -> bool:
+        spool = None if self._runtime is None else self._runtime.recorder.spool
+        return spool is not None and spool.count > 0
+
     def _config_hash(self) -> str:
         config = self._config if self._runtime is None else self._runtime.config
         if self._hash[0] is not config:
@@ -180,6 +189,7 @@ class Membership:
             boot_id=own.boot_id,
             state_id=own.state_id,
             expiry=own.expiry,
+            lease_expiry=own.lease_expiry,
             address=self._address or f"{config.server.host}:{config.server.port}",
             version=__version__,
             schema=len(NAMES),
@@ -216,14 +226,14 @@ class Membership:
                 connection = self._connection = await connect(self._server, self.own.name)
             await self._measure_clock(connection)
             own, (state, details) = self.own, self._report()
-            details["place"] = self._place
+            details |= {"place": self._place, "lease_expiry": own.lease_expiry}
+            told = state, self._config_hash(), orjson.dumps(details).decode(), own.name
             sent_at = steady_seconds()
-            if not await connection.fetchval(
-                _BEAT, own.epoch, state, self._config_hash(), orjson.dumps(details).decode()
-            ):
+            if not await connection.fetchval(_BEAT, own.epoch, *told):
                 await self._join_again()
                 sent_at = steady_seconds()
-            others = await connection.fetchrow(_OTHERS, own.name, round(LOST_AFTER * 1e6))
+            lost_after = round(LOST_AFTER * 1e6)
+            others = await connection.fetchrow(_OTHERS, own.name, lost_after, EXPIRED)
             own.names, own.lost = sorted(others["living"]), others["lost"]
             own.serving = frozenset(others["serving"] or ())
             own.contact_at = sent_at
@@ -240,11 +250,11 @@ class Membership:
         self.clock.add_sample(sent_at, server_time, steady_microseconds())
 
     async def _join_again(self) -> None:
-        """Others have taken this replica for gone, settled its requests and use its leases."""
+        """Others have removed this replica and use its leases, or one of them has its name."""
         own = self.own
         own.epoch = 0
         await self._register()
-        log.warning("replica %s was not heard of for its expiry and is registered again", own.name)
+        log.warning("replica %s was removed by others and is registered again", own.name)
         for call in self.on_epoch:
             call(own.epoch)
 

@@ -174,9 +174,13 @@ class Replica(ConfigModel):
     name: Name | None = None
     """Its name, which no other replica has; null: the host's name and the port."""
     expiry: Annotated[Seconds, Field(ge=10)] = 60
-    """How long a replica that is not heard of keeps its budget leases: after this, other replicas
-    settle its requests and use its part of the budgets. It admits none itself before that. At least
-    10."""
+    """After how long other replicas settle the requests of a replica that is not heard of, and
+    another one can have its name. At least 10."""
+    lease_expiry: Seconds = 1800
+    """How long a replica that is not heard of keeps its budget leases, as it may only be cut off,
+    and have requests that run: after this, others use its part of the budgets. One that was killed
+    gives them back when it is started again with its state. Never less than expiry; the default is
+    the longest that a reply may take."""
     spool: Bytes = 256 * 2**20
     """Size of the part of the request log that may wait on this replica's disk while the database
     cannot be reached, in bytes; "256MiB" is accepted too. Where there is no more room, new requests

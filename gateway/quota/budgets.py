@@ -60,12 +60,14 @@ _KEPT_PERIODS: Final = 100
 
 class BudgetShortfall(NamedTuple):
     """An exceeded budget: what is spent and reserved of it, and when it resets, or in a rolling
-    window, when there is room again (None: never, or when running requests have ended)."""
+    window, when there is room again (None: never, or when running requests have ended).
+    `elsewhere` is what other replicas have leased of it, a part of what is reserved."""
 
     budget: Budget
     spent: int
     reserved: int
     resets_at: int | None
+    elsewhere: int = 0
 
 
 class LeaseShort(Exception):

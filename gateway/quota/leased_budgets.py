@@ -81,6 +81,7 @@ class LeasedTracker(BudgetTracker):
                 self.spent(budget.kind.window, at),
                 reserved,
                 self.time_of_room(budget, at, amount),
+                self.elsewhere,
             )
             for budget in budgets
         ]

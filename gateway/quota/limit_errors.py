@@ -94,10 +94,14 @@ def budget_reserved(holder: str, shortfall: BudgetShortfall, amount: int) -> Too
 
 def _budget(holder: str, shortfall: BudgetShortfall, amount: int) -> str:
     kind, limit = shortfall.budget.kind, shortfall.budget.limit
+    elsewhere = ""
+    if shortfall.elsewhere:
+        elsewhere = f"{_amount(shortfall.elsewhere, kind.currency)} leased to other replicas, "
+    reserved = shortfall.reserved - shortfall.elsewhere
     return (
         f"{holder}: {_WINDOWS[kind.window]} budget of "
         f"{format_money(limit, kind.currency)}: {_amount(shortfall.spent, kind.currency)} spent, "
-        f"{_amount(shortfall.reserved, kind.currency)} reserved by running requests, this request "
+        f"{_amount(reserved, kind.currency)} reserved by running requests, {elsewhere}this request "
         f"may cost {_amount(amount, kind.currency)}"
     )
 

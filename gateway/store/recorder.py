@@ -79,6 +79,7 @@ class Recorder:
         self._opened: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_open = self._is_closed = False
         self._closing = False
         self._stopping = asyncio.Event()  # the same, to wait for
         self._flush_due = False
@@ -134,11 +135,17 @@ class Recorder:
         began = self._commit_began
         return began is not None and self._loop.time() - began > STUCK_AFTER
 
+    async def open(self) -> None:
+        """Write what an earlier boot left in the spool. Until then its leases must not end: it was
+        spent within them. Raises StoreError."""
+        if self._outage is not None and not self._is_open:
+            await self._outage.open()
+            self._is_open = True
+
     async def start(self) -> None:
         """Write what an earlier boot left in the spool, settle what earlier boots left running as
         interrupted, then start the writer task. Raises StoreError."""
-        if self._outage is not None:
-            await self._outage.open()
+        await self.open()
         left = left_by_earlier_boots(self._database.dialect.name, self.boot_id)
         settle = partial(mark_interrupted, statements=self._statements, left_by=left)
         if count := await self._database.write(settle):
@@ -205,22 +212,15 @@ class Recorder:
             self._uncommitted, self._uncommitted_warned_at = 0, now
 
     async def close(self, deadline: float = 10.0) -> None:
-        """Commit everything queued and stop. Raises RowsLost where something is left after
-        `deadline` seconds."""
-        if self._task is None:
+        """Commit everything queued and stop; a second call does nothing. Raises RowsLost where
+        something is left after `deadline` seconds."""
+        if self._is_closed:
             return
-        self._end_refusals()
-        self._closing = True
-        self._stopping.set()
-        if self._task.done():
-            self._launch()
-        self._wake.set()
+        self._is_closed = True
         ends_at = self._loop.time() + deadline
-        await asyncio.wait({self._task}, timeout=deadline)
-        if not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        if self._outage is not None:
+        if self._task is not None:
+            await self._finish(self._task, deadline)
+        if self._outage is not None and self._is_open:
             await self._outage.close(max(0.0, ends_at - self._loop.time()))
         if self._server is not None:
             await self._server.close()
@@ -230,6 +230,19 @@ class Recorder:
                 f"the database could not be written ({self._last_error}): the request log lacks "
                 f"{lost} request{'' if lost == 1 else 's'} or their ends"
             )
+
+    async def _finish(self, task: asyncio.Task[None], seconds: float) -> None:
+        self._end_refusals()
+        self._closing = True
+        self._stopping.set()
+        if task.done():
+            self._launch()
+            task = self._task or task
+        self._wake.set()
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
 
     def _push(self, entry: Entry) -> None:
         if not self._queue:

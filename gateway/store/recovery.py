@@ -24,8 +24,8 @@ from gateway.store.batch import sums_of, token_deltas
 from gateway.store.database import driver_cursor
 from gateway.store.records import ExchangeState, HourDelta, RequestRow
 from gateway.store.schema import requests
-from gateway.store.server_batch import spending_deltas
-from gateway.store.server_schema import replicas, spending
+from gateway.store.server_batch import lease_deltas, spending_deltas
+from gateway.store.server_schema import budget_leases, replicas, spending
 from gateway.store.statements import HOUR_KEY, IS_RUNNING, Statements, insert_or_add, sum_of
 
 
@@ -39,11 +39,15 @@ def left_by_earlier_boots(dialect: str, boot_id: str) -> ColumnElement[bool]:
 
 
 def mark_interrupted(
-    connection: Connection, statements: Statements, left_by: ColumnElement[bool]
+    connection: Connection,
+    statements: Statements,
+    left_by: ColumnElement[bool],
+    epoch: int | None = None,
 ) -> int:
-    """Settle the running rows of some boots as interrupted; returns their number."""
+    """Settle the running rows of some boots as interrupted; returns their number. `epoch` is that
+    of the replica whose leases their cost is taken from, if it keeps them."""
     if connection.dialect.name != "sqlite":
-        return _mark_on_server(connection, statements, left_by)
+        return _mark_on_server(connection, statements, left_by, epoch)
     left_running = (IS_RUNNING, left_by)
     is_estimated = requests.c.expected_input_tokens > 0
     columns = {
@@ -83,7 +87,10 @@ def mark_interrupted(
 
 
 def _mark_on_server(
-    connection: Connection, statements: Statements, left_by: ColumnElement[bool]
+    connection: Connection,
+    statements: Statements,
+    left_by: ColumnElement[bool],
+    epoch: int | None,
 ) -> int:
     """Others settle rows at the same time: so each is locked first, in the recorders' order."""
     locked = select(requests).where(IS_RUNNING, left_by).order_by(requests.c.id).with_for_update()
@@ -103,6 +110,8 @@ def _mark_on_server(
         statements.add_hour.run(cursor, sorted(hours))
         statements.add_to_token.run(cursor, sorted(totals))
     _add_spending(connection, rows)
+    if epoch is not None:
+        _take_from_leases(connection, rows, epoch)
     return len(rows)
 
 
@@ -123,3 +132,22 @@ def _add_spending(connection: Connection, rows: Iterable[RequestRow]) -> None:
     if not deltas:
         return
     connection.execute(insert_or_add(connection.dialect, spending), deltas)
+
+
+def _take_from_leases(connection: Connection, rows: Iterable[RequestRow], epoch: int) -> None:
+    """What was added to spending, on a server."""
+    deltas = [delta._asdict() for delta in lease_deltas(rows)]
+    if not deltas:
+        return
+    lease = budget_leases.c
+    taken = (
+        update(budget_leases)
+        .where(
+            lease.epoch == epoch,
+            lease.holder_kind == bindparam("kind"),
+            lease.holder_id == bindparam("id"),
+        )
+        .values(units=lease.units - bindparam("spent"), usd=lease.usd - bindparam("spent_usd"))
+    )
+    names = {"holder_kind": "kind", "holder_id": "id", "units": "spent", "usd": "spent_usd"}
+    connection.execute(taken, [{names[key]: delta[key] for key in names} for delta in deltas])

@@ -1,7 +1,11 @@
 """The replicas of a gateway in the database server, and what this one knows of itself and others.
 
-A row is a living replica, or one that has not been heard of for less than its expiry. Its epoch
-fences: what belongs to an epoch without a row is no longer that replica's.
+A row is a living replica, or one that has not been heard of for less than its lease's expiry. Its
+epoch fences: what belongs to an epoch without a row is no longer that replica's.
+
+A replica that is lost ends in two steps, as it may only be cut off. After its expiry its requests
+are settled as interrupted. Its leases stay for longer: what it spends of them meanwhile is known
+when it is back.
 """
 
 from __future__ import annotations
@@ -11,13 +15,16 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 import sqlalchemy
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Delete,
+    Select,
+    Update,
     delete,
     func,
     insert,
@@ -30,13 +37,18 @@ from gateway.store.database import Database
 from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
 from gateway.store.recovery import mark_interrupted
 from gateway.store.schema import requests
-from gateway.store.server_schema import replicas
+from gateway.store.server_schema import budget_leases, replicas
 from gateway.store.statements import Statements
+
+_Filtered = TypeVar("_Filtered", Select[Any], Update, Delete)
 
 LOST_AFTER: Final = 5.0
 """Seconds without a heartbeat, after which a replica is lost and has no share of limits."""
 LEASE_MARGIN: Final = 3.0
-"""Seconds before its expiry at which a replica stops to admit requests with its budget leases."""
+"""Seconds before an expiry at which a replica stops what others may do after it."""
+
+EXPIRED: Final = "expired"
+"""The state of a replica whose requests others have settled; a heartbeat ends it."""
 
 _REGISTRATION: Final = 0x67770001
 """The advisory lock of registrations: one at a time."""
@@ -47,8 +59,8 @@ _NOW: Final[ColumnElement[int]] = literal_column(
 
 
 class ReplicaRow(NamedTuple):
-    """`state` is starting, serving or draining; times are Unix us of the server's clock. `details`
-    is a JSON object: of what the heartbeat reports."""
+    """`state` is starting, serving, draining or expired; times are Unix us of the server's clock.
+    `details` is a JSON object: of what the heartbeat reports."""
 
     name: str
     epoch: int
@@ -66,10 +78,14 @@ class ReplicaRow(NamedTuple):
 
 
 class ListedReplica(NamedTuple):
-    """A replica and how many seconds ago it was heard of."""
+    """A replica, how many seconds ago it was heard of, the number of its budget leases, and their
+    sums in millionths: a request counts in that of its key and that of its group."""
 
     row: ReplicaRow
     age: float
+    leases: int = 0
+    leased_units: int = 0
+    leased_usd: int = 0
 
     @property
     def is_living(self) -> bool:
@@ -105,6 +121,7 @@ class OwnReplica:
     serving: Collection[str] = ()
     lost: int = 0
     holds_leader_lock: bool = False
+    lease_expiry: float = 0.0
 
     @property
     def place(self) -> tuple[int, int]:
@@ -120,9 +137,16 @@ class OwnReplica:
     def lease_seconds(self) -> float:
         """For how long budget leases can still be used without a further heartbeat; 0 or less: no
         request may be admitted with them, as others may use their budgets soon."""
-        if not self.epoch:
-            return 0.0
-        return self.expiry - LEASE_MARGIN - self.contact_age
+        return self._seconds_of(max(self.expiry, self.lease_expiry))
+
+    @property
+    def name_seconds(self) -> float:
+        """For how long no other replica can start in the place of this one, or beside it where
+        nothing is shared, without a further heartbeat."""
+        return self._seconds_of(self.expiry)
+
+    def _seconds_of(self, expiry: float) -> float:
+        return expiry - LEASE_MARGIN - self.contact_age if self.epoch else 0.0
 
     @property
     def is_leader(self) -> bool:
@@ -141,6 +165,7 @@ class Registration:
     boot_id: str
     state_id: str
     expiry: float
+    lease_expiry: float
     address: str
     version: str
     schema: int
@@ -158,7 +183,9 @@ class Registered(NamedTuple):
 
 def register(connection: Connection, new: Registration, statements: Statements) -> Registered:
     """Add the replica with a new epoch, instead of its earlier process, whose requests are settled
-    in the same transaction.
+    in the same transaction, and whose leases end: it left nothing in its spool.
+
+    An expired replica of the same name, with another state, loses the name.
 
     Raises ReplicaNameTaken, SharedStateMissing, or ReplicaUnclear where it is not known yet whether
     another process uses a copy of the state directory.
@@ -168,6 +195,10 @@ def register(connection: Connection, new: Registration, statements: Statements) 
     for other in _listed(connection):
         if _is_replaced_by(other, new):
             interrupted += remove(connection, other.row.epoch, statements) or 0
+        elif other.row.name == new.name:
+            interrupted += expire(connection, other.row.epoch, statements) or 0
+            without_name = {"name": f"{new.name} (epoch {other.row.epoch})"}
+            connection.execute(_of(other.row.epoch, update(replicas)).values(without_name))
     now: int = connection.execute(select(_NOW)).scalar_one()
     epoch: int = connection.scalar(_EPOCHS)
     row = ReplicaRow(
@@ -183,14 +214,15 @@ def register(connection: Connection, new: Registration, statements: Statements) 
         started_at=now,
         heartbeat_at=now,
         expiry_us=round(new.expiry * 1e6),
-        details=orjson.dumps({"place": new.place}).decode(),
+        details=orjson.dumps({"place": new.place, "lease_expiry": new.lease_expiry}).decode(),
     )
     connection.execute(insert(replicas).values(row._asdict()))
     return Registered(epoch, interrupted)
 
 
 def _is_replaced_by(other: ListedReplica, new: Registration) -> bool:
-    """Whether another row is that of an earlier process of the new replica, or expired."""
+    """Whether another row is that of an earlier process of the new replica. Raises where both
+    cannot be."""
     row, is_expired = other.row, other.age > other.row.expiry_us / 1e6
     if row.state_id == new.state_id:
         if other.is_living and other.details.get("place") != new.place:
@@ -206,7 +238,7 @@ def _is_replaced_by(other: ListedReplica, new: Registration) -> bool:
                 f" {other.age:.1f} s ago. Set replica.name to another one, or wait until that"
                 f" replica has been silent for {row.expiry_us / 1e6:.0f} s"
             )
-        return True
+        return False
     if not new.has_shared and not is_expired:
         raise SharedStateMissing(
             f"replica '{row.name}' at {row.address} uses the same database, and this one has no"
@@ -214,6 +246,17 @@ def _is_replaced_by(other: ListedReplica, new: Registration) -> bool:
             " all replicas, or stop the other one"
         )
     return False
+
+
+def expire(
+    connection: Connection, epoch: int, statements: Statements, unheard_since: int | None = None
+) -> int | None:
+    """Settle a replica's running requests, whose cost is taken from its leases; the rest of them
+    stays. Returns and takes what `remove` does."""
+    count = _settle(connection, epoch, statements, unheard_since, keeps_leases=True)
+    if count is not None:
+        connection.execute(_of(epoch, update(replicas)).values(state=EXPIRED))
+    return count
 
 
 def remove(
@@ -225,23 +268,39 @@ def remove(
     `unheard_since` is the heartbeat (`heartbeat_at`) since which nothing was heard of it: a later
     one keeps it.
     """
-    # First the row is locked, which ends grants of leases, and last it is deleted with its leases:
+    count = _settle(connection, epoch, statements, unheard_since)
+    if count is not None:
+        connection.execute(_of(epoch, delete(replicas)))
+    return count
+
+
+def _settle(
+    connection: Connection,
+    epoch: int,
+    statements: Statements,
+    unheard_since: int | None,
+    *,
+    keeps_leases: bool = False,
+) -> int | None:
+    # First the row is locked, which ends grants of leases, and last it is changed with its leases:
     # in the order in which settlements lock.
-    own = select(replicas.c.boot_id).where(replicas.c.epoch == epoch)
+    own = _of(epoch, select(replicas.c.boot_id))
     if unheard_since is not None:
         own = own.where(replicas.c.heartbeat_at == unheard_since)
     boot_id = connection.scalar(own.with_for_update())
     if boot_id is None:
         return None
-    count = mark_interrupted(connection, statements, requests.c.boot_id == boot_id)
-    connection.execute(delete(replicas).where(replicas.c.epoch == epoch))
-    return count
+    kept = epoch if keeps_leases else None
+    return mark_interrupted(connection, statements, requests.c.boot_id == boot_id, kept)
+
+
+def _of(epoch: int, statement: _Filtered) -> _Filtered:
+    return statement.where(replicas.c.epoch == epoch)
 
 
 def set_address(connection: Connection, epoch: int, address: str) -> None:
     """Where it listens, once it does."""
-    changed = update(replicas).where(replicas.c.epoch == epoch).values(address=address)
-    connection.execute(changed)
+    connection.execute(_of(epoch, update(replicas)).values(address=address))
 
 
 async def list_replicas(database: Database) -> list[ListedReplica]:
@@ -252,8 +311,20 @@ async def list_replicas(database: Database) -> list[ListedReplica]:
 
 def _listed(connection: Connection) -> list[ListedReplica]:
     columns = [replicas.c[name] for name in ReplicaRow._fields]
-    rows = connection.execute(select(*columns, _NOW).order_by(replicas.c.name))
-    return [
-        ListedReplica(row := ReplicaRow(*fields), max(0.0, (now - row.heartbeat_at) / 1e6))
-        for *fields, now in rows
-    ]
+    lease = budget_leases.c
+    units, usd = (
+        func.coalesce(func.sum(func.greatest(0, each)), 0) for each in (lease.units, lease.usd)
+    )
+    leases = func.count().filter((lease.units > 0) | (lease.usd > 0)), units, usd
+    query = (
+        select(*columns, _NOW, *leases)
+        .select_from(replicas.outerjoin(budget_leases, lease.epoch == replicas.c.epoch))
+        .group_by(*columns)
+        .order_by(replicas.c.name)
+    )
+    listed = []
+    for *fields, now, count, units_sum, usd_sum in connection.execute(query):
+        row = ReplicaRow(*fields)
+        age = max(0.0, (now - row.heartbeat_at) / 1e6)
+        listed.append(ListedReplica(row, age, count, int(units_sum), int(usd_sum)))
+    return listed

@@ -65,10 +65,12 @@ def server_batch(
     batch: Batch, interrupted: Mapping[str, RequestRow], own: Container[str] | None
 ) -> ServerBatch:
     """`interrupted` are the rows that some of the batch's replace. `own`: the ids of the rows that
-    spend leases, None for all; those of an earlier boot's do not, as its leases have ended."""
+    spend leases, None for all; those of an earlier boot's do not, as its leases end at once."""
     ended = [*batch.complete_rows, *batch.settled_rows]
     replaced = [interrupted[row.id] for row in batch.settled_rows if row.id in interrupted]
-    leased = [row for row in ended if row.id not in interrupted and (own is None or row.id in own)]
+    leased = ended, replaced
+    if own is not None:
+        leased = [row for row in ended if row.id in own], [row for row in replaced if row.id in own]
     return ServerBatch(
         sorted([*batch.intents, *batch.complete_rows]),
         sorted(batch.settled_rows),
@@ -77,7 +79,7 @@ def server_batch(
         sorted(batch.hour_deltas),
         sorted(batch.token_deltas),
         spending_deltas(ended, replaced),
-        [LeaseDelta(*holder, *cost) for holder, cost in _costs_by_holder(leased)],
+        lease_deltas(*leased),
     )
 
 
@@ -100,13 +102,18 @@ def spending_deltas(
     return [SpendingDelta(*key, *by_period[key]) for key in sorted(by_period)]
 
 
-def _costs_by_holder(rows: Iterable[RequestRow]) -> list[tuple[tuple[str, str], _Cost]]:
+def lease_deltas(
+    ended: Iterable[RequestRow], replaced: Iterable[RequestRow] = ()
+) -> list[LeaseDelta]:
+    """The same for leases: whatever is spent more is taken from them."""
     costs: dict[tuple[str, str], _Cost] = {}
-    for row in rows:
-        if row.cost_micro or row.usd_micro:
-            _add(costs, (KEY, row.token_id), (row.cost_micro, row.usd_micro))
-            _add(costs, (GROUP, row.group_name), (row.cost_micro, row.usd_micro))
-    return sorted(costs.items())
+    for rows, sign in ((ended, 1), (replaced, -1)):
+        for row in rows:
+            if row.cost_micro or row.usd_micro:
+                cost = sign * row.cost_micro, sign * row.usd_micro
+                _add(costs, (KEY, row.token_id), cost)
+                _add(costs, (GROUP, row.group_name), cost)
+    return [LeaseDelta(*holder, *costs[holder]) for holder in sorted(costs)]
 
 
 def _add(costs: dict[Any, _Cost], key: Any, cost: _Cost) -> None:

@@ -44,12 +44,15 @@ async def replica(
     directory: str | None = None,
     shared: bool = True,
     expiry: float = 60,
+    lease_expiry: float = 0,
 ) -> AsyncIterator[Membership]:
-    """One with the state directory `folder/NAME`; `expiry` can be shorter than configured ones."""
+    """One with the state directory `folder/NAME`; `expiry` can be shorter than configured ones.
+    Leases end with it, or at their own."""
     state_dir = folder / (directory or name)
     state_dir.mkdir(exist_ok=True)
     config = parse(url_of(database), state_dir, name=name)
-    changes: dict[str, Any] = {"replica": config.replica.model_copy(update={"expiry": expiry})}
+    expiries = {"expiry": expiry, "lease_expiry": lease_expiry}
+    changes: dict[str, Any] = {"replica": config.replica.model_copy(update=expiries)}
     if not shared:
         changes["shared"] = None
     config = config.model_copy(update=changes)

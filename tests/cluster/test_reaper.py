@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -46,8 +47,8 @@ async def leases(database: Database) -> list[int]:
         return list(await connection.scalars(select(budget_leases.c.epoch)))
 
 
-async def add_lease(database: Database, epoch: int) -> None:
-    row = {"holder_kind": "key", "holder_id": "tok_0", "epoch": epoch, "units": 5, "usd": 0}
+async def add_lease(database: Database, epoch: int, units: int = 5) -> None:
+    row = {"holder_kind": "key", "holder_id": "tok_0", "epoch": epoch, "units": units, "usd": 0}
     await database.write(lambda connection: connection.execute(insert(budget_leases).values(row)))
 
 
@@ -135,3 +136,83 @@ async def test_a_start_settles_only_what_no_living_replica_runs(
         await starting.start()
         await starting.close()
         assert [row.state for row in await logs.page(database)] == [ExchangeState.RUNNING]
+
+
+async def test_leases_of_a_dead_replica_outlive_its_requests(
+    database: Database, tmp_path: Path
+) -> None:
+    """It may only be cut off. What its requests are charged is taken from its leases."""
+    await add_default_group(database)
+    async with AsyncExitStack() as stack:
+        dead, _ = [
+            await stack.enter_async_context(
+                replica(database, tmp_path, name, expiry=EXPIRY, lease_expiry=EXPIRY + 2.5)
+            )
+            for name in "ab"
+        ]
+        await leave_running(database, dead.own.boot_id)
+        await add_lease(database, dead.own.epoch, 5_000)
+        await die(dead)
+        died_at = time.monotonic()
+        async with asyncio.timeout(10):
+            while (await listed(database))["a"].row.state != "expired":
+                await asyncio.sleep(0.05)
+        rows = await logs.page(database)
+        assert [row.state for row in rows] == [ExchangeState.INTERRUPTED] * 3
+        known = (await listed(database))["a"]
+        assert (known.leases, known.leased_units) == (1, 2_000)
+        async with asyncio.timeout(10):
+            while "a" in await listed(database):
+                await asyncio.sleep(0.05)
+        assert time.monotonic() - died_at > EXPIRY + 2
+        assert await leases(database) == []
+        (key,) = await tokens.all_tokens(database)
+        assert (key.requests, key.cost_micro) == (3, 3_000)
+
+
+async def test_an_expired_replica_that_comes_back_has_its_leases(
+    database: Database, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        paused, _ = [
+            await stack.enter_async_context(
+                replica(database, tmp_path, name, expiry=EXPIRY, lease_expiry=60)
+            )
+            for name in "ab"
+        ]
+        epoch = paused.own.epoch
+        await add_lease(database, epoch, 5_000)
+        await die(paused)
+        async with asyncio.timeout(10):
+            while (await listed(database))["a"].row.state != "expired":
+                await asyncio.sleep(0.05)
+        paused.own.epoch = epoch
+        paused._task = asyncio.ensure_future(paused._run())
+        async with asyncio.timeout(10):
+            while (known := (await listed(database))["a"]).row.state == "expired":
+                await asyncio.sleep(0.05)
+        assert (known.row.epoch, known.leased_units) == (epoch, 5_000)
+
+
+async def test_an_expired_replica_loses_its_name_and_not_its_leases(
+    database: Database, tmp_path: Path
+) -> None:
+    """A new machine of the same name: the earlier one may still spend what it has leased."""
+    async with AsyncExitStack() as stack:
+        for name in "ab":
+            each = replica(database, tmp_path, name, expiry=EXPIRY, lease_expiry=60)
+            first = await stack.enter_async_context(each)
+        epoch = first.own.epoch
+        await add_lease(database, epoch, 5_000)
+        await die(first)
+        async with asyncio.timeout(10):
+            while (await listed(database))["b"].row.state != "expired":
+                await asyncio.sleep(0.05)
+        new = replica(database, tmp_path, "b", directory="other", expiry=EXPIRY)
+        following = await stack.enter_async_context(new)
+        known = await listed(database)
+        assert set(known) == {"a", "b", f"b (epoch {epoch})"}
+        assert known["b"].row.epoch == following.own.epoch
+        assert known[f"b (epoch {epoch})"].row.state == "expired"
+        assert following.own.lost == 0
+        assert await leases(database) == [epoch]

@@ -59,10 +59,10 @@ def started(number: int) -> Entry:
     return Entry(intent(number, f"tok_{number % 2}", **known))
 
 
-async def interrupt(database: ServerDatabase) -> int:
+async def interrupt(database: ServerDatabase, epoch: int | None = None) -> int:
     """As another replica does."""
-    statements = Statements(database.dialect, "")
-    settle = partial(mark_interrupted, statements=statements, left_by=requests.c.boot_id == "boot")
+    statements, left_by = Statements(database.dialect, ""), requests.c.boot_id == "boot"
+    settle = partial(mark_interrupted, statements=statements, left_by=left_by, epoch=epoch)
     return await database.write(settle)
 
 
@@ -107,7 +107,8 @@ async def test_a_late_truth_replaces_an_interruption_once(
     await writer.write([started(number) for number in range(4)], set(), 5)
     opened = {request_id(number) for number in range(4)}
     await writer.write([ended(0)], opened, 5)
-    assert await interrupt(database) == 3
+    assert await interrupt(database, epoch=1) == 3
+    assert (await leases(database))["key", "tok_0"] == (500 - 1_000 - 400, 500 - 70 - 9)
     await assert_exact(database, 4)
     await asyncio.gather(
         writer.write([ended(0), ended(1), ended(2)], opened, 5),
@@ -118,7 +119,7 @@ async def test_a_late_truth_replaces_an_interruption_once(
     assert row is not None
     assert (row.state, row.end_reason, row.cost_micro) == (ExchangeState.OK, None, 1_000)
     assert (await spending(database))["key", "tok_1", "total", 0] == (2_000, 140)
-    assert (await leases(database))["key", "tok_0"] == (-500, 430)
+    assert (await leases(database))["key", "tok_0"] == (500 - 2 * 1_000, 500 - 2 * 70)
 
 
 async def settle_apart(database: ServerDatabase, number: int) -> None:

@@ -11,7 +11,13 @@ from gateway.admin.replicas import replica_views
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render
 
-_STATE_CLASSES: Final = {"serving": "ok", "starting": "info", "draining": "warn", "lost": "bad"}
+_STATE_CLASSES: Final = {
+    "serving": "ok",
+    "starting": "info",
+    "draining": "warn",
+    "lost": "bad",
+    "expired": "bad",
+}
 """Classes of the style sheet."""
 
 
