@@ -50,7 +50,7 @@ def living_of(gateway: RunningGateway) -> int:
     """How many replicas it knows, itself included."""
     own = gateway.daemon.runtime.replica
     assert own is not None
-    return own.living
+    return own.place[1]
 
 
 async def call(gateway: RunningGateway, *arguments: str) -> str:
