@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from operator import add
@@ -261,13 +261,15 @@ class BudgetLeases:
                     granted.set_result(None)
 
     async def _round(self, *, is_tick: bool) -> None:
+        # First, as those that asked do not wait any longer where the round fails.
+        asked = self._take_asked()
         if self._own.lease_seconds <= 0:
             self._give_up()
             return
         for key, added in (await self._table.settle_unclear()).items():
             self._add(key, added)
-        if asking := [key for key, lease in self._leases.items() if lease.asked is not None]:
-            await self._ask(asking[:MAX_HOLDERS])
+        if asked:
+            await self._ask(asked)
         if is_tick:
             self._measure_rates()
         if is_tick or self._is_contended:
@@ -276,13 +278,16 @@ class BudgetLeases:
         if is_tick:
             await self._refresh()
 
-    async def _ask(self, keys: Sequence[HolderKey]) -> None:
+    def _take_asked(self) -> dict[HolderKey, _Asked]:
         asked: dict[HolderKey, _Asked] = {}
-        for key in keys:
-            lease = self._leases[key]
-            asked[key], lease.asked = lease.asked or _Asked(), None
+        for key, lease in self._leases.items():
+            if lease.asked is not None and len(asked) < MAX_HOLDERS:
+                asked[key], lease.asked = lease.asked, None
+        return asked
+
+    async def _ask(self, asked: Mapping[HolderKey, _Asked]) -> None:
         since = min(each.since for each in asked.values())
-        in_rows = {key: _in_rows(self._leases[key]) for key in keys}
+        in_rows = {key: _in_rows(self._leases[key]) for key in asked}
         crowded: list[HolderKey] = []
 
         def decide(key: HolderKey, figures: Figures, now: int) -> Cost:
@@ -294,7 +299,7 @@ class BudgetLeases:
             return amounts
 
         self.grants += 1
-        amounts = await self._table.grant(self._own.epoch, keys, since, decide)
+        amounts = await self._table.grant(self._own.epoch, list(asked), since, decide)
         for key, amount in amounts.items():
             self._leases[key].granted_at = self._loop.time()
             self._add(key, amount)
@@ -407,7 +412,6 @@ class BudgetLeases:
     def _give_up(self) -> None:
         """Others may soon use the budgets: nothing more is admitted with what is leased here."""
         for key, lease in self._leases.items():
-            lease.asked = None
             amount = Cost(*(max(0, tracker.available) for tracker in lease.trackers))
             if amount != FREE:
                 self._add(key, Cost(-amount.units, -amount.usd))

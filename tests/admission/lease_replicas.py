@@ -95,7 +95,8 @@ async def lease_replica(
         **{"name": name, "epoch": epoch, "boot_id": f"boot-{name}-{epoch}", "state": "serving"},
     }
     await database.write(lambda connection: connection.execute(insert(replicas).values(row)))
-    own = OwnReplica(name, str(row["boot_id"]), "", 1000.0, epoch, steady_seconds(), 0, living)
+    names = sorted([name, *(f"other {number}" for number in range(1, living))])
+    own = OwnReplica(name, str(row["boot_id"]), "", 1000.0, epoch, steady_seconds(), names)
     quota = Quota(LeasedTracker)
     recorder = Recorder(database, boot_id=own.boot_id)
     recorder.use_epoch(epoch)

@@ -13,11 +13,12 @@ import pytest
 from gateway.admission.budget_leases import BudgetLeases
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import Cost, Currency
-from gateway.errors import GatewayError
+from gateway.errors import AccountingUnavailable, GatewayError
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import HolderKind
 from gateway.store.budget_leases import Figures, HolderKey, LeaseTable
 from gateway.store.server_database import ServerDatabase
+from tests.admission.broken_connections import Fault, breakable
 from tests.admission.lease_replicas import (
     LeaseReplica,
     key_holder,
@@ -140,3 +141,23 @@ async def test_the_deadline_holds_while_the_server_does_not_answer(server: Serve
         proxy.clear()
         waiting.cancel()
         await asyncio.wait({waiting})
+
+
+async def test_what_nobody_waits_for_any_more_is_not_leased_later(server: ServerDatabase) -> None:
+    """Requests failed in an outage; the budget may have been lowered meanwhile."""
+    holder, url = key_holder(budget=1_000), server.server.url.get_secret_value()
+    async with breakable(url, 0.3) as network, lease_replica(server, "a") as replica:
+        replica.leases = leases = BudgetLeases(network.address, replica.quota, replica.own, unix_us)
+        async with leases.run():
+            network.plan(b"COMMIT", Fault.UNSENT)
+            with pytest.raises(AccountingUnavailable):
+                await replica.begin(holder, Cost(100, 0))
+            network.hang()
+            for _ in range(3):
+                with pytest.raises(AccountingUnavailable):
+                    await replica.begin(holder, Cost(300, 0))
+            network.mend()
+            grants = leases.grants
+            await asyncio.sleep(1.2)
+            assert leases.grants == grants
+            await replica.run(holder, Cost(1_000, 0))

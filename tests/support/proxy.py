@@ -10,7 +10,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
@@ -126,7 +126,8 @@ class FaultProxy:
         for toxic in toxics:
             await toxic.closing()
         if not sink.transport.is_closing():
-            sink.write_eof()
+            with suppress(OSError):  # the peer has reset it
+                sink.write_eof()
 
 
 async def _read(source: asyncio.StreamReader, chunks: asyncio.Queue[tuple[float, bytes]]) -> None:
