@@ -42,15 +42,15 @@ async def gateways(
             }
             gateway = run_gateway(tmp_path / f"r{number}", channels(upstream.address), **config)
             running.append(await stack.enter_async_context(gateway))
-        await until_within(SLACK, lambda: all(living_of(each) == 3 for each in running))
+        await until_within(SLACK, lambda: all(serving_of(each) == 3 for each in running))
         yield running
 
 
-def living_of(gateway: RunningGateway) -> int:
-    """How many replicas it knows, itself included."""
+def serving_of(gateway: RunningGateway) -> int:
+    """How many replicas it knows to serve, itself included."""
     own = gateway.daemon.runtime.replica
     assert own is not None
-    return own.place[1]
+    return len(own.serving)
 
 
 async def call(gateway: RunningGateway, *arguments: str) -> str:
