@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
+from operator import not_
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.engine.interfaces import DBAPICursor
@@ -40,8 +41,7 @@ if TYPE_CHECKING:  # only with a database server are they imported
 _log = logging.getLogger(__name__)
 
 _BATCH_DELAY = 0.02  # seconds that a settlement waits for others
-_FEW_INTENTS = 2  # of one commit on a database server, which leaves settlements to another one
-_ENOUGH_SETTLEMENTS = 8  # for a commit of theirs
+_ENOUGH_SETTLEMENTS = 32  # for a commit of theirs on a database server
 _PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the first but one
 _MAX_PAUSE = 0.005
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
@@ -83,6 +83,7 @@ class Recorder:
         self._closing = False
         self._stopping = asyncio.Event()  # the same, to wait for
         self._flush_due = False
+        self._took_intents = False  # by the last batch, on a server
         self._flush_timer: asyncio.TimerHandle | None = None
         self._refusals = Refusals()
         self._refusals_timer: asyncio.TimerHandle | None = None
@@ -181,13 +182,13 @@ class Recorder:
                 return
         self._push(Entry(row, attempts, searches))
         self._schedule_flush()
-        if self._server is not None and self._has_enough_settlements():
+        if self._server is not None:
+            self._flush_enough()
+
+    def _flush_enough(self) -> None:
+        if len(self._queue) - len(self._waiting) >= _ENOUGH_SETTLEMENTS:
             self._flush_due = True
             self._wake.set()
-
-    def _has_enough_settlements(self) -> bool:
-        settlements = len(self._queue) - len(self._waiting)
-        return settlements >= _ENOUGH_SETTLEMENTS and self._pause_timer is None
 
     def _end_refusals(self) -> None:
         if self._refusals_timer is not None:
@@ -281,13 +282,23 @@ class Recorder:
         return bool(self._waiting) and self._pause_timer is None
 
     def _size_for_server(self) -> int:
-        """Of the next batch. A few intents, which replies wait for, are put first and go without
-        settlements that are not due: to update sums takes longer than to insert a row."""
-        intents, is_flush = len(self._waiting), self._flush_due or self._closing
-        if is_flush or not 0 < intents <= _FEW_INTENTS:
+        """Of the next batch, which is put first. Intents, which replies wait for, go without
+        settlements, whose sums take longer; these go in pauses, or at last after an intent."""
+        queue, waiting = self._queue, self._waiting
+        if self._closing or self._failures or len(queue) > self._limit:
             return self._limit
-        self._queue = deque(sorted(self._queue, key=lambda entry: not entry.is_intent))
-        return min(intents, self._limit)
+        is_turn = self._flush_due and (self._took_intents or self._pause_timer is not None)
+        self._took_intents = bool(waiting) and not is_turn
+        chosen = [
+            entry.is_intent if self._took_intents else entry.row.id not in waiting
+            for entry in queue
+        ]
+        if not (count := sum(chosen)):  # the intents of all settlements wait
+            return self._limit
+        if not self._took_intents and count + len(waiting) == len(queue):
+            self._flush_due = False
+        self._queue = deque([*compress(queue, chosen), *compress(queue, map(not_, chosen))])
+        return count
 
     def _on_flush_timer(self) -> None:
         self._flush_timer = None

@@ -62,21 +62,50 @@ async def test_many_settlements_are_not_put_off(
     monkeypatch.setattr(module, "_BATCH_DELAY", 30)
     commits: list[list[str]] = []
     recorder = await started(database, commits)
-    for number in range(40):
+    for number in range(80):
         await recorder.record_intent(intent(number))
         recorder.record_settlement(settlement(number), (attempt(),))
-    assert recorder.backlog <= 8
-    assert max(map(len, commits)) <= 10
+    assert recorder.backlog <= 32
+    assert 30 <= max(map(len, commits)) <= 33
     await recorder.close()
-    await assert_exact(database, 40)
+    await assert_exact(database, 80)
 
 
-async def test_many_intents_share_the_commit_of_settlements(database: ServerDatabase) -> None:
+async def test_settlements_are_written_between_intents(
+    database: ServerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are due have their turn, however many intents wait, and wait for no pause."""
+    monkeypatch.setattr(module, "_MAX_PAUSE", 1.0)
+    monkeypatch.setattr(module, "_PAUSE_PER_INTENT", 1.0)
     commits: list[list[str]] = []
     recorder = await started(database, commits)
     await recorder.record_intent(intent(0))
     recorder.record_settlement(settlement(0), (attempt(),))
-    await asyncio.gather(*(recorder.record_intent(intent(number)) for number in range(1, 6)))
-    assert commits == [["intent 000"], ["end 000", *(f"intent 00{n}" for n in range(1, 6))]]
+    first = [recorder.record_intent(intent(number)) for number in (1, 2, 3)]
+    recorder.record_settlement(settlement(3), (attempt(),))
+    await asyncio.gather(*first)
+    waiting = recorder.record_intent(intent(4))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    assert commits[1:] == [["intent 001", "intent 002", "intent 003"], ["end 000", "end 003"]]
+    await waiting
     await recorder.close()
-    await assert_exact(database, 6, running=5)
+    await assert_exact(database, 5, running=3)
+
+
+async def test_a_settlement_follows_an_intent_that_still_waits(
+    database: ServerDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a pause, in which nothing else is written."""
+    monkeypatch.setattr(module, "_MAX_PAUSE", 30.0)
+    monkeypatch.setattr(module, "_PAUSE_PER_INTENT", 30.0)
+    commits: list[list[str]] = []
+    recorder = await started(database, commits)
+    await asyncio.gather(*(recorder.record_intent(intent(number)) for number in (0, 1)))
+    waiting = recorder.record_intent(intent(2))
+    recorder.record_settlement(settlement(2), (attempt(),))
+    async with asyncio.timeout(10):
+        await waiting
+    assert commits[1:] == [["intent 002", "end 002"]]
+    await recorder.close()
+    await assert_exact(database, 3, running=2)
