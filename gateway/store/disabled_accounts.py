@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import orjson
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from gateway.store.database import Reader, Writer
 from gateway.store.records import sanitize_text
@@ -37,9 +37,15 @@ async def load_disabled(database: Reader) -> dict[AccountRef, Disabling]:
 
 
 async def add_disabled(writer: Writer, ref: AccountRef, disabling: Disabling) -> None:
+    """Also where another replica has just disabled it."""
     value = orjson.dumps(disabling._asdict()).decode()
     row = {"name": _name(ref), "value": value}
-    await writer.write(lambda connection: connection.execute(insert(settings).values(row)))
+
+    def add(connection: Connection) -> None:
+        connection.execute(delete(settings).where(settings.c.name == row["name"]))
+        connection.execute(insert(settings).values(row))
+
+    await writer.write(add)
 
 
 async def remove_disabled(writer: Writer, ref: AccountRef) -> None:

@@ -310,6 +310,23 @@ async def test_an_own_change_of_a_group_undoes_nothing_else(
     reads.release(100)
 
 
+async def test_an_account_that_both_disable_is_disabled(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    own, other = replicas
+    await own.until_applied()
+    reads = own.pause_reads_of_changes()
+    await other.accounts.disable(CHAT)
+    await reads.until_read()
+    own_change = asyncio.ensure_future(own.accounts.disable(CHAT))
+    await until(lambda: own_change.done() or own.has_waiting_change)
+    reads.release(100)
+    await own_change
+    await other.until_applied()
+    for each in replicas:
+        assert set(each.runtime.disabled_accounts) == {CHAT}
+
+
 @pytest.mark.parametrize("ends_all", [False, True])
 async def test_a_session_that_has_ended_is_not_refreshed(
     replicas: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch, ends_all: bool
