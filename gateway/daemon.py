@@ -233,12 +233,14 @@ def _share_limits(runtime: Runtime, limits: SharedLimits) -> None:
 async def _lease_budgets(stack: AsyncExitStack, runtime: Runtime, member: Member) -> None:
     """Requests are admitted within leases from now on."""
     from gateway.admission.budget_leases import BudgetLeases
+    from gateway.admission.budgets import budget_holders
     from gateway.shared.admission import FleetAdmission
 
     server = runtime.config.database
     if server is None:
         return
-    leases = BudgetLeases(server, runtime.quota, member.membership.own, runtime.now)
+    own, holders = member.membership.own, partial(budget_holders, runtime.registry)
+    leases = BudgetLeases(server, runtime.quota, own, runtime.now, holders)
     await stack.enter_async_context(leases.run())
     runtime.recorder.on_commit.append(leases.committed)
     member.membership.on_epoch.append(leases.reset)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from operator import add
@@ -41,6 +42,8 @@ _REFRESH: Final = 2.0
 _IN_USE: Final = 10.0
 """Seconds after a holder's last request."""
 _FORGET: Final = 600.0
+_OUTLINES_AT_ONCE: Final = 200
+"""Holders of which each round looks whether others have used them."""
 _PAUSES: Final = (0.0, 0.01, 0.03, 0.06, 0.1, 0.1)
 """Seconds before each try of a request: others give back what they do not need meanwhile."""
 _TAKEN_WITHIN: Final = 0.02
@@ -75,13 +78,15 @@ class _Asked:
 @dataclass(slots=True, eq=False)
 class _HolderLease:
     """A holder, its trackers by currency, and how it is used: `rate` is what is spent in a second,
-    `no_room_at` when the server last had less than was asked for."""
+    `no_room_at` when the server last had less than was asked for. `is_outdated`: others have spent
+    or leased some since its figures were read."""
 
     holder: Holder
     trackers: tuple[LeasedTracker, LeasedTracker]
     asked: _Asked | None = None
     no_room_at: float = -1e9
     used_at: float = 0.0
+    is_outdated: bool = False
     read_at: float = 0.0
     granted_at: float = 0.0
     contended_until: float = 0.0
@@ -93,9 +98,14 @@ class BudgetLeases:
     """It is used by the running loop, for the time of `run`. `quota` has leased trackers."""
 
     def __init__(
-        self, server: DatabaseServer, quota: Quota, own: OwnReplica, now: Callable[[], int]
+        self,
+        server: DatabaseServer,
+        quota: Quota,
+        own: OwnReplica,
+        now: Callable[[], int],
+        holders: Callable[[], Iterable[Holder]] = tuple,
     ) -> None:
-        """`now` is the server's clock in Unix us."""
+        """`now` is the server's clock in Unix us; `holders` are all that have budgets."""
         self._table = LeaseTable(server, self._needed_elsewhere)
         self._quota, self._own, self._now = quota, own, now
         self._leases: dict[HolderKey, _HolderLease] = {}
@@ -107,6 +117,8 @@ class BudgetLeases:
         """What is not used any more, and not given back yet."""
         self._is_contended = False
         self._timeout = server.timeout
+        self._holders = holders
+        self._unread = deque[Holder]()
         self.grants = 0
         """Transactions in which leases were asked for."""
 
@@ -276,6 +288,7 @@ class BudgetLeases:
             self._is_contended = False
             await self._give_back()
         if is_tick:
+            await self._find_outdated()
             await self._refresh()
 
     def _take_asked(self) -> dict[HolderKey, _Asked]:
@@ -351,7 +364,7 @@ class BudgetLeases:
                 tracker.leased = 0
             elif not tracker.unsettled and tracker.in_rows == in_rows[number]:
                 tracker.leased = figures.own[number] - given_up[number]
-        lease.read_at = self._loop.time()
+        lease.read_at, lease.is_outdated = self._loop.time(), False
 
     def _add(self, key: HolderKey, amount: Cost) -> None:
         for tracker, added in zip(self._trackers(key), amount, strict=True):
@@ -386,12 +399,28 @@ class BudgetLeases:
         kept = 0 if is_contended else int(2 * lease.rate[number] * _AHEAD)
         return max(0, lease.trackers[number].available - kept)
 
+    async def _find_outdated(self) -> None:
+        """Of the next of all holders: what only others use is shown here too, and alerted of."""
+        if not self._unread:
+            self._unread.extend(self._holders())
+        batch = [self._unread.popleft() for _ in range(min(len(self._unread), _OUTLINES_AT_ONCE))]
+        if not batch:
+            return
+        holders = {(holder.kind.value, holder.id): holder for holder in batch}
+        outlines = await self._table.outlines(self._own.epoch, [*holders])
+        for key, outline in outlines.items():
+            for number, tracker in enumerate(self._trackers(key)):
+                known = tracker.total, tracker.elsewhere
+                if known != (outline.total[number], outline.elsewhere[number]):
+                    self._lease(holders[key]).is_outdated = True
+
     async def _refresh(self) -> None:
         now = self._loop.time()
         due = [
             key
             for key, lease in self._leases.items()
-            if now - lease.used_at < _IN_USE and now - lease.read_at > _REFRESH
+            if (lease.is_outdated or now - lease.used_at < _IN_USE)
+            and now - lease.read_at > _REFRESH
         ]
         if due := due[:MAX_HOLDERS]:
             in_rows = {key: _in_rows(self._leases[key]) for key in due}

@@ -98,6 +98,17 @@ commit, in one text without parameters."""
 _FIGURES: Final = "SELECT * FROM pg_temp.figures($1, $2, $3)"
 _LOCKED_FIGURES: Final = "SELECT * FROM pg_temp.locked_figures($1, $2, $3, $4)"
 """The first row has the transaction's id and the server's time; none where the epoch has ended."""
+_OUTLINES: Final = """
+SELECT given.kind, given.id, coalesce(total.units, 0), coalesce(total.usd, 0),
+    coalesce(leases.units, 0)::bigint, coalesce(leases.usd, 0)::bigint
+FROM unnest($1::text[], $2::text[]) AS given (kind, id)
+LEFT JOIN spending AS total ON total.holder_kind = given.kind AND total.holder_id = given.id
+    AND total.period = 'total'
+LEFT JOIN LATERAL (
+    SELECT sum(greatest(0, units)) AS units, sum(greatest(0, usd)) AS usd FROM budget_leases
+    WHERE holder_kind = given.kind AND holder_id = given.id AND epoch <> $3
+) AS leases ON true
+"""
 _GIVE_BACK: Final = """
 UPDATE budget_leases AS lease SET units = lease.units - given.units, usd = lease.usd - given.usd
 FROM unnest($1::text[], $2::text[], $4::bigint[], $5::bigint[]) AS given (kind, id, units, usd)
@@ -119,6 +130,13 @@ class Figures:
     def leased(self) -> Cost:
         """By all replicas."""
         return _plus(self.elsewhere, self.own or FREE)
+
+
+class Outline(NamedTuple):
+    """Of one holder's figures: all that was spent, and what others have leased."""
+
+    total: Cost
+    elsewhere: Cost
 
 
 Decide = Callable[[HolderKey, Figures, int], Cost]
@@ -224,6 +242,17 @@ class LeaseTable:
         connection = await self._connected()
         kinds, ids = [kind for kind, _ in holders], [id for _, id in holders]
         return _figures_of(await connection.fetch(_FIGURES, kinds, ids, now), epoch, holders)
+
+    async def outlines(self, epoch: int, holders: Sequence[HolderKey]) -> dict[HolderKey, Outline]:
+        """A small part of the figures, which shows whether they have changed."""
+        connection = await self._connected()
+        kinds, ids = [kind for kind, _ in holders], [id for _, id in holders]
+        return {
+            (kind, id): Outline(Cost(units, usd), Cost(*leased))
+            for kind, id, units, usd, *leased in await connection.fetch(
+                _OUTLINES, kinds, ids, epoch
+            )
+        }
 
     async def ask_others(self, holders: Iterable[HolderKey]) -> None:
         """Other replicas give back what they do not need of these holders' budgets."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -83,7 +83,7 @@ class LeaseReplica:
 
 @asynccontextmanager
 async def lease_replica(
-    database: Database, name: str, living: int = 1
+    database: Database, name: str, living: int = 1, holders: Sequence[Holder] = ()
 ) -> AsyncIterator[LeaseReplica]:
     """Registered without a heartbeat: it has contact for as long as the test lasts."""
     assert isinstance(database, ServerDatabase)
@@ -100,7 +100,7 @@ async def lease_replica(
     quota = Quota(LeasedTracker)
     recorder = Recorder(database, boot_id=own.boot_id)
     recorder.use_epoch(epoch)
-    leases = BudgetLeases(server, quota, own, unix_us)
+    leases = BudgetLeases(server, quota, own, unix_us, lambda: holders)
     recorder.on_commit.append(leases.committed)
     await recorder.start()
     async with leases.run():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -14,6 +14,7 @@ from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import Cost
 from gateway.errors import AccountingUnavailable, GatewayError, InsufficientQuota, TooManyRequests
 from gateway.quota.budgets import LeaseShort
+from gateway.quota.limits import BudgetStatus, Holder
 from gateway.store.database import Database
 from gateway.store.server_database import ServerDatabase
 from gateway.store.server_schema import replicas
@@ -210,3 +211,30 @@ async def test_a_covered_request_asks_nobody(server: Database) -> None:
         for _ in range(20):
             await replica.run(holder, Cost(100, 0))
         assert replica.leases.grants <= before + 1
+
+
+async def test_what_only_another_replica_uses_is_known_here(server: Database) -> None:
+    """For pages and alerts of this replica: what is spent, what is leased, and that it ended."""
+    holder = key_holder(budget=100_000)
+    async with (
+        lease_replica(server, "r1") as one,
+        lease_replica(server, "r2", holders=[holder]) as two,
+    ):
+        (status,) = two.quota.budget_statuses((holder,), unix_us())
+        assert (status.spent, status.reserved) == (0, 0)
+        lease, _ = await one.begin(holder, Cost(300, 0))
+        await _until(lambda: _status(two, holder).reserved >= 300)
+        one.end(lease, Cost(200, 0))
+        await _until(lambda: _status(two, holder)[2:4] == (200, 0))
+        assert two.leases.grants == 0
+
+
+def _status(replica: LeaseReplica, holder: Holder) -> BudgetStatus:
+    (status,) = replica.quota.budget_statuses((holder,), unix_us())
+    return status
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():
+            await asyncio.sleep(0.05)
