@@ -14,7 +14,8 @@ import orjson
 from gateway.config.document import ConfigError
 
 EX_UNAVAILABLE: Final = 69
-"""Exit code of sysexits.h: the gateway does not answer."""
+"""Exit code of sysexits.h: the gateway does not answer, or a server that it needs. systemd starts
+the service again."""
 
 EX_CONFIG: Final = 78
 """Exit code of sysexits.h: invalid configuration. systemd does not restart the service then."""

@@ -21,14 +21,14 @@ from aiohttp import web
 
 from gateway.admin.reload import ConfigSource
 from gateway.admin.socket import AdminSocketError, socket_path
-from gateway.cli.errors import EX_CONFIG, report_config_errors
+from gateway.cli.errors import EX_CONFIG, EX_UNAVAILABLE, report_config_errors
 from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.activation import ActivationError, inherited_sockets
 from gateway.server.listener import BindError
 from gateway.shared.errors import SharedError
-from gateway.store.errors import RowsLost, StateLocked, StoreError
+from gateway.store.errors import RowsLost, ServerUnavailable, StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
 from gateway.telemetry.process_log import ProcessLog, log_to_stderr
 
@@ -111,6 +111,8 @@ def serve(
                 _run(_serve(loaded, source, process_log, inherited))
         except (StateLocked, RowsLost) as error:
             _exit(str(error), 1, process_log)
+        except ServerUnavailable as error:
+            _exit(str(error), EX_UNAVAILABLE, process_log)
         except (StoreError, SharedError, AdminSocketError) as error:
             _exit(str(error), 1 if demo else EX_CONFIG, process_log)  # a demo has no configuration
         except BindError as error:

@@ -27,7 +27,7 @@ from gateway.config.cluster import DatabaseServer
 from gateway.config.schema import Config
 from gateway.runtime import Runtime
 from gateway.store.database import Database
-from gateway.store.errors import ReplicaUnclear, StoreError, error_reason
+from gateway.store.errors import ReplicaUnclear, error_reason
 from gateway.store.migrations import NAMES
 from gateway.store.replicas import (
     EXPIRED,
@@ -39,6 +39,7 @@ from gateway.store.replicas import (
     set_address,
     steady_seconds,
 )
+from gateway.store.server_connection import server_failure
 from gateway.store.statements import Statements
 
 HEARTBEAT: Final = 1.0
@@ -121,7 +122,8 @@ class Membership:
             await self._beat()
         except (SQLAlchemyError, *ERRORS) as error:
             await self._disconnect()
-            raise StoreError(f"the replica cannot be registered: {error_reason(error)}") from error
+            text = f"the replica cannot be registered: {error_reason(error)}"
+            raise server_failure(text, error) from error
         self._task = asyncio.ensure_future(self._run())
         return interrupted
 

@@ -15,7 +15,8 @@ from gateway.config.cluster import DatabaseServer
 from gateway.config.schema import Config
 from gateway.runtime import Runtime
 from gateway.store.database import Database
-from gateway.store.errors import StoreError
+from gateway.store.errors import error_reason
+from gateway.store.server_connection import server_failure
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ async def joined(
         try:
             await changes.open()
         except ERRORS as error:
-            raise StoreError(f"changes of keys cannot be read: {error}") from error
+            text = f"changes of keys cannot be read: {error_reason(error)}"
+            raise server_failure(text, error) from error
         yield Member(membership, changes)
     finally:
         await changes.close()

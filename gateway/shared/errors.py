@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.store.errors import StoreError
+from gateway.store.errors import ServerUnavailable, StoreError
 
 
 class SharedError(StoreError):
     """The server cannot be used. The message says what is wrong and what to do about it."""
 
 
-class SharedLost(SharedError):
+class SharedLost(SharedError, ServerUnavailable):
     """The server cannot be reached now, or did not answer in time."""
 
 

@@ -38,7 +38,8 @@ async def introduce(link: Link, server: SharedServer, name: str) -> None:
             raise SharedError(
                 f"shared: {address.host} requires a password: set shared.password"
             ) from None
-        raise SharedError(f"shared: database {address.name} of {address.host}: {error}") from None
+        text = f"shared: database {address.name} of {address.host}: {error}"
+        raise _failure(error)(text) from None
     with suppress(CommandFailed):  # for people only
         await link.call(pack_command(("CLIENT", "SETNAME", name)))
 
@@ -65,13 +66,13 @@ async def check(link: Link, server: SharedServer) -> None:
             f"open limits; set it to {_POLICY}"
         )
     if info.get("role") != "master":
-        raise SharedError(
+        raise SharedLost(  # during a failover, for a moment
             f"shared: {host} is a read-only replica: state the address of its primary"
         )
     try:
         await link.call(pack_command(("SET", f"{{{server.prefix}}}:probe", "1", "PX", "1000")))
     except (CommandFailed, SharedLost) as error:
-        raise SharedError(f"shared: {host} cannot be written to: {error}") from None
+        raise _failure(error)(f"shared: {host} cannot be written to: {error}") from None
 
 
 def tls_context(server: SharedServer) -> ssl.SSLContext | None:
@@ -99,6 +100,10 @@ def _read_info(answer: Any) -> dict[str, str]:
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdecimal() else 0 for part in text.split(".")[:2])
+
+
+def _failure(error: CommandFailed | SharedLost) -> type[SharedError]:
+    return SharedLost if isinstance(error, SharedLost) else SharedError
 
 
 def _first(error: Exception) -> str:

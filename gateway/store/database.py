@@ -134,7 +134,7 @@ class Database(ABC):
         except BaseException as error:
             await database.close()
             if isinstance(error, SQLAlchemyError | OSError):
-                raise StoreError(database.opening_error(error)) from error
+                raise database.opening_error(error) from error
             raise
         return database
 
@@ -168,10 +168,10 @@ class Database(ABC):
         """Raises DamagedDatabase for a file that is no database or has inconsistent pages, and
         StoreError for a server that cannot be used."""
 
-    def opening_error(self, error: Exception) -> str:
+    def opening_error(self, error: Exception) -> StoreError:
         """What is wrong with it, and what to do."""
         cause = error.orig if isinstance(error, DBAPIError) else error
-        return f"the database cannot be opened: {cause}"
+        return StoreError(f"the database cannot be opened: {cause}")
 
     @abstractmethod
     async def copy(self, version: int) -> None:

@@ -31,7 +31,11 @@ class MigrationFailed(StoreError):
     """A migration was rolled back: the database is unchanged."""
 
 
-class DatabaseUnavailable(StoreError):
+class ServerUnavailable(StoreError):
+    """A server cannot be reached or used at the moment: trying again later can succeed as it is."""
+
+
+class DatabaseUnavailable(ServerUnavailable):
     """The database server does not answer, or not in time. The message has no address."""
 
     def __init__(self, reason: str) -> None:

@@ -10,8 +10,8 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
 
-from gateway.store.errors import StoreError
-from gateway.store.server_connection import ERRORS
+from gateway.store.errors import error_reason
+from gateway.store.server_connection import ERRORS, server_failure
 
 _PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.1, 0.15, 0.2, 0.2, 0.2)
 """Seconds between tries: the holder may be about to release it."""
@@ -48,7 +48,8 @@ class HeldLocks:
                     break
                 await asyncio.sleep(pause)
         except ERRORS as error:
-            raise StoreError(f"locks cannot be taken: {error}") from error
+            text = f"locks cannot be taken: {error_reason(error)}"
+            raise server_failure(text, error) from error
         except asyncio.CancelledError:
             self.release(*name)  # the server may have granted it
             raise

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from gateway.store.errors import MigrationFailed
+from gateway.store.errors import ServerUnavailable
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def take_turn(connection: Connection) -> None:
 
 
 async def write_in_turn(database: Target, work: Callable[[Connection], T]) -> T:
-    """`Database.change_schema`, again until it has its turn and its locks. Raises MigrationFailed
+    """`Database.change_schema`, again until it has its turn and its locks. Raises ServerUnavailable
     after `TURN_TIMEOUT`."""
     now = asyncio.get_running_loop().time
     began, reason = now(), ""
@@ -67,7 +67,7 @@ async def write_in_turn(database: Target, work: Callable[[Connection], T]) -> T:
             reason = found
             _log.info("waiting: %s", reason)
         await asyncio.sleep(_PAUSE)
-    raise MigrationFailed(
+    raise ServerUnavailable(
         f"the schema was not changed within {TURN_TIMEOUT:.0f} s: {reason}. Start it again; "
         "pg_stat_activity shows who is in the way"
     )

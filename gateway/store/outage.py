@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Container, Sequence
 from typing import Final, Protocol
 
-from gateway.store.errors import InvalidRows, StoreError, error_reason
+from gateway.store.errors import InvalidRows, error_reason
 from gateway.store.records import Entry
+from gateway.store.server_connection import server_failure
 from gateway.store.spool import Spool
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class Outage:
         except Exception as error:
             await self.spool.close()
             text = f"what waits in {self.spool.path} cannot be written: {error_reason(error)}"
-            raise StoreError(text) from error
+            raise server_failure(text, error) from error
 
     def begin(self, reason: str) -> None:
         """The server does not answer."""

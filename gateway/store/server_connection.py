@@ -10,6 +10,8 @@ from typing import Any, Final
 import asyncpg
 
 from gateway.config.cluster import DatabaseServer, Tls, TlsMode
+from gateway.store.errors import ServerUnavailable, StoreError
+from gateway.store.server_errors import is_temporary
 
 APPLICATION: Final = "model-gateway"
 
@@ -35,6 +37,12 @@ async def connect(
         command_timeout=command_timeout,
         **options,
     )
+
+
+def server_failure(message: str, error: BaseException) -> StoreError:
+    """With this message: ServerUnavailable where trying again later can succeed as it is."""
+    is_closed = isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError)
+    return (ServerUnavailable if is_closed or is_temporary(error) else StoreError)(message)
 
 
 def password_of(server: DatabaseServer) -> str | None:

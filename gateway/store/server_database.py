@@ -20,9 +20,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database, driver_cursor
-from gateway.store.errors import DatabaseUnavailable, QueryTimeout, StoreError
+from gateway.store.errors import DatabaseUnavailable, QueryTimeout, ServerUnavailable, StoreError
 from gateway.store.held_locks import HeldLocks
-from gateway.store.server_connection import connect, connect_options, password_of
+from gateway.store.server_connection import (
+    connect,
+    connect_options,
+    password_of,
+    server_failure,
+)
 from gateway.store.server_errors import is_cancelled, is_unavailable, opening_error, reason_of
 from gateway.store.server_writer import ServerWriter
 
@@ -119,14 +124,19 @@ class ServerDatabase(Database):
             async with asyncio.timeout(self.server.timeout * 2), self._engine.connect() as writer:
                 found = (await writer.execute(_FACTS)).one()
         except (SQLAlchemyError, OSError) as error:
-            raise StoreError(opening_error(error, self.server)) from error
-        if reason := self._unsuitable(*found):
-            address = self.server.address
-            place = f'the database "{address.name}" on {address.host}:{address.port}'
+            raise self.opening_error(error) from error
+        *facts, is_standby = found
+        address = self.server.address
+        place = f'the database "{address.name}" on {address.host}:{address.port}'
+        if reason := self._unsuitable(*facts):
             raise StoreError(f"{place}: {reason}")
+        if is_standby:  # during a failover, for a moment
+            raise ServerUnavailable(
+                f"{place}: it is a standby, which is read-only: name the primary server"
+            )
 
     def _unsuitable(
-        self, version: str, encoding: str, is_standby: bool, schema: str | None, may_create: bool
+        self, version: str, encoding: str, schema: str | None, may_create: bool
     ) -> str | None:
         """Why it cannot be used, and what to do."""
         if int(version) // 10_000 < OLDEST_SERVER:
@@ -135,8 +145,6 @@ class ServerDatabase(Database):
         if encoding != "UTF8":
             name = self.server.address.name
             return f"its encoding is {encoding}: make one with createdb -E UTF8 -T template0 {name}"
-        if is_standby:
-            return "it is a standby, which is read-only: name the primary server"
         if schema is None or not may_create:
             user = self.server.address.user
             where = f"in the schema {schema}" if schema else "as it has no schema for that"
@@ -146,8 +154,8 @@ class ServerDatabase(Database):
             )
         return None
 
-    def opening_error(self, error: Exception) -> str:
-        return opening_error(error, self.server)
+    def opening_error(self, error: Exception) -> StoreError:
+        return server_failure(opening_error(error, self.server), error)
 
     async def copy(self, version: int) -> None:
         """Nothing to copy: a server's operator makes its backups."""
@@ -168,8 +176,8 @@ class ServerDatabase(Database):
 
 _FACTS: Final = text(
     "SELECT current_setting('server_version_num'), current_setting('server_encoding'),"
-    " pg_is_in_recovery(), current_schema(),"
-    " coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)"
+    " current_schema(), coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),"
+    " pg_is_in_recovery()"
 )
 
 

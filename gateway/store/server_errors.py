@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway.config.cluster import DatabaseServer
+from gateway.store.errors import ServerUnavailable
 
 _UNAVAILABLE: Final = ("08", "57P", "53", "25006", "25P03", "55P03")
 """Beginnings of SQLSTATE: the connection, a stop of the server, too few resources, a standby, a
@@ -63,6 +64,16 @@ def is_unavailable(error: BaseException) -> bool:
     # The driver's own errors, such as of a closed connection, have no code.
     is_own = isinstance(error, InterfaceError) and not _is_unsendable(error)
     return isinstance(error, DBAPIError) and (error.connection_invalidated or is_own)
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether trying again later can succeed as it is: the server is away, starting or stopping, a
+    standby, or out of connections. A certificate or a file does not mend itself."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, ServerUnavailable):
+        return True
+    is_local = isinstance(cause, ssl.SSLError | FileNotFoundError | PermissionError)
+    return is_unavailable(error) and not is_local and "rejected SSL" not in str(cause)
 
 
 def reason_of(error: BaseException) -> str:

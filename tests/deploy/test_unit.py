@@ -80,6 +80,13 @@ def test_setting(name: str, values: list[str]) -> None:
     assert settings(UNIT.read_text())[name] == values
 
 
+def test_it_is_started_again_however_long_a_server_is_away() -> None:
+    """`Restart=` alone never reaches the limit of starts."""
+    unit = settings(UNIT.read_text())
+    burst, interval = (int(unit[f"StartLimit{each}"][0]) for each in ("Burst", "IntervalSec"))
+    assert burst * int(unit["RestartSec"][0]) >= interval
+
+
 def test_memory_is_bounded() -> None:
     unit = settings(UNIT.read_text())
     assert unit["MemoryHigh"] and unit["MemoryMax"]

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from gateway.config.cluster import DatabaseServer
 from gateway.store import logs, migration_turns, tokens
 from gateway.store.database import Database
-from gateway.store.errors import MigrationFailed, NewerSchema
+from gateway.store.errors import MigrationFailed, NewerSchema, ServerUnavailable
 from gateway.store.integrity import check
 from gateway.store.migrations import migrate, migrations_for
 from gateway.store.recorder import Recorder
@@ -145,10 +145,10 @@ async def test_waiting_ends(
 ) -> None:
     monkeypatch.setattr(migration_turns, "TURN_TIMEOUT", 1.0)
     await session.execute("BEGIN; LOCK TABLE requests IN ACCESS SHARE MODE")
-    with pytest.raises(MigrationFailed, match="in use by a long transaction"):
+    with pytest.raises(ServerUnavailable, match="in use by a long transaction"):
         await migrate(database, NOW, (*THIS_RELEASE, COMPATIBLE))
     await session.execute(f"ROLLBACK; SELECT pg_advisory_lock({migration_turns._ADVISORY_LOCK})")
-    with pytest.raises(MigrationFailed, match="another replica changes"):
+    with pytest.raises(ServerUnavailable, match="another replica changes"):
         await migrate(database, NOW, (*THIS_RELEASE, COMPATIBLE))
 
 

@@ -26,6 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
 from gateway.store.migration_turns import take_turn, write_in_turn
 from gateway.store.schema import settings
+from gateway.store.server_errors import is_temporary
 
 _FILES: Final = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 NAMES: Final = tuple(dict.fromkeys(file.name.partition(".")[0] for file in _FILES))
@@ -133,6 +134,8 @@ async def apply_migration(
     try:
         return await write_in_turn(database, apply)
     except SQLAlchemyError as error:
+        if is_temporary(error):
+            raise
         raise MigrationFailed(
             f"the migration from schema {number - 1} to {number} failed and was rolled back,"
             f" the database is unchanged: {error}"

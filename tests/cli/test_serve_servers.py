@@ -1,0 +1,125 @@
+"""`gateway serve` where PostgreSQL or Valkey cannot be used at the start: 69 for what ends by
+itself, so that systemd starts it again; 78 for what an operator has to change."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.resilience.chaos.process import GatewayProcess, write_config
+from tests.support.databases import run_apart
+from tests.support.postgres import PostgresServer, drop_database, new_database_url, postgres_server
+from tests.support.valkey import ValkeyServer
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+
+UNAVAILABLE, CONFIG = 69, 78
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    url = run_apart(new_database_url())
+    yield url
+    run_apart(drop_database(postgres_server(), url.rpartition("/")[2]))
+
+
+def refusal(folder: Path, **sections: Any) -> tuple[int, str]:
+    """The exit code and the last line."""
+    config = write_config(folder, sections=sections)
+    with GatewayProcess(folder, "--config", config) as gateway:
+        code = gateway.wait()
+    assert "Traceback" not in gateway.stderr
+    return code, gateway.stderr.splitlines()[-1]
+
+
+@contextmanager
+def answering(answers: list[tuple[bytes, bytes]], rest: bytes) -> Iterator[str]:
+    """The address of a server that says what is given for commands with these words."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                while received := connection.recv(65536):
+                    found = [text for word, text in answers if word in received]
+                    connection.sendall(found[0] if found else rest)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
+def test_a_database_server_that_refuses_connections_or_says_nothing(tmp_path: Path) -> None:
+    code, line = refusal(tmp_path, database=f"postgresql://gw@{NOWHERE}/gateway")
+    assert (code, "the connection was refused" in line) == (UNAVAILABLE, True)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        url = f"postgresql://gw@{address}/gateway"
+        code, line = refusal(tmp_path, database={"url": url, "timeout": 1})
+        assert (code, "it does not answer in time" in line) == (UNAVAILABLE, True)
+
+
+def test_a_database_that_does_not_exist(tmp_path: Path) -> None:
+    code, line = refusal(tmp_path, database=postgres_server().url("nowhere"))
+    assert (code, "there is no database" in line) == (CONFIG, True)
+
+
+def test_a_database_server_that_has_just_started_or_is_a_standby(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="gateway-postgres-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        server = PostgresServer(folder)
+        try:
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(20)
+            (folder / "data" / "standby.signal").touch()
+            server.start()
+            code, line = refusal(tmp_path, database=server.url("postgres"))
+            assert (code, "it is a standby" in line) == (UNAVAILABLE, True)
+        finally:
+            server.stop(signal.SIGQUIT)
+
+
+def test_a_shared_server_that_refuses_connections(tmp_path: Path, url: str) -> None:
+    code, line = refusal(tmp_path, database=url, shared=f"valkey://{NOWHERE}/0")
+    assert (code, "cannot be reached" in line) == (UNAVAILABLE, True)
+
+
+@pytest.mark.parametrize("word", ["LOADING", "OOM", "MISCONF", "READONLY"])
+def test_a_shared_server_that_is_up_but_of_no_use_yet(tmp_path: Path, url: str, word: str) -> None:
+    text = "valkey_version:9.1.0\r\nmaxmemory_policy:noeviction\r\nrole:master\r\n"
+    info = f"${len(text)}\r\n{text}\r\n".encode()
+    answers = [(b"INFO", info), (b"probe", f"-{word} not now\r\n".encode())]
+    with answering(answers, b"+OK\r\n") as address:
+        code, line = refusal(tmp_path, database=url, shared=f"valkey://{address}/0")
+    assert (code, f"cannot be written to: {word} not now" in line) == (UNAVAILABLE, True)
+
+
+def test_a_shared_server_that_evicts_or_wants_a_password(tmp_path: Path, url: str) -> None:
+    server = ValkeyServer(tmp_path, "--maxmemory-policy", "allkeys-lru")
+    try:
+        code, line = refusal(tmp_path, database=url, shared=server.url)
+        assert (code, "maxmemory-policy allkeys-lru" in line) == (CONFIG, True)
+        server.command("CONFIG", "SET", "requirepass", "secret")
+        code, line = refusal(tmp_path, database=url, shared=server.url)
+        assert (code, "requires a password" in line) == (CONFIG, True)
+    finally:
+        server.stop(signal.SIGKILL)
