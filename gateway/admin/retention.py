@@ -1,6 +1,6 @@
 """Deletes rows of the request log and of the audit log that are older than `logs.keep` and
 `audit.keep`, and what is stored of replies and conversations once it has expired; then the file
-shrinks. On a server it also creates the days of the request log ahead."""
+shrinks. On a server it also creates the days of the request log ahead, and adds up usage by day."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
                 await delete_unused_conversations(runtime, database)
                 await delete_old_actions(runtime, audit)
                 await shrink_file(database)
+                await add_up_usage(database)
                 if hint is None and (hint := await vacuum_hint(database)) is not None:
                     log.warning(hint)
             else:
@@ -71,6 +72,17 @@ async def create_partitions(runtime: Runtime, database: Database) -> None:
     else:
         if created:
             log.info("created days of the request log: %s", " ".join(day.name for day in created))
+
+
+async def add_up_usage(database: Database) -> None:
+    """By day, on a server."""
+    if (server := server_of(database)) is not None:
+        from gateway.store.usage_days import Busy, add_up_days
+
+        try:
+            await add_up_days(server)
+        except Busy:
+            log.warning("usage of past days is added up later: its tables are in use")
 
 
 async def delete_old_rows(runtime: Runtime, database: Database) -> int:

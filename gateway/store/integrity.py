@@ -147,16 +147,20 @@ async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[
 
 
 async def _server_tables(connection: AsyncConnection) -> list[Discrepancy]:
-    """Spending that is not the sum of its hours."""
+    """Sums of days, and spending, that are not the sums of their hours."""
     if connection.dialect.name == "sqlite":
         return []
-    from gateway.store.server_integrity import wrong_spending
+    from gateway.store.server_integrity import sums_of_days, wrong_spending
+    from gateway.store.server_schema import usage_days
 
     return [
-        Discrepancy(column=f"spending.{period}.{name}", stands=stands, counted=counted, **where)
-        async for period, name, stands, counted, where in wrong_spending(
-            connection, MAX_DISCREPANCIES
-        )
+        *await _compare(connection, usage_days, *sums_of_days()),
+        *[
+            Discrepancy(column=f"spending.{period}.{name}", stands=stands, counted=counted, **where)
+            async for period, name, stands, counted, where in wrong_spending(
+                connection, MAX_DISCREPANCIES
+            )
+        ],
     ]
 
 

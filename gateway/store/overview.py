@@ -1,7 +1,7 @@
 """A summary of a span of time: metrics over time, top keys and models, failures.
 
-Metrics come from the hourly sums, failures from an index of their own, so the number of rows does
-not matter.
+Metrics come from the sums of hours and days, failures from an index of their own, so the number of
+rows does not matter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, func, select, text
+from sqlalchemy import FromClause, Select, func, select, text
 
 from gateway.store.database import Database
 from gateway.store.logs import FAILED, first_id, timed_reader, use_failed_index
@@ -19,9 +19,10 @@ from gateway.store.records import (
     DAY_US,
     HOUR_US,
 )
-from gateway.store.schema import requests, usage_hours
+from gateway.store.schema import requests
 from gateway.store.statements import sum_of
 from gateway.store.usage import Metrics, Totals
+from gateway.store.usage_span import sums_between
 
 Rows = Sequence[Sequence[Any]]
 
@@ -85,18 +86,18 @@ def align_span(since: int, until: int) -> tuple[int, int, int]:
 async def overview(database: Database, since: int, until: int) -> Overview:
     """From `since` to before `until` (Unix µs), aligned. Raises QueryTimeout."""
     since, until, step = align_span(since, until)
-    hours = usage_hours.c
-    in_span = hours.hour.between(since // HOUR_US, until // HOUR_US - 1)
+    span = since // HOUR_US, until // HOUR_US
+    sums = sums_between(database.dialect, *span, whole_days=True)
+    series = sums_between(database.dialect, *span, whole_days=step == DAY_US)
     top_keys, top_models = (
-        _sums(_TOTALS, by)
-        .where(in_span)
-        .order_by(text("cost_micro DESC"), text("requests DESC"), by)
+        _sums(sums, _TOTALS, by)
+        .order_by(text("cost_micro DESC"), text("requests DESC"), sums.c[by])
         .limit(_MAX_ROWS)
-        for by in (hours.token_id, hours.model)
+        for by in ("token_id", "model")
     )
     # Both pairs take the database about as long.
     (by_hour, failures), (keys, models) = await asyncio.gather(
-        _read(database, _sums(_METRICS, hours.hour).where(in_span), _failures(since, until)),
+        _read(database, _sums(series, _METRICS, "hour"), _failures(since, until)),
         _read(database, top_keys, top_models),
     )
     # The hours are in the order of their table: adding them needs no sorting.
@@ -125,9 +126,9 @@ async def _read(database: Database, *queries: Select[Any]) -> list[Rows]:
         return [(await connection.execute(query)).all() for query in queries]
 
 
-def _sums(names: Sequence[str], by: ColumnElement[Any]) -> Select[Any]:
-    counts = (sum_of(usage_hours.c[name]).label(name) for name in names)
-    return select(by, *counts).group_by(by)
+def _sums(sums: FromClause, names: Sequence[str], by: str) -> Select[Any]:
+    counts = (sum_of(sums.c[name]).label(name) for name in names)
+    return select(sums.c[by], *counts).group_by(sums.c[by])
 
 
 def _failures(since: int, until: int) -> Select[Any]:

@@ -116,18 +116,18 @@ async def create_range(database: ServerDatabase, first: Day, last: Day) -> list[
 
 async def create_listed(database: ServerDatabase, days: Iterable[Day]) -> list[Day]:
     """Returns those that did not exist. Raises Busy."""
-    async with _session(database) as session:
+    async with lock_session(database) as session:
         existing = set(await _list_days(session))
         return [
             day
             for day in days
-            if day not in existing and await _retry(partial(_create_day, session, day))
+            if day not in existing and await retry_locks(partial(_create_day, session, day))
         ]
 
 
 async def list_days(database: ServerDatabase) -> list[Day]:
     """The days that have partitions, the oldest first."""
-    async with _session(database) as session:
+    async with lock_session(database) as session:
         return await _list_days(session)
 
 
@@ -139,12 +139,12 @@ async def drop_days_before(database: ServerDatabase, first_kept: Day) -> int:
     nobody can reach it any more.
     """
     dropped = 0
-    async with _session(database) as session:
+    async with lock_session(database) as session:
         for day in await _list_days(session):
             if day >= first_kept:
                 break
             try:
-                await _retry(partial(_detach_day, session, day))
+                await retry_locks(partial(_detach_day, session, day))
             except Busy:
                 _log.warning("%s of the request log is in use and is deleted later", day.name)
                 break
@@ -158,13 +158,13 @@ async def drop_days_before(database: ServerDatabase, first_kept: Day) -> int:
 async def delete_default_rows(database: ServerDatabase, before_us: int, batch: int) -> int:
     """Delete up to `batch` requests of the default partition that started before and have ended,
     attempts and searches included; returns their number."""
-    async with _session(database) as session:
+    async with lock_session(database) as session:
         count: int = await session.fetchval(_DELETE_DEFAULT, first_id(before_us), before_us, batch)
         return count
 
 
 @asynccontextmanager
-async def _session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]:
+async def lock_session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]:
     """A connection of its own: what waits for locks must not have the recorder's."""
     session = await database.connect(command_timeout=_COMMAND_TIMEOUT)
     try:
@@ -173,7 +173,7 @@ async def _session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection
         await session.close()
 
 
-async def _retry(work: Callable[[], Awaitable[T]]) -> T:
+async def retry_locks(work: Callable[[], Awaitable[T]]) -> T:
     for _ in range(_TRIES):
         try:
             return await work()
@@ -183,7 +183,7 @@ async def _retry(work: Callable[[], Awaitable[T]]) -> T:
 
 
 @asynccontextmanager
-async def _brief_transaction(session: asyncpg.Connection) -> AsyncIterator[None]:
+async def brief_transaction(session: asyncpg.Connection) -> AsyncIterator[None]:
     """Of one replica at a time, with short waits for locks."""
     async with session.transaction():
         await session.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT}")
@@ -214,7 +214,7 @@ async def _create_day(session: asyncpg.Connection, day: Day) -> bool:
     """Whether it was created here. Writers wait for the transaction: a row that was on its way to
     the default partition when the day appeared would be refused."""
     first, end = day.bounds
-    async with _brief_transaction(session):
+    async with brief_transaction(session):
         if await session.fetchval("SELECT to_regclass($1)", f"{requests.name}_{day.name}"):
             return False
         for table, column in _TABLES.items():
@@ -240,7 +240,7 @@ async def _create_day(session: asyncpg.Connection, day: Day) -> bool:
 
 async def _detach_day(session: asyncpg.Connection, day: Day) -> bool:
     """Whether it was detached here: not with a running request, whose end is still to come."""
-    async with _brief_transaction(session):
+    async with brief_transaction(session):
         for table in _TABLES:
             await session.execute(f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")
         if day not in await _list_days(session):

@@ -1,4 +1,4 @@
-"""Checks of what only a database server has: spending by period, and budget leases."""
+"""Checks of what only a database server has: sums of days, spending by period."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.records import DAY_US, HOUR_US
+from gateway.store.records import DAY_US, HOUR_US, USAGE_COUNTS
 from gateway.store.schema import usage_hours
 from gateway.store.server_batch import GROUP, KEY
-from gateway.store.server_schema import spending
+from gateway.store.server_schema import spending, usage_days
 from gateway.store.statements import sum_of
 
 _HOLDERS: Final = {KEY: usage_hours.c.token_id, GROUP: usage_hours.c.group_name}
+_HOURS_OF_A_DAY: Final = literal(24, literal_execute=True)
 _HOUR: Final = literal(HOUR_US, literal_execute=True)
 _DAY: Final = literal(DAY_US, literal_execute=True)
 _STARTS: Final[dict[str, ColumnElement[Any]]] = {
@@ -24,6 +25,26 @@ _STARTS: Final[dict[str, ColumnElement[Any]]] = {
 }
 """The start of the period that an hour is in. Steps are shorter than the sums, and a month is the
 sum of its days."""
+
+
+def sums_of_days() -> tuple[Select[Any], Select[Any]]:
+    """As they stand, and as they are counted; each day as its first hour."""
+    key = ("token_id", "group_name", "model")
+    day = usage_hours.c.hour // _HOURS_OF_A_DAY
+    stands = select(
+        (usage_days.c.day * _HOURS_OF_A_DAY).label("hour"),
+        *(usage_days.c[name] for name in (*key, *USAGE_COUNTS)),
+    )
+    counted = (
+        select(
+            (day * _HOURS_OF_A_DAY).label("hour"),
+            *(usage_hours.c[name] for name in key),
+            *(sum_of(usage_hours.c[name]).label(name) for name in USAGE_COUNTS),
+        )
+        .where(day <= select(func.max(usage_days.c.day)).scalar_subquery())
+        .group_by(day, *(usage_hours.c[name] for name in key))
+    )
+    return stands, counted
 
 
 async def wrong_spending(

@@ -1,5 +1,5 @@
 """The tables that only a database server has: replicas, changes of keys, spending by period, budget
-leases.
+leases, sums by day.
 
 Migrations create them; a test compares the two. With SQLite there is one replica, and what was
 spent is derived from the hourly sums.
@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, Table, Text
+
+from gateway.store.records import USAGE_COUNTS
 
 server_metadata: Final = MetaData()
 
@@ -58,6 +60,15 @@ spending: Final = Table(
     Column("units", BigInteger, nullable=False),
     Column("usd", BigInteger, nullable=False),
 )
+
+usage_days: Final = Table(
+    "usage_days",
+    server_metadata,
+    Column("day", Integer, primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("token_id", "group_name", "model")),
+    *(Column(name, BigInteger, nullable=False) for name in USAGE_COUNTS),
+)
+"""The sums of whole Unix days, up to the last one that is here."""
 
 budget_leases: Final = Table(
     "budget_leases",

@@ -1,22 +1,26 @@
 """What was used, grouped by any dimensions.
 
-Only the hourly sums are read, so the number of rows of `requests` does not matter.
+Only the sums of hours and days are read, so the number of rows of `requests` does not matter.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, literal, select
+from sqlalchemy import ColumnElement, FromClause, literal, select
 
 from gateway.store.database import Database
 from gateway.store.records import USAGE_COUNTS
-from gateway.store.schema import usage_hours
 from gateway.store.statements import sum_of
+from gateway.store.usage_span import END, sums_between
+
+_BATCH: Final = 1000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -83,13 +87,12 @@ class UsageRow(Metrics):
     web_searches: int = 0
 
 
-COLUMNS: Final[Mapping[Dimension, ColumnElement[Any]]] = {
-    # A literal: a server would take two parameters for two different expressions.
-    Dimension.DAY: usage_hours.c.hour // literal(24, literal_execute=True),
-    Dimension.HOUR: usage_hours.c.hour,
-    Dimension.KEY: usage_hours.c.token_id,
-    Dimension.GROUP: usage_hours.c.group_name,
-    Dimension.MODEL: usage_hours.c.model,
+_COLUMNS: Final[Mapping[Dimension, str]] = {
+    Dimension.DAY: "hour",
+    Dimension.HOUR: "hour",
+    Dimension.KEY: "token_id",
+    Dimension.GROUP: "group_name",
+    Dimension.MODEL: "model",
 }
 """In the order by which rows are sorted, time first."""
 
@@ -108,15 +111,16 @@ async def usage(
     given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
     the highest first.
     """
-    dimensions = {name: column for name, column in COLUMNS.items() if name in by}
-    hours = usage_hours.c
-    counts = {name: sum_of(hours[name]).label(name) for name in USAGE_COUNTS}
-    filters = {hours.token_id: token_id, hours.group_name: group, hours.model: model}
+    sums = _sums(database, since, until, whole_days=Dimension.HOUR not in by).c
+    dimensions: dict[Dimension, ColumnElement[Any]] = {
+        name: sums[column] for name, column in _COLUMNS.items() if name in by
+    }
+    if Dimension.DAY in dimensions:
+        # A literal: a server would take two parameters for two different expressions.
+        dimensions[Dimension.DAY] = sums.hour // literal(24, literal_execute=True)
+    counts = {name: sum_of(sums[name]).label(name) for name in USAGE_COUNTS}
+    filters = {sums.token_id: token_id, sums.group_name: group, sums.model: model}
     conditions = [column == value for column, value in filters.items() if value is not None]
-    if since is not None:
-        conditions.append(hours.hour >= since)
-    if until is not None:
-        conditions.append(hours.hour < until)
     times = [dimensions[each] for each in (Dimension.DAY, Dimension.HOUR) if each in dimensions]
     names = [column for column in dimensions.values() if column not in times]
     query = (
@@ -127,11 +131,28 @@ async def usage(
     )
     async with database.reader.connect() as connection:
         rows = await connection.execute(query)
-    return [_row((*dimensions, *USAGE_COUNTS), row) for row in rows]
+    names_of_row = (*dimensions, *USAGE_COUNTS)
+    found: list[UsageRow] = []
+    for batch in rows.partitions(_BATCH):
+        found += [_row(names_of_row, row) for row in batch]
+        await asyncio.sleep(0)  # others run meanwhile: there can be very many rows
+    return found
+
+
+def _sums(
+    database: Database, since: int | None, until: int | None, *, whole_days: bool
+) -> FromClause:
+    span = since or 0, END if until is None else min(until, END)
+    return sums_between(database.dialect, *span, whole_days=whole_days)
 
 
 def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:
     fields = dict(zip(names, values, strict=True))
     if Dimension.DAY in fields:
-        fields[Dimension.DAY] = (_EPOCH + timedelta(days=fields[Dimension.DAY])).date().isoformat()
+        fields[Dimension.DAY] = _date_of(fields[Dimension.DAY])
     return UsageRow(**fields)
+
+
+@lru_cache
+def _date_of(day: int) -> str:
+    return (_EPOCH + timedelta(days=day)).date().isoformat()
