@@ -220,21 +220,22 @@ def _spool(config: Config) -> Spool | None:
 
 def _share_limits(runtime: Runtime, limits: SharedLimits) -> None:
     from gateway.shared.absent_replicas import AbsentReplicas
-    from gateway.shared.admission import FleetAdmission
+    from gateway.shared.admission import SharedAdmission
     from gateway.shared.shares import Shares
 
     replica = runtime.replica
-    place = (lambda: limits.place) if replica is None else (lambda: replica.place)
-    runtime.fleet = FleetAdmission(runtime.queue, limits, Shares(place))
+    source = limits if replica is None else replica
+    shares = Shares(lambda: source.position)
+    runtime.shared_admission = SharedAdmission(runtime.queue, limits, shares)
     if replica is not None:
-        runtime.fleet.absent_replicas = AbsentReplicas(replica, limits)
+        runtime.shared_admission.absent_replicas = AbsentReplicas(replica, limits)
 
 
 async def _lease_budgets(stack: AsyncExitStack, runtime: Runtime, member: Member) -> None:
     """Requests are admitted within leases from now on."""
     from gateway.admission.budget_leases import BudgetLeases
     from gateway.admission.budgets import budget_holders
-    from gateway.shared.admission import FleetAdmission
+    from gateway.shared.admission import SharedAdmission
 
     server = runtime.config.database
     if server is None:
@@ -244,9 +245,9 @@ async def _lease_budgets(stack: AsyncExitStack, runtime: Runtime, member: Member
     await stack.enter_async_context(leases.run())
     runtime.recorder.on_commit.append(leases.committed)
     member.membership.on_epoch.append(leases.reset)
-    if runtime.fleet is None:
-        runtime.fleet = FleetAdmission(runtime.queue, None, None)
-    runtime.fleet.leases = leases
+    if runtime.shared_admission is None:
+        runtime.shared_admission = SharedAdmission(runtime.queue, None, None)
+    runtime.shared_admission.leases = leases
 
 
 async def _join(

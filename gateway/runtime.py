@@ -47,7 +47,7 @@ from gateway.upstream.search_client import SearchClient
 from gateway.wire.token_estimate import estimate_tokens
 
 if TYPE_CHECKING:  # one process alone does not have its libraries
-    from gateway.shared.admission import FleetAdmission
+    from gateway.shared.admission import SharedAdmission
     from gateway.shared.cancellations import Cancellations
     from gateway.shared.reports import Reports
 
@@ -159,7 +159,7 @@ class Runtime:
     """This process among several; None where there is no database server."""
     contact: Contact | None = None
     """None where no other process can change keys."""
-    fleet: FleetAdmission | None = None
+    shared_admission: SharedAdmission | None = None
     """How requests are admitted where several replicas share limits or budgets; None: by `queue`
     alone."""
     random_float: Callable[[], float] = random.random

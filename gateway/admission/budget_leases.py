@@ -48,7 +48,7 @@ _PAUSES: Final = (0.0, 0.01, 0.03, 0.06, 0.1, 0.1)
 """Seconds before each try of a request: others give back what they do not need meanwhile."""
 _TAKEN_WITHIN: Final = 0.02
 """Seconds after a grant in which those that asked take it."""
-_LONGEST_OUTAGE: Final = 120.0
+_MAX_OUTAGE: Final = 120.0
 _SKEW: Final = 2_000_000
 """Microseconds by which replicas' clocks may be ahead of the server's: a request may be charged to
 a day that begins within them."""
@@ -148,7 +148,7 @@ class BudgetLeases:
             Cost(*(max(0, new - old) for new, old in zip(cost, lease.cost, strict=True)))
             for cost in (short.cost, short.wanted)
         )
-        deadline = self._loop.time() + _LONGEST_OUTAGE
+        deadline = self._loop.time() + _MAX_OUTAGE
         while True:
             try:
                 await self._cover(lease.request, needed, wanted, is_running=True)
@@ -347,7 +347,7 @@ class BudgetLeases:
     def _ahead(self, lease: _HolderLease, number: int, room: int) -> int:
         if self._loop.time() < lease.contended_until:
             return 0
-        return min(int(lease.rate[number] * _AHEAD), room // (_SHARE * self._own.place[1]))
+        return min(int(lease.rate[number] * _AHEAD), room // (_SHARE * self._own.position[1]))
 
     def _load(self, lease: _HolderLease, figures: Figures, in_rows: Cost) -> None:
         """The figures of all replicas, and what this one has settled but not committed. `in_rows`

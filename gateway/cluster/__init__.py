@@ -1,1 +1,1 @@
-"""Replicas on one database server: who they are, and what one changes is known to all."""
+"""Several replicas on one database server: membership, and the changes that each makes known."""

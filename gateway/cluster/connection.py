@@ -1,4 +1,4 @@
-"""Connections of their own to the database server, past the pools of requests and of the log."""
+"""Dedicated connections to the database server, outside the pools of readers and of the log."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ERRORS: Final = (*server_connection.ERRORS, DatabaseUnavailable)
 """What a lost or refused connection, and a statement on one, raise."""
 
 _IDLE_TIMEOUT: Final = 10_000
-"""Milliseconds after which the server ends a silent connection, and with it its locks.
-Longer than a leader takes itself for one without contact."""
+"""Milliseconds after which the server closes a silent connection, and with it frees its locks. It
+is longer than `LOST_AFTER`, until which a leader without contact goes on."""
 
 
 async def connect(server: DatabaseServer, name: str) -> Connection:

@@ -1,6 +1,5 @@
-"""This replica's place among the others: it registers, is heard of every second, and leaves.
-
-The heartbeat has a connection of its own, so that neither the request log nor readers delay it.
+"""This replica's registration on the database server: it joins, sends a heartbeat every second, and
+leaves. The heartbeat has a connection of its own, which neither the request log nor readers delay.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from gateway.store.replicas import (
     steady_seconds,
 )
 from gateway.store.server_connection import server_failure
+from gateway.store.server_schema import AdvisoryLock
 from gateway.store.statements import Statements
 
 HEARTBEAT: Final = 1.0
@@ -52,8 +52,6 @@ _RETRY: Final = 0.25
 """Seconds between two tries to connect."""
 
 _CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-_LEADERSHIP: Final = 0x67770002
-"""The advisory lock of the leader: it ends with the connection."""
 _LEAD: Final = "SELECT pg_try_advisory_lock($1)"
 _BEAT: Final = """
 UPDATE replicas SET heartbeat_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
@@ -104,7 +102,7 @@ class Membership:
         self._hash: tuple[Config | None, str] = (None, "")
         self._address = ""
         self._runtime: Runtime | None = None
-        self._place = place_of(config.state_dir)
+        self._directory = directory_identity(config.state_dir)
 
     async def join(self) -> int:
         """Registers and starts the heartbeat; returns how many requests of this replica's earlier
@@ -153,7 +151,7 @@ class Membership:
             log.warning("replica %s could not be removed from the list of replicas", self.own.name)
 
     async def attach(self, runtime: Runtime, address: str) -> None:
-        """From now on it serves, at this address."""
+        """Report from now on that this replica serves, at this address."""
         self._runtime, self._address, epoch = runtime, address, self.own.epoch
         try:
             await self._database.write(partial(set_address, epoch=epoch, address=address))
@@ -171,7 +169,9 @@ class Membership:
             "spool": spool.size if spool is not None and spool.count else 0,
             "leader": self.own.is_leader,
             "clock": round(self.clock.machine_offset, 4),
-            "absent": runtime.fleet.absent if runtime.fleet is not None else [],
+            "absent": runtime.shared_admission.absent
+            if runtime.shared_admission is not None
+            else [],
         }
 
     def _is_spooled(self) -> bool:
@@ -181,7 +181,7 @@ class Membership:
     def _config_hash(self) -> str:
         config = self._config if self._runtime is None else self._runtime.config
         if self._hash[0] is not config:
-            self._hash = config, fleet_hash(config)
+            self._hash = config, comparable_hash(config)
         return self._hash[1]
 
     async def _register(self) -> int:
@@ -196,7 +196,7 @@ class Membership:
             version=__version__,
             schema=len(NAMES),
             config_hash=self._config_hash(),
-            place=self._place,
+            directory=self._directory,
             has_shared=self._has_shared,
         )
         statements = Statements(self._database.dialect, own.boot_id)
@@ -220,7 +220,7 @@ class Membership:
                 due = asyncio.get_running_loop().time() - HEARTBEAT
 
     async def _beat(self) -> None:
-        """One heartbeat; its time is the one when it was sent."""
+        """One heartbeat. What it proves counts from the moment at which it was sent."""
         async with asyncio.timeout(min(self._server.timeout, LOST_AFTER) + _RETRY):
             connection = self._connection
             if connection is None or connection.is_closed():
@@ -228,10 +228,10 @@ class Membership:
                 connection = self._connection = await connect(self._server, self.own.name)
             await self._measure_clock(connection)
             own, (state, details) = self.own, self._report()
-            details |= {"place": self._place, "lease_expiry": own.lease_expiry}
-            told = state, self._config_hash(), orjson.dumps(details).decode(), own.name
+            details |= {"directory": self._directory, "lease_expiry": own.lease_expiry}
+            values = state, self._config_hash(), orjson.dumps(details).decode(), own.name
             sent_at = steady_seconds()
-            if not await connection.fetchval(_BEAT, own.epoch, *told):
+            if not await connection.fetchval(_BEAT, own.epoch, *values):
                 await self._join_again()
                 sent_at = steady_seconds()
             lost_after = round(LOST_AFTER * 1e6)
@@ -240,7 +240,7 @@ class Membership:
             own.serving = frozenset(others["serving"] or ())
             own.contact_at = sent_at
             if not own.holds_leader_lock:
-                own.holds_leader_lock = await connection.fetchval(_LEAD, _LEADERSHIP)
+                own.holds_leader_lock = await connection.fetchval(_LEAD, AdvisoryLock.LEADER)
             await self._reaper.look(connection)
         if self.failure is not None:
             log.info("replica %s is in contact with the database server again", own.name)
@@ -274,15 +274,16 @@ class Membership:
             connection.terminate()
 
 
-def fleet_hash(config: Config) -> str:
-    """Of all that replicas should have in common: everything but what tells one from another."""
+def comparable_hash(config: Config) -> str:
+    """A hash of the options that all replicas should have in common: all but `replica`, `state_dir`
+    and the address."""
     own = {"replica": True, "state_dir": True, "server": {"host", "port"}}
     text = config.model_dump_json(exclude=own, exclude_defaults=True)  # type: ignore[arg-type]
     return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def read_state_id(state_dir: Path) -> str:
-    """The id of this directory's replica, made once by the holder of its lock."""
+    """The random id of this state directory, created at its first use by the holder of its lock."""
     path = state_dir / STATE_ID
     try:
         if found := path.read_text("ascii").strip():
@@ -299,9 +300,9 @@ def read_state_id(state_dir: Path) -> str:
     return state_id
 
 
-def place_of(state_dir: Path) -> str:
-    """The machine's boot, and the directory itself: of two processes with the same, one cannot hold
-    the directory's lock. A random text where the system does not say."""
+def directory_identity(state_dir: Path) -> str:
+    """Identifies the directory on this boot of this machine. A copy of it has another identity; two
+    processes with the same one cannot both hold its lock. Random where the system does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         status = state_dir.stat()

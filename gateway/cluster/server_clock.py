@@ -1,5 +1,5 @@
-"""The database server's clock: the times and ids of all replicas come from it, so that they agree
-whatever the clocks of their machines say."""
+"""The database server's clock, estimated from samples. All replicas take times and ids from it, so
+that they agree whatever the clocks of their machines say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import deque
 from typing import Final, NamedTuple
 
 _SAMPLES: Final = 8
-"""Of the last so many, the one with the shortest round trip is right."""
+"""The number of samples that are kept: the one with the shortest round trip is used."""
 _STEP: Final = 250_000
-"""Microseconds: a larger difference is corrected at once."""
+"""Microseconds: a larger difference than this is corrected at once."""
 _SLEW: Final = 1_000
-"""Microseconds of correction at a sample: time goes neither back nor forth visibly."""
+"""Microseconds that each sample corrects at most, so that time does not jump."""
 
 
 class Sample(NamedTuple):
@@ -24,13 +24,12 @@ class Sample(NamedTuple):
 
 
 def steady_microseconds() -> int:
-    """Since some moment. It is never set, and goes on while the machine sleeps: a step of the
-    machine's clock changes nothing here."""
+    """A monotonic clock that also runs while the machine sleeps; nobody can set it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 class ServerClock:
-    """Before the first sample it is the machine's own clock."""
+    """The machine's own clock until the first sample."""
 
     def __init__(self) -> None:
         self._offset = time.time_ns() // 1000 - steady_microseconds()

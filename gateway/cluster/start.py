@@ -1,4 +1,4 @@
-"""One replica from its registration until it leaves."""
+"""The life of a replica in the cluster, from its registration until it leaves."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Member:
     changes: Changes
 
     def follow(self, runtime: Runtime, appliers: Mapping[str, Apply]) -> None:
-        """From now on changes of other replicas are applied, and nothing is served without them.
-        `appliers` are those for what is not in the runtime, by kind. Call it once everything is
-        loaded."""
+        """Apply the changes of other replicas from now on, and serve only while they are known.
+        Call it once everything is loaded. `appliers`, by kind, are those for state outside the
+        runtime."""
         keys = KeyAppliers(runtime)
         own: dict[str, Apply] = {
             "token": keys.tokens,
@@ -50,7 +50,7 @@ class Member:
 async def joined(
     database: Database, server: DatabaseServer, config: Config, boot_id: str
 ) -> AsyncIterator[Member]:
-    """A registered replica for the time of the block. Raises StoreError."""
+    """Register this replica for the duration of the block. Raises StoreError."""
     membership = Membership(database, server, config, boot_id)
     own, clock, is_alone = membership.own, membership.clock, config.shared is None
     changes = Changes(server, database.changing, own, clock, is_alone=is_alone)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 from enum import StrEnum
 from functools import cached_property
 from importlib.util import find_spec
@@ -57,6 +58,18 @@ class Tls(ConfigModel):
         if self.key is not None and self.cert is None:
             raise PydanticCustomError("tls", "key needs cert")
         return self
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """For the client's side, of a mode other than DISABLE. Raises OSError (ssl.SSLError is one) for
+    files that cannot be used."""
+    context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
+    if tls.mode is TlsMode.REQUIRE:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context
 
 
 class ServerUrl:

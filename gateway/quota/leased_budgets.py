@@ -1,8 +1,8 @@
-"""What a replica may spend of a holder's budgets by its lease, and what all replicas have spent.
+"""Budgets of one replica among several: admission within a lease.
 
-A lease is an amount that the database server has set aside for this replica: it admits requests
-within it without asking. The other figures are those of all replicas when they were last read.
-"""
+A lease is an amount of a holder's budgets that the database server has reserved for this replica,
+so that it admits requests within it without asking. Other amounts are those of all replicas as of
+the last reading. All amounts are in micro-units of the tracker's currency."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ def _never() -> bool:
 
 @dataclass(slots=True, eq=False)
 class LeasedTracker(BudgetTracker):
-    """`leased` is what the server has set aside and has not seen spent; `unsettled` the part of it
-    that ended requests have spent, whose rows are not committed; `elsewhere` what other replicas
-    hold. `reserved` is that of this replica's running requests. `used` only grows: what was
-    spent here; `in_rows` what of it is committed. The lease was checked for requests that began at
-    `checked_from` (Unix us) or later: an earlier one is charged to another day."""
+    """`leased`: this replica's lease, less what it has committed. `unsettled`: the part of it that
+    ended requests have spent, whose rows are not committed yet. `reserved`: that of running
+    requests. `elsewhere`: the leases of other replicas.
+
+    `used` is what was ever spent here, `in_rows` the committed part of it; both only grow. The
+    lease covers requests that started at `checked_from` (Unix us) or later: earlier ones are
+    charged to a day for which it was not checked."""
 
     leased: int = 0
     unsettled: int = 0
@@ -33,11 +35,11 @@ class LeasedTracker(BudgetTracker):
     in_rows: int = 0
     checked_from: int = 0
     is_over: Callable[[], bool] = _never
-    """Whether others may soon use what is leased here: nothing is admitted with it then."""
+    """Whether the lease has ended or may end soon: nothing is admitted with it then."""
 
     @property
     def available(self) -> int:
-        """Below 0 where requests cost more than they had reserved."""
+        """What the lease still covers; below 0 if requests cost more than they had reserved."""
         return self.leased - self.reserved - self.unsettled
 
     @property
@@ -54,13 +56,13 @@ class LeasedTracker(BudgetTracker):
         return amount <= self.available and at >= self.checked_from and not self.is_over()
 
     def committed(self, spent: int) -> None:
-        """The server has moved it from the lease to what is spent."""
+        """A row was committed: the server has moved its cost from the lease to the spending."""
         self.unsettled -= spent
         self.leased -= spent
         self.in_rows += spent
 
     def add_unsettled(self, at: int) -> None:
-        """After `load`: what ended requests have spent is in none of its figures."""
+        """Call it after `load`, whose figures lack the cost of rows that are not committed."""
         BudgetTracker.settle(self, 0, self.unsettled, at)
 
     def settle(self, reserved: int, spent: int, at: int) -> None:
@@ -69,9 +71,9 @@ class LeasedTracker(BudgetTracker):
         self.used += spent
 
     def shortfall(self, budgets: Budgets, at: int, amount: int) -> BudgetShortfall | None:
-        """None where the lease covers the amount, whatever the budgets are now: it was checked
-        when the lease was granted. Else the budget that is in the way: where the figures of all
-        replicas have room, the one with the least, as a lease may follow."""
+        """None if the lease covers the amount: budgets were checked when it was granted. Else the
+        budget that prevents it. If all budgets have room by the figures of all replicas, that is
+        the one with the least room, and it has no reset time: a larger lease may follow."""
         if not budgets or self.covers(amount, at):
             return None
         reserved = self.reserved_in_all

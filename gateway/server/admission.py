@@ -11,7 +11,7 @@ async def acquire_free(exchange: Exchange, permit: Permit, model: str) -> None:
     runtime, meter = exchange.runtime, exchange.meter
     demand = meter.free_demand(permit, model)
     entry, meter.lease = meter.lease, None
-    if runtime.fleet is None:
+    if runtime.shared_admission is None:
         meter.lease = runtime.queue.acquire(demand, entry)
     else:
-        meter.lease = await runtime.fleet.acquire(permit, demand, entry)
+        meter.lease = await runtime.shared_admission.acquire(permit, demand, entry)

@@ -53,8 +53,8 @@ def read_gauges(runtime: Runtime) -> Families:
     families: Families = {name: {(): float(value)} for name, value in single.items()}
     families["gateway_upstream_connections"] = {("busy",): opened - idle, ("idle",): idle}
     families["gateway_config_info"] = {(snapshot.hash,): 1}
-    if runtime.fleet is not None and runtime.fleet.limits is not None:
-        families |= _shared(runtime.fleet.limits)
+    if runtime.shared_admission is not None and runtime.shared_admission.limits is not None:
+        families |= _shared(runtime.shared_admission.limits)
     families["gateway_limit_used_ratio"] = dict(_limits(runtime, now))
     if runtime.config.metrics.keys:
         families["gateway_key_info"] = {
@@ -77,8 +77,8 @@ def _replicas(runtime: Runtime) -> dict[str, Numbers]:
         "gateway_clock_offset_seconds": contact.clock_offset,
     }
     families: dict[str, Numbers] = {name: {(): float(value)} for name, value in single.items()}
-    absent = runtime.fleet.absent if runtime.fleet is not None else []
-    states = {"living": own.place[1], "lost": own.lost, "absent": len(absent)}
+    absent = runtime.shared_admission.absent if runtime.shared_admission is not None else []
+    states = {"living": own.position[1], "lost": own.lost, "absent": len(absent)}
     families["gateway_replicas"] = {(state,): float(number) for state, number in states.items()}
     if shared_age is not None:
         families["gateway_shared_up"] = {(): float(shared_age <= STALE)}

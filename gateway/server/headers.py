@@ -160,15 +160,15 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
     permit = exchange.meter.permit
     if permit is not None and permit.has_minute_limits:
         runtime, statuses = exchange.runtime, None
-        if runtime.fleet is not None:
-            statuses = runtime.fleet.limit_statuses(permit)
+        if runtime.shared_admission is not None:
+            statuses = runtime.shared_admission.limit_statuses(permit)
         if statuses is None:
             now = asyncio.get_running_loop().time()
             statuses = runtime.quota.limit_statuses(permit.holders, now)
         for name, value in rate_limit_headers(client_format(request), statuses, runtime.now()):
             lines += f"{name}: {value}\r\n"
-    fleet = exchange.runtime.fleet
-    if fleet is not None and permit is not None and fleet.announces_loss(permit):
+    shared = exchange.runtime.shared_admission
+    if shared is not None and permit is not None and shared.announces_loss(permit):
         lines += f"{LIMITS_HEADER}: shared-lost\r\n"
     if permit is not None and permit.has_budget:
         lines += _budget_lines(request, exchange, permit.holders)

@@ -226,7 +226,7 @@ class StreamRelay:
         if translator.chars > meter.reserved_chars:
             self._is_withheld = True
             usage, is_final = translator.usage, translator.usage_is_final
-            can_wait = self._runtime.fleet is not None
+            can_wait = self._runtime.shared_admission is not None
             try:
                 meter.extend_reservation(
                     usage, translator.chars, is_final=is_final, can_wait=can_wait
@@ -300,9 +300,9 @@ class StreamRelay:
         self._draining_client.add_done_callback(partial(self._lease_extended, out))
 
     async def _extend_lease(self, short: LeaseShort) -> None:
-        meter, translator, fleet = self._meter, self._translator, self._runtime.fleet
-        if fleet is not None and meter.lease is not None:
-            await fleet.extend(meter.lease, short)
+        meter, translator, shared = self._meter, self._translator, self._runtime.shared_admission
+        if shared is not None and meter.lease is not None:
+            await shared.extend(meter.lease, short)
         meter.extend_reservation(
             translator.usage, translator.chars, is_final=translator.usage_is_final
         )

@@ -216,14 +216,14 @@ class SearchLoop:
 
     async def _reserve_round(self) -> bool:
         """Whether the budgets have room for a further round."""
-        exchange, fleet = self._exchange, self._runtime.fleet
+        exchange, shared = self._exchange, self._runtime.shared_admission
         meter, used = exchange.meter, self._rounds.usage
         try:
-            has_room = meter.reserve_round(used, self._next_input, can_wait=fleet is not None)
+            has_room = meter.reserve_round(used, self._next_input, can_wait=shared is not None)
         except LeaseShort as short:
-            if fleet is not None and meter.lease is not None:
+            if shared is not None and meter.lease is not None:
                 with suppress(AccountingUnavailable):  # then there is no further round
-                    await fleet.extend(meter.lease, short)
+                    await shared.extend(meter.lease, short)
             has_room = meter.reserve_round(used, self._next_input)
         if not has_room:
             exchange.upstream_note = "no further round after the search: it exceeds a budget"

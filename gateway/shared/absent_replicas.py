@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from gateway.shared.limits import SharedLimits
-from gateway.shared.shares import Place, limits_rest
+from gateway.shared.shares import Position, limits_rest
 from gateway.store.replicas import OwnReplica
 
 _SHOWN: Final = 5
@@ -25,8 +25,8 @@ class AbsentReplicas:
     def __init__(self, own: OwnReplica, limits: SharedLimits) -> None:
         self.names: list[str] = []
         self._own, self._limits = own, limits
-        self._places: list[Place] = []
-        limits.session.on_heard.append(self.look)
+        self._positions: list[Position] = []
+        limits.session.on_replicas.append(self.look)
 
     def look(self) -> None:
         own, session = self._own, self._limits.session
@@ -35,10 +35,10 @@ class AbsentReplicas:
             for rank, name in enumerate(own.names)
             if name in own.serving and session.is_absent(name)
         ]
-        names, places = [name for name, _ in absent], [place for _, place in absent]
-        if places != self._places:
-            self._places = places
-            self._limits.divide(partial(limits_rest, absent=places) if places else None)
+        names, positions = [name for name, _ in absent], [position for _, position in absent]
+        if positions != self._positions:
+            self._positions = positions
+            self._limits.divide(partial(limits_rest, absent=positions) if positions else None)
         if names != self.names:
             self._say(names)
             self.names = names

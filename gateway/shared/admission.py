@@ -1,7 +1,9 @@
-"""Acquires what a request needs of this replica and of all replicas together, or nothing.
+"""Admission of requests where several replicas share limits and budgets: all of a request's
+resources are acquired, or none.
 
-The limits in memory are a cheap check before the server is asked: a replica alone never exceeds
-them. Where the server is lost, they are what is left: see `Shares`.
+The limits in memory are checked first, because a request that exceeds them here exceeds them in the
+whole cluster. While the Valkey server is lost they are the only ones: with this replica's share of
+each limit (`Shares`), or no admission, as the group says.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from gateway.shared.limits import SharedLease, SharedLimits, Waiter
 from gateway.shared.shares import Shares
 from gateway.store.records import OnSharedLoss
 
-_SHORTEST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 2.0
-"""Seconds between tries of a request that waits: it is woken when its turn comes, and looks itself
-where that message was lost."""
+_MIN_PAUSE: Final = 0.02
+_MAX_PAUSE: Final = 2.0
+"""Bounds in seconds of the pause between two tries of a waiting request. The server wakes it when
+its turn comes; the pause bounds the delay if that message is lost."""
 
 
-class FleetAdmission:
-    """`leases` cover each request with budgets before it is admitted; None: this process alone has
-    them."""
+class SharedAdmission:
+    """`leases` must cover a request with budgets before it is admitted; None: budgets are not
+    shared. `limits` and `shares` are None without a Valkey server."""
 
     def __init__(
         self,
@@ -102,12 +104,13 @@ class FleetAdmission:
                 limits.leave(request.holders, waiter)
 
     async def extend(self, lease: Lease, short: LeaseShort) -> None:
-        """Waits until a running request can have what it needs, where there is as much."""
+        """Wait for a larger budget lease for a running request, or until there is none to get.
+        Raises `AccountingUnavailable`."""
         if self.leases is not None:
             await self.leases.cover_more(lease, short)
 
     def limit_statuses(self, permit: Permit) -> LimitStatuses | None:
-        """Of all replicas together; None: of this one alone."""
+        """Those of all replicas together; None: ask the local `Quota`."""
         limits = self.limits
         return None if limits is None or limits.is_lost else limits.limit_statuses(permit.holders)
 
@@ -124,7 +127,7 @@ class FleetAdmission:
         return [] if self.absent_replicas is None else self.absent_replicas.names
 
     def reject_all(self, error: GatewayError) -> None:
-        """Those that wait."""
+        """Reject all waiting requests."""
         self._rejection = error
         for waiter in self._waiting:
             waiter.woken.set()
@@ -144,7 +147,7 @@ class FleetAdmission:
             except TooManyRequests as error:
                 if not can_wait(error, deadline):
                     raise
-                pause = max(_SHORTEST_PAUSE, min(error.retry_after or 0.0, _LONGEST_PAUSE))
+                pause = max(_MIN_PAUSE, min(error.retry_after or 0.0, _MAX_PAUSE))
                 without_traceback(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(min(loop.time() + pause, deadline)):
@@ -155,7 +158,7 @@ class FleetAdmission:
                 deadline = -1.0  # one last try
 
     async def _try(self, permit: Permit, request: ResourceRequest, waiter: Waiter) -> Lease:
-        """The server first, which has to know that it waits."""
+        """The server first, unlike `acquire`: it has to register the waiter."""
         if self.leases is not None and permit.has_budget:
             await self.leases.cover(request)
         limits = self.limits
@@ -198,7 +201,7 @@ class FleetAdmission:
         return lease
 
     def _give_back(self, lease: Lease) -> None:
-        """The request does not run."""
+        """Release a local lease of a request that does not run."""
         lease.is_provisional = True
         self.queue.settle(lease, 0, FREE)
 
@@ -210,7 +213,7 @@ def _raise_if_share_is_too_small(error: BaseException, request: ResourceRequest)
 
 
 def _is_permanent(request: ResourceRequest) -> bool:
-    """Whether the request exceeds a whole limit."""
+    """Whether the request exceeds a limit of the cluster even with nothing else in use."""
     for limits in (holder.limits for holder in request.holders):
         tokens = limits.tokens_per_minute
         if 0 in (limits.requests_per_minute, limits.concurrent):

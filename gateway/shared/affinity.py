@@ -1,4 +1,5 @@
-"""Which account a reply came from, for requests that name it at another replica."""
+"""The account that produced a reply, stored in Valkey: a request that continues the reply at
+another replica is routed to the same account."""
 
 from __future__ import annotations
 
@@ -9,19 +10,20 @@ from gateway.config.schema import Config
 from gateway.routing.account_identity import account_identities
 from gateway.routing.affinity import AffinityIndex, RecordedReply
 from gateway.routing.health import AccountRef
-from gateway.shared.connection import Connection, Script
+from gateway.shared.connection import Connection, load_script
 from gateway.shared.errors import SharedError
 
 TTL: Final = 3600
-"""Seconds that a reply is known."""
+"""Seconds for which the account of a reply is stored."""
 MAX_PER_MINUTE: Final = 10_000
-"""Replies of the whole fleet: further ones are known to their own replica alone."""
+"""Replies of all replicas that are stored in a minute; further ones stay in their replica's
+memory."""
 
-_RECORD: Final = Script("affinity_record")
+_RECORD: Final = load_script("affinity_record")
 
 
 class SharedAffinity:
-    """The server has digests of ids and accounts, nothing of conversations."""
+    """Records each reply of the local index in Valkey. Ids and accounts are stored as digests."""
 
     def __init__(
         self, connection: Connection, index: AffinityIndex, config: Callable[[], Config]
@@ -33,8 +35,8 @@ class SharedAffinity:
         index.on_record = self._record
 
     async def look_up(self, digest: bytes) -> None:
-        """Of a reply that the index does not have: it has it then, if another replica does. Waits
-        no longer than for any answer of the server."""
+        """Load a reply that the local index does not have, if another replica has stored it. A
+        server that cannot be used counts as none."""
         try:
             stored = await self._connection.call("GET", self._name(digest))
         except SharedError:

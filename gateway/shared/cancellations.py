@@ -1,4 +1,5 @@
-"""Requests to cancel what another replica runs: names in the Valkey server, which it looks for."""
+"""Cancellation of background responses that run on another replica: a key in Valkey for each, which
+all replicas poll."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ _TTL: Final = 60_000
 """Milliseconds."""
 
 Key = tuple[str, str]
-"""The ids of a token and of what it runs."""
+"""The id of a token and of its background response."""
 
 
 class Cancellations:
-    """Both raise `SharedError` where the server cannot be used."""
+    """Both methods raise `SharedError`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -25,7 +26,7 @@ class Cancellations:
         await self._connection.call("SET", self._name(key), 1, "PX", _TTL)
 
     async def requested(self, keys: Sequence[Key]) -> list[Key]:
-        """Those of them that are to be cancelled."""
+        """Those of the keys whose cancellation was requested in the last minute."""
         answers = await self._connection.call("MGET", *map(self._name, keys))
         return [key for key, answer in zip(keys, answers, strict=True) if answer is not None]
 

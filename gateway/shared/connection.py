@@ -1,4 +1,4 @@
-"""A replica's connection to the Valkey server, which is opened again whenever it is lost."""
+"""A replica's connection to the Valkey server, which reconnects whenever it is lost."""
 
 from __future__ import annotations
 
@@ -18,39 +18,41 @@ from libvalkey import pack_command
 
 from gateway.config.cluster import SharedServer
 from gateway.shared.errors import SharedError, SharedLost
-from gateway.shared.handshake import check, introduce, tls_context
+from gateway.shared.handshake import check, introduce, server_tls
 from gateway.shared.link import Link, OnMessage
 
 log = logging.getLogger(__name__)
 
 Word = str | bytes | int | float
 
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
-"""Seconds between attempts to connect; the pause doubles, and a part of it is random."""
+MIN_RECONNECT_DELAY: Final = 0.05
+MAX_RECONNECT_DELAY: Final = 1.0
+"""Bounds in seconds of the delay between attempts to connect: doubled each time, with jitter."""
 
 PING_INTERVAL: Final = 1.0
-"""Seconds between pings of a connection that else only listens."""
+"""Seconds between pings of the connection for channels, which sends nothing else."""
 
 _PING: Final = pack_command(("PING",))
 
 
 class Script:
-    """A Lua script, which runs as one step."""
+    """A Lua script: the server runs it atomically."""
 
-    def __init__(self, name: str, text: str | None = None) -> None:
-        """Without a text it is that of the file of this name, behind `functions.lua`."""
-        self.name = name
-        if text is None:
-            folder = files("gateway.shared") / "scripts"
-            text = "\n".join((folder / f"{each}.lua").read_text() for each in ("functions", name))
+    def __init__(self, text: str) -> None:
         self.text = text
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+def load_script(name: str, *, library: str | None = None) -> Script:
+    """The file of this name, after that of the `library` whose functions it calls."""
+    folder = files("gateway.shared") / "scripts"
+    names = [name] if library is None else [library, name]
+    return Script("\n".join((folder / f"{each}.lua").read_text() for each in names))
+
+
 class AnswerTimes:
-    """How many commands took how long: `counts` has one more number than `BOUNDS`, which are upper
-    bounds in seconds; `total` is the sum."""
+    """A histogram of the durations of commands: `BOUNDS` are upper bounds in seconds, `counts` has
+    one more bucket for the rest, `total` is the sum in seconds."""
 
     BOUNDS: Final = (0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -64,13 +66,13 @@ class AnswerTimes:
 
 
 class Connection:
-    """Any number of coroutines use it at once. Nothing waits longer than `server.timeout`.
+    """Shared by any number of coroutines.
 
-    Callbacks: `on_lost` with the reason, when the server is lost; `on_back` when it can be used
-    again, before any other command. `answers`: how long they took."""
+    Callbacks: `on_lost` with the reason, when the server is lost; `on_back` when it is connected
+    again, before any other command is sent. `answers` has the durations of commands."""
 
     def __init__(self, server: SharedServer, name: str = "gateway") -> None:
-        """`name` is what the server's operator sees of it."""
+        """`name` is shown in the server's CLIENT LIST."""
         self.server, self._name = server, name
         self.on_lost: list[Callable[[SharedLost], None]] = []
         self.on_back: list[Callable[[], None]] = []
@@ -83,7 +85,7 @@ class Connection:
 
     async def open(self) -> None:
         """Raises `SharedError` where the server cannot be used."""
-        self._tls = tls_context(self.server)
+        self._tls = server_tls(self.server)
         await self._commands.start()
 
     async def close(self) -> None:
@@ -97,7 +99,7 @@ class Connection:
 
     @property
     def root(self) -> str:
-        """What every name begins with: a hash tag, so that all of them are on one node."""
+        """The prefix of all keys, with a hash tag: a script needs all its keys on one node."""
         return f"{{{self.server.prefix}}}:"
 
     def call(self, *words: Word) -> asyncio.Future[Any]:
@@ -106,8 +108,7 @@ class Connection:
         return self._link().call(pack_command(words))
 
     def post(self, *words: Word) -> None:
-        """Sends a command of which nobody needs the answer; it is dropped where the server is
-        lost."""
+        """Send a command without waiting for its answer. It is dropped while the server is lost."""
         if (link := self._commands.link) is not None:
             link.post(pack_command(words))
 
@@ -118,8 +119,8 @@ class Connection:
         args: Sequence[Word],
         orphan: Callable[[Any], None] | None = None,
     ) -> asyncio.Future[Any]:
-        """The answer of a script. Raises as `call`. Where the caller is cancelled, `orphan` gets
-        the answer, or None where there is none."""
+        """The answer of a script. Raises as `call`. If the caller is cancelled, `orphan` gets the
+        answer instead, or None if the connection is lost before it arrives."""
         return self._link().call(*self._packed(script, keys, args), orphan)
 
     def post_run(self, script: Script, keys: Sequence[Word], args: Sequence[Word]) -> None:
@@ -130,8 +131,8 @@ class Connection:
     def subscribe(
         self, channel: str, on_message: OnMessage, on_begin: Callable[[], None] | None = None
     ) -> None:
-        """Calls `on_message` for the messages of a channel, on a connection for all channels.
-        `on_begin` is called whenever the subscription begins, again too: messages before that may
+        """Call `on_message` for each message of a channel, on a second connection for all channels.
+        `on_begin` is called after each subscription, also after a reconnect: earlier messages may
         have been missed."""
         name = channel.encode()
         self._channels[name] = on_message, on_begin
@@ -217,7 +218,7 @@ class Connection:
 
 
 class _Reconnecting:
-    """A link that is opened again when it is lost. `opening` raises `SharedError`."""
+    """Keeps a link open: opens another one whenever it is lost. `opening` raises `SharedError`."""
 
     def __init__(
         self,
@@ -254,17 +255,17 @@ class _Reconnecting:
             link.close()
 
     async def _keep_open(self) -> None:
-        pause = FIRST_PAUSE
+        pause = MIN_RECONNECT_DELAY
         while True:
             if self.link is not None:
-                pause = FIRST_PAUSE
+                pause = MIN_RECONNECT_DELAY
                 await self._wait_until_lost(self.link)
             try:
                 await self._open()
             except SharedError as error:
                 self.reason = str(error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_RECONNECT_DELAY)
 
     async def _wait_until_lost(self, link: Link) -> None:
         while self.link is not None:
@@ -296,7 +297,7 @@ class _Reconnecting:
 
 
 def _ignore(error: SharedLost) -> None:
-    """Its messages are missed until it is open again."""
+    """The channels' connection needs no callback: `on_begin` tells of missed messages."""
 
 
 def _pack_unloaded(script: Script, words: tuple[Word, ...]) -> bytes:

@@ -1,4 +1,4 @@
-"""What comes first on a connection: identity, database, and whether the server can be used."""
+"""The first commands on a connection: authentication, database, and checks of the server."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from libvalkey import pack_command
 
-from gateway.config.cluster import SharedServer, TlsMode
+from gateway.config.cluster import SharedServer, Tls, TlsMode, tls_context
 from gateway.shared.errors import CommandFailed, SharedError, SharedLost
 from gateway.shared.link import Link
 
-OLDEST: Final = (7, 2)
-"""Major and minor version of the servers that work."""
+MIN_VERSION: Final = (7, 2)
+"""The oldest server that is supported: major and minor version."""
 
 _POLICY: Final = "noeviction"
 
 
 async def introduce(link: Link, server: SharedServer, name: str) -> None:
-    """Signs in and chooses the database. Raises `SharedError`."""
+    """Authenticate and select the database. Raises `SharedError`."""
     address = server.address
     secret = server.password.get_secret_value() if server.password else address.password
     if secret:
@@ -56,8 +56,8 @@ async def check(link: Link, server: SharedServer) -> None:
             "allow it to the user"
         ) from None
     text = info.get("valkey_version") or info.get("redis_version", "0.0")
-    if _version(text) < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
+    if _version(text) < MIN_VERSION:
+        oldest = ".".join(map(str, MIN_VERSION))
         raise SharedError(f"shared: {host} has version {text}: {oldest} or later is needed")
     policy = info.get("maxmemory_policy", "")
     if policy != _POLICY:
@@ -75,21 +75,15 @@ async def check(link: Link, server: SharedServer) -> None:
         raise _failure(error)(f"shared: {host} cannot be written to: {error}") from None
 
 
-def tls_context(server: SharedServer) -> ssl.SSLContext | None:
-    """None: plain text. Raises `SharedError` for files that cannot be read."""
-    if server.address.scheme != "valkeys" or (server.tls and server.tls.mode is TlsMode.DISABLE):
+def server_tls(server: SharedServer) -> ssl.SSLContext | None:
+    """None: plain text. Raises `SharedError` for files that cannot be used."""
+    tls = server.tls or Tls()
+    if server.address.scheme != "valkeys" or tls.mode is TlsMode.DISABLE:
         return None
-    tls = server.tls
     try:
-        context = ssl.create_default_context(cafile=str(tls.ca) if tls and tls.ca else None)
-        if tls is not None and tls.mode is TlsMode.REQUIRE:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if tls is not None and tls.cert is not None:
-            context.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as error:
+        return tls_context(tls)
+    except OSError as error:
         raise SharedError(f"shared.tls: {error}") from None
-    return context
 
 
 def _read_info(answer: Any) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""The health of accounts, as all replicas see it: what one finds out, the others apply at once.
+"""Shares the health of accounts between replicas: each applies the changes that the others publish.
 
-Each replica decides with its own `Health`, without waiting for anything. What changes there is
-written to the server, by whose clock the newest holds, and read by the others. Only a request that
-tests a half-open account waits for the server: for the claim, which one replica has. Without the
-server each replica goes by what it sees itself.
+A replica decides by its own `Health`, in memory. Changes of its breakers are published to Valkey in
+the background, where the newest by the server's clock wins, and read by the others. Only a request
+that tests a half-open account waits for the server: it has to get the claim, which one replica has
+at a time. Without the server each replica uses only what it observes itself.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from gateway.routing.health import (
     Health,
     HealthTicket,
 )
-from gateway.shared.connection import Connection, Script, Word
+from gateway.shared.connection import Connection, Word, load_script
 from gateway.shared.errors import SharedError
 
 POLL: Final = 0.5
-"""Seconds between two looks at what has changed, besides the server's messages."""
+"""Seconds between two polls, in case a message of the channel was lost."""
 CLAIM_TTL: Final = 10.0
-"""Seconds after which the claim of a replica that is gone ends."""
+"""Seconds after which a claim that is not renewed ends."""
 
 _RENEW_EVERY: Final = 2.0
 _CLAIM_PAUSE: Final = 1.0
 """Seconds until a replica asks again for a claim that another one has."""
-_GATHER: Final = 0.02
-"""Seconds between two exchanges with the server, however much happens."""
+_MIN_INTERVAL: Final = 0.02
+"""Seconds between two exchanges with the server, at least."""
 _PAGE: Final = 500
 _MAX_BREAKERS: Final = 20_000
 """Breakers that the server keeps: those that changed last."""
@@ -49,19 +49,19 @@ _MAX_REASON: Final = 200
 _MAX_CLAIM_TRIES: Final = 3
 
 _SAME: Final = 0.5
-"""Seconds: a breaker that opened within them for as long is what was sent."""
+"""Seconds by which times of a breaker may differ and still be those that this replica sent."""
 _NOTHING_SENT: Final[Mapping[str, BreakerChange]] = {}
 
-_PUBLISH: Final = Script("health_publish")
-_CHANGES: Final = Script("health_changes")
-_CLAIM: Final = Script("health_claim")
-_RENEW: Final = Script("health_renew")
+_PUBLISH: Final = load_script("health_publish")
+_CHANGES: Final = load_script("health_changes")
+_CLAIM: Final = load_script("health_claim")
+_RENEW: Final = load_script("health_renew")
 
 log = logging.getLogger(__name__)
 
 
 class _Claim(NamedTuple):
-    """The claims of one request; `keys` are their names in the server."""
+    """The claims of one request; `keys` are their keys on the server."""
 
     owner: str
     keys: Sequence[str]
@@ -97,8 +97,9 @@ class SharedHealth:
     async def confirm(
         self, ticket: HealthTicket, model: str, pool: Sequence[AccountRef]
     ) -> HealthTicket | None:
-        """For a ticket that tests a half-open account: the same one where no other replica does
-        that. Else what `Health.admit` says of an account that another request tests."""
+        """Claim the test of a half-open account for `ticket`: returns the ticket, if no other
+        replica has the claim. Else the account is admitted again as one that is being tested
+        elsewhere: returns the new ticket, or None if the account cannot be used."""
         ref = ticket.model_health.account.ref
         try:
             for _ in range(_MAX_CLAIM_TRIES):
@@ -127,7 +128,7 @@ class SharedHealth:
         return None
 
     async def _claim(self, ticket: HealthTicket, tested: Sequence[BreakerKey]) -> int:
-        """As the script."""
+        """The answer of `health_claim.lua`: 0 claimed, -1 newer state exists, else milliseconds."""
         if self._pending:
             await self._exchange()
         fields = [field for each in tested if (field := self._field(each)) is not None]
@@ -194,15 +195,14 @@ class SharedHealth:
             except Exception:  # the next round tries again
                 log.exception("the health of accounts could not be shared")
                 await asyncio.sleep(POLL)
-            await asyncio.sleep(_GATHER)
+            await asyncio.sleep(_MIN_INTERVAL)
 
     def _changed(self, channel: bytes, message: bytes) -> None:
         if not message.isdigit() or int(message) > self._known:
             self._wake.set()
 
     async def _exchange(self) -> None:
-        """Writes what has changed here, and reads what has changed elsewhere. Raises
-        `SharedError`."""
+        """Publish the local changes and read those of others. Raises `SharedError`."""
         async with self._exchanging:
             self._identify()
             if self._pending or self._ended:
@@ -247,7 +247,8 @@ class SharedHealth:
     def _apply(
         self, answer: Sequence[Any], sent: Mapping[str, BreakerChange] = _NOTHING_SENT
     ) -> list[dict[str, Any]]:
-        """The records of an answer; some may be what was `sent`."""
+        """Apply the records of an answer, except those that are what this replica has `sent`, and
+        return all of them."""
         now, server_now = self._loop.time(), int(answer[1])
         pairs = zip(answer[2::2], answer[3::2], strict=True)
         records = [(field.decode(), orjson.loads(text)) for field, text in pairs if text]
@@ -276,7 +277,7 @@ class SharedHealth:
 
 
 def _rendered(field: str, change: BreakerChange, now: float) -> dict[str, Any]:
-    """For the script: times in ms, relative to now."""
+    """A change as `health_publish.lua` reads it; times in ms relative to now."""
     state, evidence = change.state, change.evidence_at
     is_healthy = state.state is HealthState.HEALTHY
     return {

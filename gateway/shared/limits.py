@@ -24,20 +24,20 @@ from gateway.quota.limit_errors import (
     too_many_tokens,
 )
 from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses
-from gateway.shared.connection import AnswerTimes, Connection, Script, Word
+from gateway.shared.connection import AnswerTimes, Connection, Word, load_script
 from gateway.shared.errors import CommandFailed, SharedLost
-from gateway.shared.session import REJOIN, Entry, Session
+from gateway.shared.session import REJOIN_PERIOD, Entry, Session
 
 log = logging.getLogger(__name__)
 
-ACQUIRE: Final = Script("acquire")
-LEAVE: Final = Script("leave")
+ACQUIRE: Final = load_script("acquire", library="functions")
+LEAVE: Final = load_script("leave", library="functions")
 
 _ACQUIRED, _REJECTED, _UNKNOWN_SESSION, _JOINING = range(4)
 _REQUESTS, _TOKENS, _CONCURRENT = 1, 2, 3
 
 _LETTERS: Final = {HolderKind.KEY: "k", HolderKind.GROUP: "g", HolderKind.GATEWAY: "a"}
-_LONGEST_NAME: Final = 64
+_MAX_NAME: Final = 64
 _KEPT: Final = 20_000
 """Demands and figures that are kept, at most."""
 
@@ -45,8 +45,8 @@ _JOINING_PAUSE: Final = 0.01
 
 
 class _Demand(NamedTuple):
-    """What requests of the same holders have in common. `holders` are those with such limits,
-    `keys` their names on the server, `args` their limits."""
+    """The arguments of the script that requests of the same holders have in common. `holders` are
+    those with shared limits, `keys` their bases on the server, `args` their limits."""
 
     all_holders: tuple[Holder, ...]
     holders: tuple[Holder, ...]
@@ -57,7 +57,8 @@ class _Demand(NamedTuple):
 
 
 class _Figures(NamedTuple):
-    """Of a holder in the whole fleet; times are those of the loop."""
+    """What all replicas have used of a holder's limits per minute, and the loop's times at which
+    all of it will have expired."""
 
     requests: int
     requests_until: float
@@ -74,15 +75,15 @@ class SharedLease:
         self._session, self._entry = session, entry
 
     def extend(self, tokens: int) -> None:
-        """The request uses so many tokens in all."""
+        """The request uses this number of tokens in total."""
         self._session.adjust(self._entry, tokens)
 
     def settle(self, tokens: int) -> None:
-        """The request has ended with so many tokens."""
+        """The request has ended, and has used this number of tokens in total."""
         self._session.adjust(self._entry, tokens, "end")
 
     def withdraw(self) -> None:
-        """The request does not run."""
+        """The request did not run: nothing of it counts."""
         self._session.adjust(self._entry, 0, "withdraw")
 
 
@@ -116,9 +117,9 @@ class SharedLimits:
         self._lost_seconds = 0.0
 
     @property
-    def place(self) -> tuple[int, int]:
-        """The rank of this replica by name among those that share limits, and how many these are,
-        as the server last said it."""
+    def position(self) -> tuple[int, int]:
+        """The rank of this replica by name among those with a session, from 0, and their number, as
+        of the last renewal."""
         replicas = self.session.replicas
         return sum(each < self.session.name for each in replicas), max(1, len(replicas))
 
@@ -168,13 +169,13 @@ class SharedLimits:
         """Raises `TooManyRequests` or `TooManyTokens` as `Quota.acquire`, `SharedLost` where the
         server cannot say. A waiter is registered where it is rejected: call `leave` at its end."""
         demand, entry = self._demand(holders), None
-        deadline = self._loop.time() + REJOIN + self._connection.server.timeout
+        deadline = self._loop.time() + REJOIN_PERIOD + self._connection.server.timeout
         while True:
             if not self.session.is_joined:
                 await self.session.joined()
             entry = self._entry(demand, waiter)
             status, now, *answer = await self._run(demand, entry, tokens, waiter)
-            self.session.told(now)
+            self.session.set_server_time(now)
             if status == _ACQUIRED:
                 break
             if status == _REJECTED:
@@ -192,14 +193,15 @@ class SharedLimits:
         return SharedLease(self.session, entry)
 
     def acquire_locally(self, holders: tuple[Holder, ...], tokens: int) -> SharedLease:
-        """The server is lost: what the request takes is told to it when it is back."""
+        """For a request that was admitted while the server is lost: recorded here, and added to the
+        server when it is back."""
         demand = self._demand(holders)
         entry = self._entry(demand, None)
         self.session.begin(entry, self.session.now(), tokens)
         return SharedLease(self.session, entry)
 
     def leave(self, holders: tuple[Holder, ...], waiter: Waiter) -> None:
-        """It waits no more."""
+        """Remove a waiter from the server's queue."""
         demand, entry = self._demand(holders), waiter.entry
         if entry is not None and waiter.blocked_on and waiter.session == self.session.id:
             keys = (*self.session.keys, demand.keys[waiter.blocked_on - 1])
@@ -346,9 +348,9 @@ class SharedLimits:
         return _Demand(holders, limited, keys, tuple(args), tuple(minute), tuple(running))
 
     def _base(self, holder: Holder) -> str:
-        """Its name on the server; that of a long name is a digest."""
+        """The prefix of its keys on the server; a long or non-ASCII id becomes a digest."""
         id = holder.id
-        if len(id) > _LONGEST_NAME or not id.isascii():
+        if len(id) > _MAX_NAME or not id.isascii():
             digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=16)
             id = f"#{digest.hexdigest()}"
         return f"{self._root}{_LETTERS[holder.kind]}:{id}"

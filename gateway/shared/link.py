@@ -1,9 +1,8 @@
-"""One connection to a Valkey server: commands out, answers in, in order.
+"""One pipelined connection to a Valkey server: answers arrive in the order of the commands.
 
-Commands of one turn of the loop leave in one write. The server counts as lost where commands wait
-and nothing was answered for `timeout` seconds, or one of them waits three times as long: one timer
-for all of them.
-"""
+Commands of one iteration of the event loop leave in one write. The server counts as lost if
+commands are pending and no answer has arrived for `timeout` seconds, or if one command is pending
+for three times as long. One timer watches all of them."""
 
 from __future__ import annotations
 
@@ -17,13 +16,14 @@ from libvalkey import LibvalkeyError, Reader
 from gateway.shared.errors import CommandFailed, SharedError, SharedLost
 
 MAX_PENDING: Final = 50_000
-"""Commands without an answer: beyond that the server counts as lost."""
+"""With more pending commands the server counts as lost."""
 
-SECOND_LOOK: Final = 0.02
-"""Seconds: the loop itself may have been late, and the answer be there."""
+RECHECK_DELAY: Final = 0.02
+"""Seconds between a timeout and the loss: if the event loop itself was late, the answer may already
+be in the socket's buffer."""
 
-_LONGEST_WAIT: Final = 3
-"""Times the timeout, where others are answered meanwhile: many are under way."""
+_MAX_WAIT_FACTOR: Final = 3
+"""A single command may take this many timeouts, as long as others are answered meanwhile."""
 
 _UNUSABLE: Final = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOREPLICAS", "OOM"}
@@ -34,12 +34,13 @@ _UNUSABLE: Final = frozenset(
 _NOTHING: Final = object()
 
 OnMessage = Callable[[bytes, bytes], None]
-"""Of a channel: its name and the text."""
+"""Gets the channel's name and the message."""
 
 
 class _Pending(NamedTuple):
-    """A command without an answer; `unloaded` is the same one with the text of its script,
-    `orphan` gets the answer where nobody waits for it any more, None where there is none."""
+    """A command without an answer. `unloaded` packs it with the text of its script, for a server
+    that does not know the digest. `orphan` gets the answer if the caller was cancelled meanwhile,
+    or None if the connection was lost."""
 
     sent_at: float
     future: asyncio.Future[Any] | None
@@ -57,7 +58,7 @@ class _Pending(NamedTuple):
 
 
 class Link(asyncio.Protocol):
-    """`on_lost` is called once. `observe` is told the seconds of each answer."""
+    """`on_lost` is called once. `observe` gets the duration of each command in seconds."""
 
     def __init__(
         self,
@@ -84,7 +85,8 @@ class Link(asyncio.Protocol):
         unloaded: Callable[[], bytes] | None = None,
         orphan: Callable[[Any], None] | None = None,
     ) -> asyncio.Future[Any]:
-        """The answer to a packed command; its error is `CommandFailed` or `SharedLost`."""
+        """The future answer to a packed command; its exception is `CommandFailed` or
+        `SharedLost`."""
         future = self._loop.create_future()
         if self.is_lost:
             future.set_exception(SharedLost("the connection is closed"))
@@ -118,18 +120,18 @@ class Link(asyncio.Protocol):
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def _check(self) -> None:
-        """The time by which an answer was needed, as it was when the timer was set."""
+        """Called at the time by which an answer was due when the timer was set."""
         self._timer = None
         if not self._pending:
             return
         oldest, now = self._pending[0], self._loop.time()
         waits_from = max(oldest.sent_at, self._answered_at)
-        due = min(waits_from + self._timeout, oldest.sent_at + _LONGEST_WAIT * self._timeout)
+        due = min(waits_from + self._timeout, oldest.sent_at + _MAX_WAIT_FACTOR * self._timeout)
         if now >= due:
             if self._late is oldest:
                 self._lose(SharedLost(f"no answer within {self._timeout:g} s"))
                 return
-            self._late, due = oldest, now + SECOND_LOOK
+            self._late, due = oldest, now + RECHECK_DELAY
         self._timer = self._loop.call_at(due, self._check)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

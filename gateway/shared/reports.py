@@ -1,4 +1,4 @@
-"""Small reports of each replica that the others read: the newest one of every kind."""
+"""Reports that replicas exchange through Valkey: the newest of each kind and replica."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.shared.errors import SharedError
 MAX_SIZE: Final = 256 * 1024
 """Bytes of a report; a larger one is not sent."""
 _TTL: Final = 3_600_000
-"""Milliseconds that they are kept after the last one."""
+"""Milliseconds after which Valkey drops all reports of a kind, counted from the last one."""
 
 
 class Reports:
@@ -24,9 +24,9 @@ class Reports:
     async def exchange(
         self, kind: str, report: dict[str, Any], at: int, max_age: float
     ) -> dict[str, dict[str, Any]]:
-        """Sends this replica's, and returns those of the others that are not older than `max_age`
-        seconds, by replica; `at` is now in Unix us, by the replicas' common clock. Empty where the
-        server cannot be used."""
+        """Store this replica's report and return the others' by replica name, without those older
+        than `max_age` seconds. `at` is the current time (Unix µs of the database server). Empty if
+        the server cannot be used."""
         key = f"{self._connection.root}reports:{kind}"
         text = orjson.dumps({"at": at, "report": report})
         try:

@@ -1,8 +1,8 @@
-"""What a replica has of the shared limits, and its session, under which the server knows that.
+"""A replica's session on the Valkey server, and the local record of what it has acquired there.
 
-The server takes the running requests of a session back when it is not renewed. A replica begins a
-new one after the connection was lost, and where the server has lost everything: it adds its running
-requests and the last minute's entries again, which counts nothing twice.
+The server counts the running requests of a session until the session expires or ends. After a lost
+connection, and after the server has lost its data, the replica opens a new session and adds its
+running requests and the entries of the last minute again. Entries have ids, so none counts twice.
 """
 
 from __future__ import annotations
@@ -17,47 +17,48 @@ from math import inf
 from secrets import token_hex
 from typing import Any, Final
 
-from gateway.shared.connection import Connection, Script, Word
+from gateway.shared.connection import Connection, Word, load_script
 from gateway.shared.errors import CommandFailed, SharedError, SharedLost
 
 log = logging.getLogger(__name__)
 
-LIFE: Final = 10.0
-"""Seconds for which a session that is not renewed keeps its running requests."""
+SESSION_TTL: Final = 10.0
+"""Seconds after its last renewal when a session expires, and its running requests end to count."""
 
-INTERVAL: Final = 1.0
+RENEW_INTERVAL: Final = 1.0
 """Seconds between renewals."""
 
 ABSENT_AFTER: Final = 3.0
 """Seconds without a session of a replica that had one; one that never had is absent at once."""
 
-REJOIN: Final = 1.0
-"""Seconds that all replicas have to add what they know, before a server that has lost everything
-decides again."""
+REJOIN_PERIOD: Final = 1.0
+"""Seconds in which replicas add their entries to a server that has lost its data. It admits nothing
+meanwhile, unless all of them have finished earlier."""
 
 WINDOW: Final = 60_000_000
-"""Microseconds in which entries count."""
+"""Microseconds for which an entry counts: the window of limits per minute."""
 
-LONGEST_REJOIN: Final = 5.0
-"""The same where a replica has many entries."""
+MAX_REJOIN_PERIOD: Final = 5.0
+"""The same for a replica with very many entries: at most."""
 
-_ROWS: Final = 300
-"""Rows of one script."""
+_ROWS_PER_CALL: Final = 300
+"""Rows of one call of the script `join`."""
 
-_CHUNKS_AT_ONCE: Final = 4
+_MAX_CALLS_IN_FLIGHT: Final = 4
 _ROWS_PER_SECOND: Final = 20_000
-"""So many are added at least."""
+"""A lower bound of the rate at which rows are added."""
 
-_KEPT_WITHDRAWN: Final = 10_000
+_MAX_WITHDRAWN: Final = 10_000
 
-JOIN: Final = Script("join")
-RENEW: Final = Script("renew")
-SETTLE: Final = Script("settle")
+JOIN: Final = load_script("join", library="functions")
+RENEW: Final = load_script("renew", library="functions")
+SETTLE: Final = load_script("settle", library="functions")
 
 
 class Entry:
-    """What a request has acquired: one request and `tokens` of each of the `minute_bases` at `time`
-    (the server's, in microseconds), and a place among the running requests of `running_bases`."""
+    """What one request has acquired at `time` (Unix µs of the server): one request and `tokens` of
+    each holder in `minute_bases`, and one running request of each holder in `running_bases`. A
+    holder's base is the prefix of its keys on the server."""
 
     __slots__ = ("id", "keys", "minute_bases", "running_bases", "time", "tokens")
 
@@ -68,49 +69,50 @@ class Entry:
         minute_bases: tuple[tuple[str, bool, bool], ...],
         running_bases: tuple[str, ...],
     ) -> None:
-        """`minute_bases`: whether requests are limited, and tokens."""
+        """`keys`: the bases of all limited holders. `minute_bases`: base, whether its requests are
+        limited, whether its tokens are."""
         self.id, self.keys = id, keys
         self.minute_bases, self.running_bases = minute_bases, running_bases
         self.time, self.tokens = 0, 0
 
 
 class Session:
-    """`name` is the replica's. `is_joined`: the server knows everything of this replica."""
+    """`name` is the replica's. `is_joined`: the server has all entries of this replica."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection, self.name = connection, name
         self.id = ""
         self.is_joined = False
         self.replicas: tuple[str, ...] = (name,)
-        """Names of all replicas with a session, as they were last known."""
-        self._heard_of: dict[str, float] = {}
-        """When each replica was last known to have a session, by the loop's time."""
+        """Names of all replicas that had a session at the last renewal."""
+        self._last_seen: dict[str, float] = {}
+        """The loop's time at which each replica was last known to have a session."""
         self.on_joined: list[Callable[[], None]] = []
-        self.on_heard: list[Callable[[], None]] = []
+        self.on_replicas: list[Callable[[], None]] = []
         """Called about once a second, after `is_absent` may have changed."""
         self._boot, self._count = token_hex(5), count(1)
         root = connection.root
         self.keys = (f"{root}sessions", f"{root}running", f"{root}generation")
         self._entries = deque[Entry]()
         self._running = Counter[str]()
-        self._withdrawn = deque[Entry](maxlen=_KEPT_WITHDRAWN)
+        self._withdrawn = deque[Entry](maxlen=_MAX_WITHDRAWN)
         self._offset = 0.0
         self._joining: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Raises `SharedError`."""
+        """Open the first session and keep it. Raises `SharedError`."""
         connection, loop = self.connection, asyncio.get_running_loop()
         self._loop = loop
         connection.on_lost.append(self._lost)
         connection.on_back.append(self.rejoin)
-        connection.subscribe(f"{self.keys[0]}:lost", self._other_lost)
-        connection.subscribe(f"{self.keys[0]}:joined", self._other_joined)
+        connection.subscribe(f"{self.keys[0]}:lost", self._on_other_lost)
+        connection.subscribe(f"{self.keys[0]}:joined", self._on_other_joined)
         await self.join()
-        self._renewing = asyncio.ensure_future(self._keep())
+        self._renewing = asyncio.ensure_future(self._renew_forever())
 
     async def close(self) -> None:
-        """Its running requests have ended: their places are free at once."""
+        """End the session: its running requests count no longer."""
         for task in (self._renewing, self._joining):
             if task is not None:
                 task.cancel()
@@ -122,19 +124,19 @@ class Session:
         self.is_joined = False
 
     def new_id(self) -> str:
-        """Of an entry; no other one of any replica has it."""
+        """An id for an entry, unique among all replicas."""
         return f"{self._boot}{next(self._count):x}"
 
     def now(self) -> int:
-        """The server's time, as far as it is known."""
+        """The server's time in Unix µs, extrapolated from its last answer."""
         return int(self._loop.time() * 1e6 + self._offset)
 
-    def told(self, now: int) -> None:
-        """The server's time, as an answer says it."""
+    def set_server_time(self, now: int) -> None:
+        """`now` is the server's time in an answer that has just arrived."""
         self._offset = now - self._loop.time() * 1e6
 
     def begin(self, entry: Entry, time: int, tokens: int) -> None:
-        """A request runs."""
+        """Record a request that the server admitted at `time`."""
         entry.time, entry.tokens = time, tokens
         for base in entry.running_bases:
             self._running[base] += 1
@@ -143,8 +145,9 @@ class Session:
             self._entries.append(entry)
 
     def adjust(self, entry: Entry, tokens: int, what: str = "adjust") -> None:
-        """Changes the tokens at their time; `what` is `end` too, for a request that has ended, and
-        `withdraw`, for one that never was."""
+        """Set the tokens of an entry, without waiting for the server. `what` is one of `adjust`
+        (the request goes on), `end` (it has ended) and `withdraw` (it never ran: nothing of it
+        counts)."""
         is_withdrawn = what == "withdraw"
         has_changed = tokens != entry.tokens and any(each[2] for each in entry.minute_bases)
         entry.tokens = 0 if is_withdrawn else tokens
@@ -163,7 +166,7 @@ class Session:
             self._post(entry, tokens, what)
 
     def withdraw(self, entry: Entry) -> None:
-        """The connection was lost: the server must not count it, whether it knows of it or not."""
+        """Remember an entry to be removed by the next session, as the server may have it."""
         self._withdrawn.append(entry)
 
     def _post(self, entry: Entry, tokens: int, what: str) -> None:
@@ -172,13 +175,13 @@ class Session:
         self.connection.post_run(SETTLE, (*self.keys, *entry.keys), words)
 
     def rejoin(self) -> None:
-        """Begins a new session, unless that is under way."""
+        """Open a new session in the background, unless that is already in progress."""
         self.is_joined = False
         if self._joining is None or self._joining.done():
             self._joining = asyncio.ensure_future(self._join_again())
 
     async def joined(self) -> None:
-        """Waits until the session has begun. Raises `SharedLost`."""
+        """Wait until `is_joined`, at most for the server's timeout. Raises `SharedLost`."""
         if not self.is_joined and self._joining is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.connection.server.timeout):
@@ -187,22 +190,24 @@ class Session:
             raise SharedLost("the limits of this replica are not on the server yet")
 
     async def join(self) -> None:
-        """Raises `SharedError`."""
+        """Open a new session and add all entries to it. Raises `SharedError`."""
         run, before = self.connection.run, self.id
         self.is_joined = False
         self.id = session = f"{self.name}/{token_hex(6)}"
-        needed = min(LONGEST_REJOIN, REJOIN + len(self._entries) / _ROWS_PER_SECOND)
-        life = int(LIFE * 1000), int(needed * 1000)
+        needed = min(MAX_REJOIN_PERIOD, REJOIN_PERIOD + len(self._entries) / _ROWS_PER_SECOND)
+        life = int(SESSION_TTL * 1000), int(needed * 1000)
         (now,) = await run(JOIN, self.keys, ("begin", session, before, *life))
-        self.told(now)
-        # Only now: what the server admitted before has its answer by now.
+        self.set_server_time(now)
+        # Collected only now: answers arrive in order, so every admission before `begin` is
+        # recorded.
         rows, sent = self._rows(tuple(self._entries)), deque[asyncio.Future[Any]]()
         while chunk := _take(rows):
             sent.append(run(JOIN, self.keys, ("add", session, *chunk)))
-            if len(sent) > _CHUNKS_AT_ONCE:
+            if len(sent) > _MAX_CALLS_IN_FLIGHT:
                 await sent.popleft()
         await asyncio.gather(*sent)
-        # From here to the end no turn of the loop may change what runs.
+        # No `await` from here until `is_joined`: requests that start or end meanwhile would be
+        # missed.
         counts = (("c", base, number) for base, number in self._running.items())
         adding = []
         while chunk := _take(counts):
@@ -210,7 +215,7 @@ class Session:
         ending = run(JOIN, self.keys, ("end", session, self._expected()))
         self.is_joined = True
         await asyncio.gather(*adding)
-        self._heard_all((await ending)[1])
+        self._note_all_replicas((await ending)[1])
         for callback in self.on_joined:
             callback()
 
@@ -233,9 +238,9 @@ class Session:
             self.is_joined = False
             log.warning("the limits could not be shared again: %s", error)
 
-    async def _keep(self) -> None:
+    async def _renew_forever(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(RENEW_INTERVAL)
             await self._renew()
 
     async def _renew(self) -> None:
@@ -246,44 +251,44 @@ class Session:
             return
         session = self.id
         try:
-            answer = await self.connection.run(RENEW, self.keys, (session, int(LIFE * 1000)))
+            answer = await self.connection.run(RENEW, self.keys, (session, int(SESSION_TTL * 1000)))
         except (SharedLost, CommandFailed):
             return
         if session != self.id:
             return
-        self.told(answer[0])
+        self.set_server_time(answer[0])
         if len(answer) == 1:
             self.rejoin()
         else:
-            self._heard_all(answer[1])
+            self._note_all_replicas(answer[1])
 
     def is_absent(self, name: str) -> bool:
         """Whether the replica of this name has had no session on this server for some seconds."""
         oldest = self._loop.time() - ABSENT_AFTER
-        return name != self.name and self._heard_of.get(name, -inf) <= oldest
+        return name != self.name and self._last_seen.get(name, -inf) <= oldest
 
-    def _heard_all(self, sessions: Iterable[bytes]) -> None:
-        self._heard(sessions)
+    def _note_all_replicas(self, sessions: Iterable[bytes]) -> None:
+        self._note_replicas(sessions)
         self.replicas = tuple(sorted({_name_of(each) for each in sessions}))
-        for callback in self.on_heard:
+        for callback in self.on_replicas:
             callback()
 
-    def _other_joined(self, channel: bytes, session: bytes) -> None:
-        self._heard((session,))
+    def _on_other_joined(self, channel: bytes, session: bytes) -> None:
+        self._note_replicas((session,))
 
-    def _heard(self, sessions: Iterable[bytes]) -> None:
+    def _note_replicas(self, sessions: Iterable[bytes]) -> None:
         now = self._loop.time()
-        self._heard_of.update((_name_of(each), now) for each in sessions)
+        self._last_seen.update((_name_of(each), now) for each in sessions)
 
     def _expected(self) -> int:
-        """How many replicas have something to add, where the server knows nothing any more: what it
-        says of its sessions is not all of them then."""
-        oldest = self._loop.time() - LIFE
-        self._heard_of = {name: at for name, at in self._heard_of.items() if at > oldest}
-        return max(1, len(self._heard_of.keys() | {self.name}))
+        """How many replicas should join a server that has lost its data, and with it its list of
+        sessions: those that were seen within `SESSION_TTL`."""
+        oldest = self._loop.time() - SESSION_TTL
+        self._last_seen = {name: at for name, at in self._last_seen.items() if at > oldest}
+        return max(1, len(self._last_seen.keys() | {self.name}))
 
-    def _other_lost(self, channel: bytes, session: bytes) -> None:
-        """Another replica has found a server that knew nothing."""
+    def _on_other_lost(self, channel: bytes, session: bytes) -> None:
+        """Another replica has found that the server had lost its data."""
         if session != self.id.encode() and self.connection.is_up:
             self.rejoin()
 
@@ -297,8 +302,8 @@ class Session:
 
 
 def _take(rows: Iterator[tuple[Word, ...]]) -> list[Word]:
-    """The words of the next rows."""
-    return [word for row in islice(rows, _ROWS) for word in row]
+    """The next rows as one flat list of arguments; empty at the end."""
+    return [word for row in islice(rows, _ROWS_PER_CALL) for word in row]
 
 
 def _name_of(session: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Connects a replica to the Valkey server, and starts what it shares there."""
+"""Opens the connection to the Valkey server and everything that replicas share through it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.shared.reports import Reports
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """What this replica shares with the others, and the connection for it."""
+    """One object for each kind of shared state, all on `connection`."""
 
     connection: Connection
     health: SharedHealth

@@ -1,10 +1,11 @@
-"""Leases of budgets on a database server: what it sets aside of each for one replica.
+"""Leases of budgets on a database server: amounts that are reserved for one replica.
 
-`spent in a budget's window + all leases <= its limit` holds for every window. A grant checks it
-with the holder locked, and settlements move a cost from a lease to what is spent in one step. A
-lease below 0 belongs to requests that cost more than they had reserved; it counts as none.
+For every window of a budget, `spending in the window + all leases <= limit` holds. A grant checks
+it while it holds the holder's lock; a settlement moves its cost from the lease to the spending in
+one transaction. A lease can be below 0, if requests cost more than they had reserved; it counts as
+0.
 
-A lease ends with its epoch's row in `replicas`: by the replica's own end, or when others remove it.
+A lease ends with its epoch's row in `replicas`: when the replica stops, or when others remove it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gateway.core.limits import FREE, Cost
 from gateway.store.errors import ReplicaRemoved
 from gateway.store.records import DAY_US, HOUR_US, STEP_US
 from gateway.store.server_connection import connect
+from gateway.store.server_schema import AdvisoryLock
 from gateway.store.spending import Spend
 
 CHANNEL: Final = "gateway_leases"
@@ -29,7 +31,6 @@ CHANNEL: Final = "gateway_leases"
 MAX_HOLDERS: Final = 100
 """Of one transaction."""
 
-_LOCK_SPACE: Final = 0x67770003
 _WEEK_US: Final = 7 * DAY_US
 _FIVE_HOURS_US: Final = 5 * HOUR_US
 
@@ -74,7 +75,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT '', pg_current_xact_id()::text, '', now, 0::bigint, 0::bigint;
-    PERFORM pg_advisory_xact_lock({_LOCK_SPACE}, hashtext(kind || ' ' || id))
+    PERFORM pg_advisory_xact_lock({AdvisoryLock.LEASES:d}, hashtext(kind || ' ' || id))
     FROM unnest(kinds, ids) AS given (kind, id);
     -- The next statement sees what was committed before the locks were granted.
     RETURN QUERY SELECT * FROM pg_temp.figures(kinds, ids, least(now, since));
@@ -119,8 +120,8 @@ _NOTIFY: Final = "SELECT pg_notify($1, $2)"
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one holder: what all replicas have spent, what others have leased, and this one's lease:
-    None where it has none."""
+    """The spending of one holder by all replicas, the leases of other replicas (`elsewhere`), and
+    this replica's lease (`own`; None: it has none)."""
 
     spend: Spend
     elsewhere: Cost
@@ -140,15 +141,16 @@ class Outline(NamedTuple):
 
 
 Decide = Callable[[HolderKey, Figures, int], Cost]
-"""What a holder's lease grows by, at the server's time in Unix us."""
+"""Returns the amount by which a holder's lease grows; the last argument is the server's time in
+Unix us."""
 
 
 Amounts = Mapping[HolderKey, Cost]
 
 
 class _Unclear(NamedTuple):
-    """A transaction that was not seen to end, and what its end adds to leases as they are known
-    here. Without an id it did not happen."""
+    """A transaction with an unknown outcome, and the amounts by which each outcome changes the
+    leases as this replica knows them. Without an id it was not committed."""
 
     id: str | None
     if_committed: Amounts
@@ -162,7 +164,7 @@ class LeaseTable:
     def __init__(
         self, server: DatabaseServer, on_needed: Callable[[HolderKey], None] | None = None
     ) -> None:
-        """`on_needed`: another replica has no room because of this one's lease."""
+        """`on_needed` is called when another replica needs what this one has leased."""
         self._server = server
         self._on_needed = on_needed
         self._connection: Any = None
@@ -171,8 +173,8 @@ class LeaseTable:
     async def grant(
         self, epoch: int, holders: Sequence[HolderKey], since: int, decide: Decide
     ) -> Amounts:
-        """Leases to this replica what is decided for each holder, in one transaction. `since` is
-        the earliest start of a request that asks, in Unix us. Raises ReplicaRemoved where the epoch
+        """Lease to this replica what `decide` returns for each holder, in one transaction. `since`
+        is the earliest start of a waiting request, in Unix us. Raises ReplicaRemoved if the epoch
         has ended."""
         holders = sorted(holders)
         amounts: Amounts = {}
@@ -195,7 +197,7 @@ class LeaseTable:
         return amounts
 
     async def give_back(self, epoch: int, amounts: Amounts) -> None:
-        """Parts of leases that this replica does not use any more. Raises ReplicaRemoved."""
+        """Reduce the leases by amounts that this replica no longer uses. Raises ReplicaRemoved."""
         id = None
         try:
             connection = await self._connected()
@@ -210,8 +212,9 @@ class LeaseTable:
             raise
 
     async def settle_unclear(self) -> Amounts:
-        """What is to be added to leases as they are known here, for transactions that raised an
-        error: those that leased something and happened, or gave something back and did not."""
+        """Look up the transactions with an unknown outcome. Returns the amounts to add to the
+        leases as this replica knows them: of committed grants, and of returns that were rolled
+        back."""
         added = defaultdict[HolderKey, Cost](Cost)
         while self._unclear:
             status = "aborted"
@@ -238,7 +241,7 @@ class LeaseTable:
     async def figures(
         self, epoch: int, holders: Sequence[HolderKey], now: int
     ) -> dict[HolderKey, Figures]:
-        """Of this moment; `now` is about the server's time."""
+        """The current figures; `now` is about the server's time, in Unix us."""
         connection = await self._connected()
         kinds, ids = [kind for kind, _ in holders], [id for _, id in holders]
         return _figures_of(await connection.fetch(_FIGURES, kinds, ids, now), epoch, holders)
@@ -255,7 +258,7 @@ class LeaseTable:
         }
 
     async def ask_others(self, holders: Iterable[HolderKey]) -> None:
-        """Other replicas give back what they do not need of these holders' budgets."""
+        """Notify the other replicas, so that they return what they do not use of these leases."""
         connection = await self._connected()
         for kind, id in holders:
             await connection.execute(_NOTIFY, CHANNEL, f"{kind} {id}")
@@ -320,7 +323,7 @@ def _grant_and_commit(epoch: int, amounts: Amounts) -> str:
 
 
 def _plus(amount: Cost, lease: Cost) -> Cost:
-    """A lease below 0 counts as none."""
+    """The sum of an amount and a lease; a lease below 0 counts as 0."""
     return Cost(*(old + max(0, new) for old, new in zip(amount, lease, strict=True)))
 
 

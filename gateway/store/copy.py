@@ -1,9 +1,9 @@
-"""Copies everything between a database file and a database server: `gateway db copy`.
+"""Copies all data between a database file and a database server: `gateway db copy`.
 
-Tables are copied one after the other, by primary key, in batches. The target notes how far it is in
-the transaction of each batch, so a copy that was interrupted in any way goes on from there. At the
-end rows and sums of both are compared, and the target's ledger is checked.
-"""
+Tables are copied one after the other, in batches in the order of their primary keys. The
+transaction of each batch also stores a note of the progress in the target, so an interrupted copy
+resumes there. At the end the row counts and sums of both are compared, and the target is checked as
+by `db check`."""
 # Names of tables and columns are those of the schema.
 # ruff: noqa: S608
 
@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +41,7 @@ from gateway.store.errors import StoreError
 from gateway.store.integrity import check
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.migrations import COPY_NOTE, MIGRATIONS, OWN_SETTINGS
-from gateway.store.records import DAY_US
+from gateway.store.records import start_of_month
 from gateway.store.schema import groups, requests, settings, tokens, usage_hours
 from gateway.store.server_schema import spending
 from gateway.store.spending import Spend, load_spend
@@ -58,7 +57,6 @@ _SUMMED: Final = {
 """The sums that must agree at the end, by table."""
 
 _MAX_DAYS: Final = 4000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,8 @@ class CopiedTables:
 
 @dataclass(slots=True)
 class _Note:
-    """How far a copy is: `source` identifies its state; the rows of `table` up to the key `after`,
-    and those of all tables before it, are copied."""
+    """The progress of a copy: all tables before `table` are copied, and its rows up to the primary
+    key `after`. `source` identifies the state of the source (`_identity`)."""
 
     source: str
     table: str = ""
@@ -190,7 +188,7 @@ async def _begin(source: Source, target: Target, counts: dict[str, int]) -> _Not
 
 
 async def _identity(source: Source, counts: dict[str, int]) -> str:
-    """Of the source's state: whatever a gateway does changes counts, sums or settings."""
+    """A digest of the source's state: whatever a gateway does changes counts, sums or settings."""
     sums = [await _sums(source, table) for table in _SUMMED]
     settings = await source.rows("SELECT name, value FROM settings ORDER BY name")
     text = orjson.dumps([counts, sums, sorted(settings)])
@@ -234,7 +232,7 @@ async def _check(database: Database) -> None:
 
 
 async def _fill_spending(database: Database) -> None:
-    """On a server, from the sums: budgets go on with what was spent of them."""
+    """Fill the table of spending on a server from the sums, so that budgets continue."""
     if database.dialect.name == "sqlite":
         return
     spent = await load_spend(database)
@@ -255,14 +253,14 @@ async def _fill_spending(database: Database) -> None:
 
 
 def _periods(spend: Spend) -> dict[tuple[str, int], Cost]:
-    """What was spent by period and its start (Unix µs). The days begin with a month."""
+    """Spending by period and start of the period (Unix µs). Months are sums of the days, which go
+    back to the first of a month."""
     periods = {("total", 0): spend.total}
     details = {"day": spend.by_day, "hour": spend.by_hour, "step": spend.by_step}
     for period, costs in details.items():
         periods |= {(period, start): cost for start, cost in costs.items()}
     for start, cost in spend.by_day.items():
-        day = datetime.fromtimestamp(start // 1_000_000, UTC)
-        month = ("month", (day.replace(day=1) - _EPOCH).days * DAY_US)
+        month = ("month", start_of_month(start))
         so_far = periods.get(month, FREE)
         periods[month] = Cost(so_far.units + cost.units, so_far.usd + cost.usd)
     return periods

@@ -32,7 +32,7 @@ Row = Sequence[Any]
 Rows = list[Row]
 
 TABLES: Final = tuple(table for table in metadata.sorted_tables if table.name != "settings")
-"""In the order of their references. `settings` are few, and copied last."""
+"""All tables but `settings`, which is copied last; a table comes after those that it references."""
 
 _BATCH: Final = 5000
 _BATCH_OF_BODIES: Final = 8  # rows that have several bodies of megabytes
@@ -46,7 +46,7 @@ class Source(Protocol):
         """All rows of a query."""
 
     def batches(self, table: Table, after: Row | None) -> AsyncIterator[Rows]:
-        """The rows of a table by primary key, after the one with the key."""
+        """Batches of a table's rows in the order of the primary key, after the key `after`."""
 
 
 class Target(Protocol):
@@ -56,12 +56,12 @@ class Target(Protocol):
     async def rows(self, query: str) -> Rows: ...
 
     async def write(self, table: Table, rows: Rows, note: str) -> None:
-        """Add rows and replace the note, both or neither."""
+        """Add rows and replace the note of the progress, in one transaction."""
 
     async def execute(self, statement: str) -> None: ...
 
     async def prepare_days(self, days: Iterable[int]) -> None:
-        """Of the request log, counted from the Unix epoch."""
+        """Create partitions of the request log for these days, counted from the Unix epoch."""
 
 
 def key_of(table: Table) -> list[str]:
@@ -84,7 +84,7 @@ def _selection(table: Table, after: Row | None, marks: Iterable[str]) -> str:
 
 
 class FileSource:
-    """A file that its caller has locked."""
+    """A database file; the caller has locked its state directory."""
 
     def __init__(self, path: Path) -> None:
         url = f"{path.absolute().as_uri()}?mode=ro"
@@ -107,7 +107,7 @@ class FileSource:
 
 
 class ServerSource:
-    """One transaction: what is committed meanwhile is not seen."""
+    """Reads in one transaction, which sees no later commits."""
 
     def __init__(self, session: asyncpg.Connection) -> None:
         self._session = session
@@ -174,7 +174,7 @@ class ServerTarget:
 
 
 def _for_server(table: Table, rows: Rows) -> Iterable[Row]:
-    """SQLite has no booleans, and texts with NULs."""
+    """Rows of a file as a server takes them: SQLite has 0 and 1 as booleans, and NULs in texts."""
     converters: list[tuple[int, Callable[[Any], Any]]] = []
     for position, column in enumerate(table.columns):
         if isinstance(column.type, Boolean):

@@ -33,7 +33,7 @@ from gateway.store.migrations import migrate, migrations_for
 from gateway.store.records import ExchangeState
 
 if TYPE_CHECKING:  # only with a server is it imported
-    from gateway.store.held_locks import HeldLocks
+    from gateway.store.advisory_locks import AdvisoryLocks
     from gateway.store.server_writer import ServerWriter
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class Database(ABC):
 
     dialect: Dialect
     reader: Connections
-    locks: HeldLocks | None = None
+    locks: AdvisoryLocks | None = None
     """Those that replicas take from each other; None where there is one process."""
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ class Writer(Protocol):
 
 
 class Outage:
-    """`is_open`: entries are to be appended, not written."""
+    """`is_open`: an outage is in progress, so entries go to the spool instead of the server."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Outage:
         return self.spool.is_full or not self._has_room
 
     async def open(self) -> None:
-        """Write what an earlier run left. Raises StoreError."""
+        """Write the entries that an earlier run has left in the spool. Raises StoreError."""
         await self.spool.open()
         if not self.spool.count:
             return
@@ -80,7 +80,7 @@ class Outage:
             raise server_failure(text, error) from error
 
     def begin(self, reason: str) -> None:
-        """The server does not answer."""
+        """An outage begins: the server does not answer, for this reason."""
         if not self.is_open:
             self.is_open = True
             text = "the database cannot be written (%s): requests are kept in %s"
@@ -103,7 +103,7 @@ class Outage:
             self._task = loop.create_task(self._drain(), name="spool")  # its errors are caught
 
     async def close(self, seconds: float) -> None:
-        """Write what waits, if the server answers; the rest waits for the next start."""
+        """Write the spool for at most `seconds`; what is left is written at the next start."""
         self._closing = True
         if self._task is not None and not self._task.done():
             await asyncio.wait({self._task}, timeout=seconds)
@@ -132,7 +132,7 @@ class Outage:
         _log.info("the database is written again, nothing waits in %s", self.spool.path)
 
     async def _write_some(self) -> None:
-        """Those that have waited longest."""
+        """Write the oldest entries of the spool and remove them from it."""
         spooled = await self.spool.first(self._limit)
         if not spooled.entries:
             await asyncio.sleep(_APPENDED)

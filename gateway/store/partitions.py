@@ -1,11 +1,11 @@
-"""The days of the request log on PostgreSQL: a partition of each of its tables for each UTC day.
+"""Daily partitions of the request log on PostgreSQL: one of each of its tables for each UTC day.
 
-Days are created ahead. A row without a day's partition, as one with a foreign id or of a clock that
-is wrong, goes to the default partition: it is never refused. A day that is created later takes its
-rows from there.
+Partitions are created ahead. A row whose day has none, as one with a foreign id or of a wrong
+clock, goes to the default partition, so it is never rejected. A partition that is created later
+takes its rows from there.
 
-Whatever locks a table that requests write waits for at most `_LOCK_TIMEOUT`: meanwhile all others
-queue behind it. It gives up then and tries again after a pause.
+A statement that needs a lock on these tables waits for it for at most `_LOCK_TIMEOUT`, because all
+writers queue behind it meanwhile. It is then tried again after a pause.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ import asyncpg
 
 from gateway.store.errors import StoreError
 from gateway.store.logs import first_id
-from gateway.store.records import (
-    DAY_US,
-)
+from gateway.store.records import DAY_US
 from gateway.store.schema import attempts, requests, searches
 from gateway.store.server_database import ServerDatabase
+from gateway.store.server_schema import AdvisoryLock
 
 T = TypeVar("T")
-
 
 DAYS_AHEAD: Final = 2
 
 MAX_MOVED: Final = 200_000
-"""Rows that a new day takes from the default partition. Of one with more, the rows stay there and
-the day is not created: writers would wait for too long."""
+"""Rows that a new partition takes from the default one. With more of them it is not created, and
+the rows stay there: writers would wait for too long."""
 
 _TABLES: Final = {
     requests.name: requests.c.id.name,
@@ -63,9 +61,6 @@ WITH expired AS (
 )
 SELECT count(*) FROM gone
 """
-
-_CREATING: Final = 0x6764_6179
-"""The advisory lock of whoever creates or detaches days: any number of replicas may try."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -98,7 +93,7 @@ class Day(NamedTuple):
 
 
 class Busy(StoreError):
-    """A lock was not to be had in time; nothing was changed."""
+    """A lock was not free in time; nothing was changed."""
 
 
 async def create_days(database: ServerDatabase, now_us: int, ahead: int = DAYS_AHEAD) -> list[Day]:
@@ -133,10 +128,10 @@ async def list_days(database: ServerDatabase) -> list[Day]:
 
 async def drop_days_before(database: ServerDatabase, first_kept: Day) -> int:
     """Drop all earlier days, the oldest first; returns how many requests they had. A day that is in
-    use, or has a running request, is left for the next time.
+    use, or has a running request, stays until the next call.
 
-    A day is detached from all tables in one transaction, which is short, and dropped after it, when
-    nobody can reach it any more.
+    A day is detached from all tables in one short transaction, and dropped afterwards, when no
+    statement uses it any more.
     """
     dropped = 0
     async with lock_session(database) as session:
@@ -165,7 +160,7 @@ async def delete_default_rows(database: ServerDatabase, before_us: int, batch: i
 
 @asynccontextmanager
 async def lock_session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]:
-    """A connection of its own: what waits for locks must not have the recorder's."""
+    """A dedicated connection: a statement that waits for locks must not delay the recorder's."""
     session = await database.connect(command_timeout=_COMMAND_TIMEOUT)
     try:
         yield session
@@ -184,11 +179,11 @@ async def retry_locks(work: Callable[[], Awaitable[T]]) -> T:
 
 @asynccontextmanager
 async def brief_transaction(session: asyncpg.Connection) -> AsyncIterator[None]:
-    """Of one replica at a time, with short waits for locks."""
+    """A transaction under the advisory lock, with short timeouts for locks and statements."""
     async with session.transaction():
         await session.execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT}")
         await session.execute(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT}")
-        await session.execute(f"SELECT pg_advisory_xact_lock({_CREATING})")
+        await session.execute(f"SELECT pg_advisory_xact_lock({AdvisoryLock.PARTITIONS:d})")
         yield
 
 
@@ -201,7 +196,7 @@ async def _list_days(session: asyncpg.Connection) -> list[Day]:
 
 
 async def _detached_tables(session: asyncpg.Connection) -> list[str]:
-    """Those of an earlier round that ended before it had dropped them too."""
+    """Tables to drop, including those that an interrupted earlier call has left."""
     rows = await session.fetch(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND NOT relispartition AND relnamespace ="
         f" (SELECT relnamespace FROM pg_class WHERE oid = '{requests.name}'::regclass)"
@@ -211,8 +206,8 @@ async def _detached_tables(session: asyncpg.Connection) -> list[str]:
 
 
 async def _create_day(session: asyncpg.Connection, day: Day) -> bool:
-    """Whether it was created here. Writers wait for the transaction: a row that was on its way to
-    the default partition when the day appeared would be refused."""
+    """Whether it was created here. The tables are locked against writers, because a row that is
+    being written to the default partition when its day is attached would be rejected."""
     first, end = day.bounds
     async with brief_transaction(session):
         if await session.fetchval("SELECT to_regclass($1)", f"{requests.name}_{day.name}"):
@@ -239,7 +234,7 @@ async def _create_day(session: asyncpg.Connection, day: Day) -> bool:
 
 
 async def _detach_day(session: asyncpg.Connection, day: Day) -> bool:
-    """Whether it was detached here: not with a running request, whose end is still to come."""
+    """Whether it was detached here. A day with a running request is not, as it will be settled."""
     async with brief_transaction(session):
         for table in _TABLES:
             await session.execute(f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")

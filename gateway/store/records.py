@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
 from gateway.core.buffers import Buffers
@@ -17,7 +18,13 @@ from gateway.core.value import FastStrEnum
 HOUR_US: Final = 3_600_000_000
 STEP_US: Final = HOUR_US // 12
 DAY_US: Final = 24 * HOUR_US
-"""Microseconds of an hour; hours are counted from the Unix epoch."""
+"""Microseconds of an hour, a step and a day; all are counted from the Unix epoch."""
+
+
+def start_of_month(time_us: int) -> int:
+    """When the UTC month of a time began, in Unix microseconds."""
+    day = datetime.fromtimestamp(time_us // 1_000_000, UTC).day
+    return time_us - time_us % DAY_US - (day - 1) * DAY_US
 
 
 class TokenState(FastStrEnum):

@@ -1,6 +1,5 @@
-"""Settles the rows that an earlier boot left running: nothing more will be known of them.
-
-Each such exchange is billed the expected cost of its prompt.
+"""Settles the rows that an earlier process has left running, as `interrupted`. Each is billed the
+expected cost of its prompt, as nothing more is known of it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from gateway.store.statements import HOUR_KEY, IS_RUNNING, Statements, insert_or
 
 
 def left_by_earlier_boots(dialect: str, boot_id: str) -> ColumnElement[bool]:
-    """The rows of all boots but this one, and those of other replicas."""
+    """The rows of processes that have ended: not of this one, and not of a registered replica."""
     earlier = requests.c.boot_id != boot_id
     if dialect == "sqlite":
         return earlier
@@ -92,7 +91,8 @@ def _mark_on_server(
     left_by: ColumnElement[bool],
     epoch: int | None,
 ) -> int:
-    """Others settle rows at the same time: so each is locked first, in the recorders' order."""
+    """Recorders of other replicas settle rows concurrently: rows are locked first, in their
+    order."""
     locked = select(requests).where(IS_RUNNING, left_by).order_by(requests.c.id).with_for_update()
     rows = [_interrupted(RequestRow._make(row)) for row in connection.execute(locked)]
     end = update(requests).where(requests.c.id == bindparam("row_id"))
@@ -127,7 +127,7 @@ def _interrupted(row: RequestRow) -> RequestRow:
 
 
 def _add_spending(connection: Connection, rows: Iterable[RequestRow]) -> None:
-    """Of rows that ended, on a server."""
+    """Add the cost of ended rows to the table of spending."""
     deltas = [delta._asdict() for delta in spending_deltas(rows)]
     if not deltas:
         return

@@ -1,11 +1,12 @@
-"""The replicas of a gateway in the database server, and what this one knows of itself and others.
+"""The table of replicas on the database server, and this process's own registration.
 
-A row is a living replica, or one that has not been heard of for less than its lease's expiry. Its
-epoch fences: what belongs to an epoch without a row is no longer that replica's.
+A replica has a row from its registration until it stops, or until others remove it. The row's epoch
+is a fencing token: budget leases belong to an epoch, and those of an epoch without a row have
+ended.
 
-A replica that is lost ends in two steps, as it may only be cut off. After its expiry its requests
-are settled as interrupted. Its leases stay for longer: what it spends of them meanwhile is known
-when it is back.
+A replica that is not heard of ends in two steps, as it may only be cut off. After its expiry its
+requests are settled as interrupted. Its leases stay for longer, as it reports what it has spent of
+them when it is back.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from gateway.store.database import Database
 from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
 from gateway.store.recovery import mark_interrupted
 from gateway.store.schema import requests
-from gateway.store.server_schema import budget_leases, replicas
+from gateway.store.server_schema import AdvisoryLock, budget_leases, replicas
 from gateway.store.statements import Statements
 
 _Filtered = TypeVar("_Filtered", Select[Any], Update, Delete)
@@ -50,8 +51,6 @@ LEASE_MARGIN: Final = 3.0
 EXPIRED: Final = "expired"
 """The state of a replica whose requests others have settled; a heartbeat ends it."""
 
-_REGISTRATION: Final = 0x67770001
-"""The advisory lock of registrations: one at a time."""
 _EPOCHS: Final = sqlalchemy.Sequence("replica_epochs")
 _NOW: Final[ColumnElement[int]] = literal_column(
     "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -60,7 +59,7 @@ _NOW: Final[ColumnElement[int]] = literal_column(
 
 class ReplicaRow(NamedTuple):
     """`state` is starting, serving, draining or expired; times are Unix us of the server's clock.
-    `details` is a JSON object: of what the heartbeat reports."""
+    `details` is a JSON object with what the last heartbeat reported."""
 
     name: str
     epoch: int
@@ -104,7 +103,7 @@ def steady_seconds() -> float:
 
 @dataclass(slots=True, eq=False)
 class OwnReplica:
-    """This process among the replicas; its heartbeat keeps it up to date (`cluster.membership`).
+    """This process among the replicas; `cluster.membership` updates it with each heartbeat.
 
     `epoch` is 0 where it is not registered, which begins when it was reaped. `contact_at` is when
     the last heartbeat that succeeded was sent, by `steady_seconds`. `names` are those of all living
@@ -124,7 +123,7 @@ class OwnReplica:
     lease_expiry: float = 0.0
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """Its rank among the living replicas by name, from 0, and how many there are."""
         return bisect_left(self.names, self.name), max(1, len(self.names))
 
@@ -150,16 +149,16 @@ class OwnReplica:
 
     @property
     def is_leader(self) -> bool:
-        """Whether it does what only one replica does. No other one can be sooner than the server
-        ends this one's connection, which takes longer than this."""
+        """Whether this replica does the work of the leader. The server frees the lock of a silent
+        connection later than `LOST_AFTER`, so there are never two leaders."""
         return self.holds_leader_lock and self.contact_age <= LOST_AFTER
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a replica states when it starts. `place` is its machine's boot and its state directory:
-    two processes with the same one cannot both hold the directory's lock. Without `has_shared` it
-    has to be the only replica."""
+    """What a replica states when it starts. `directory` identifies its state directory on its
+    machine: two processes with the same one cannot both hold the directory's lock. Without
+    `has_shared` it has to be the only replica."""
 
     name: str
     boot_id: str
@@ -170,7 +169,7 @@ class Registration:
     version: str
     schema: int
     config_hash: str
-    place: str
+    directory: str
     has_shared: bool
 
 
@@ -190,7 +189,7 @@ def register(connection: Connection, new: Registration, statements: Statements) 
     Raises ReplicaNameTaken, SharedStateMissing, or ReplicaUnclear where it is not known yet whether
     another process uses a copy of the state directory.
     """
-    connection.execute(select(func.pg_advisory_xact_lock(_REGISTRATION)))
+    connection.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.REGISTRATION)))
     interrupted = 0
     for other in _listed(connection):
         if _is_replaced_by(other, new):
@@ -214,7 +213,9 @@ def register(connection: Connection, new: Registration, statements: Statements) 
         started_at=now,
         heartbeat_at=now,
         expiry_us=round(new.expiry * 1e6),
-        details=orjson.dumps({"place": new.place, "lease_expiry": new.lease_expiry}).decode(),
+        details=orjson.dumps(
+            {"directory": new.directory, "lease_expiry": new.lease_expiry}
+        ).decode(),
     )
     connection.execute(insert(replicas).values(row._asdict()))
     return Registered(epoch, interrupted)
@@ -225,7 +226,7 @@ def _is_replaced_by(other: ListedReplica, new: Registration) -> bool:
     cannot be."""
     row, is_expired = other.row, other.age > other.row.expiry_us / 1e6
     if row.state_id == new.state_id:
-        if other.is_living and other.details.get("place") != new.place:
+        if other.is_living and other.details.get("directory") != new.directory:
             raise ReplicaUnclear(
                 f"replica '{row.name}' at {row.address} has a copy of this state directory, and was"
                 f" heard of {other.age:.1f} s ago: give each replica a state directory of its own"

@@ -6,7 +6,6 @@ Everything is sorted by its key: all transactions lock rows in this order.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -19,6 +18,7 @@ from gateway.store.records import (
     HourDelta,
     RequestRow,
     TokenDelta,
+    start_of_month,
 )
 
 KEY: Final = "key"
@@ -125,12 +125,9 @@ def _add(costs: dict[Any, _Cost], key: Any, cost: _Cost) -> None:
 def _periods(step: int) -> tuple[tuple[str, int], ...]:
     """The periods that the step is in, and their starts."""
     start = step * STEP_US
-    month = datetime.fromtimestamp(start // 1_000_000, UTC).replace(
-        day=1, hour=0, minute=0, second=0, microsecond=0
-    )
     return (
         ("total", 0),
-        ("month", int(month.timestamp()) * 1_000_000),
+        ("month", start_of_month(start)),
         ("day", start - start % DAY_US),
         ("hour", start - start % HOUR_US),
         ("step", start),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from gateway.config.cluster import DatabaseServer, Tls, TlsMode
+from gateway.config.cluster import DatabaseServer, Tls, TlsMode, tls_context
 from gateway.store.errors import ServerUnavailable, StoreError
 from gateway.store.server_errors import is_temporary
 
@@ -54,21 +54,13 @@ def password_of(server: DatabaseServer) -> str | None:
 def connect_options(server: DatabaseServer) -> dict[str, Any]:
     """asyncpg's options of a connection, besides its address."""
     return {
-        "ssl": _tls_context(server.tls),
+        "ssl": _tls_option(server.tls),
         "timeout": server.timeout,
         "server_settings": {"application_name": APPLICATION},
     }
 
 
-def _tls_context(tls: Tls | None) -> ssl.SSLContext | str | bool:
+def _tls_option(tls: Tls | None) -> ssl.SSLContext | str | bool:
     if tls is None:
         return "prefer"
-    if tls.mode is TlsMode.DISABLE:
-        return False
-    context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
-    if tls.mode is TlsMode.REQUIRE:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
-    return context
+    return False if tls.mode is TlsMode.DISABLE else tls_context(tls)

@@ -19,9 +19,9 @@ from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.config.cluster import DatabaseServer
+from gateway.store.advisory_locks import AdvisoryLocks
 from gateway.store.database import Database, driver_cursor
 from gateway.store.errors import DatabaseUnavailable, QueryTimeout, ServerUnavailable, StoreError
-from gateway.store.held_locks import HeldLocks
 from gateway.store.server_connection import (
     connect,
     connect_options,
@@ -33,7 +33,7 @@ from gateway.store.server_writer import ServerWriter
 
 T = TypeVar("T")
 
-OLDEST_SERVER: Final = 14
+MIN_SERVER_VERSION: Final = 14
 """The first with `idle_session_timeout`, which heartbeats set."""
 _GRACE: Final = 1.0  # seconds that a server has to give a statement up by itself
 _LOCK_TIMEOUT: Final = 1.2  # seconds for another transaction's lock; deadlocks are found before
@@ -55,7 +55,7 @@ class ServerDatabase(Database):
         self.dialect = self._engine.dialect
         self._writing = asyncio.Lock()
         self._transactions: set[asyncio.Task[Any]] = set()
-        self.locks = HeldLocks(self.connect)
+        self.locks = AdvisoryLocks(self.connect)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         with _availability():
@@ -139,9 +139,9 @@ class ServerDatabase(Database):
         self, version: str, encoding: str, schema: str | None, may_create: bool
     ) -> str | None:
         """Why it cannot be used, and what to do."""
-        if int(version) // 10_000 < OLDEST_SERVER:
+        if int(version) // 10_000 < MIN_SERVER_VERSION:
             number = int(version) // 10_000
-            return f"it is PostgreSQL {number}, and {OLDEST_SERVER} or newer is needed"
+            return f"it is PostgreSQL {number}, and {MIN_SERVER_VERSION} or newer is needed"
         if encoding != "UTF8":
             name = self.server.address.name
             return f"its encoding is {encoding}: make one with createdb -E UTF8 -T template0 {name}"

@@ -7,6 +7,7 @@ spent is derived from the hourly sums.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, Table, Text
@@ -14,6 +15,18 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData,
 from gateway.store.records import USAGE_COUNTS
 
 server_metadata: Final = MetaData()
+
+
+class AdvisoryLock(IntEnum):
+    """The keys of the server's advisory locks; `pg_locks` shows them as `objid` (those of leases,
+    one for each holder, as `classid`)."""
+
+    REGISTRATION = 0x67770001
+    LEADER = 0x67770002
+    LEASES = 0x67770003
+    PARTITIONS = 0x67646179
+    MIGRATIONS = 0x67646D67
+
 
 replicas: Final = Table(
     "replicas",

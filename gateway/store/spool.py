@@ -29,10 +29,10 @@ SPOOL_NAME: Final = "spool.db"
 
 _APPLICATION: Final = 0x67777370  # "gwsp"
 _PAGE: Final = 4096
-_LEAST_PAGES: Final = 16
+_MIN_PAGES: Final = 16
 _FULL: Final = 0.9
-"""The part of its size beyond which it counts as full: the rest is for the ends of requests that
-run."""
+"""The share of its size at which it counts as full: the rest is for the settlements of requests
+that are running."""
 _FIELDS: Final = [list(record._fields) for record in (RequestRow, AttemptRow, SearchRow)]
 
 _PRAGMAS: Final = (
@@ -44,7 +44,7 @@ _PRAGMAS: Final = (
 
 
 class Spooled(NamedTuple):
-    """Some entries, oldest first, and the number of the last."""
+    """Entries, oldest first, and the number of the last one (0: none)."""
 
     entries: list[Entry]
     last: int
@@ -66,7 +66,7 @@ class Spool:
         self.count = 0
         self.size = 0
         self.since: int | None = None
-        self._limit = max(size // _PAGE, _LEAST_PAGES)
+        self._limit = max(size // _PAGE, _MIN_PAGES)
         self._fields: list[list[str]] = _FIELDS
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="spool")
@@ -100,7 +100,7 @@ class Spool:
         return await self._run(lambda: self._first(count))
 
     async def remove(self, last: int) -> None:
-        """All up to this number."""
+        """Remove all entries up to this number."""
         await self._run(lambda: self._remove(last))
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cluster import membership as module
-from gateway.cluster.membership import fleet_hash, read_state_id
+from gateway.cluster.membership import comparable_hash, read_state_id
 from gateway.store.database import Database
 from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
 from gateway.store.replicas import LOST_AFTER, remove, steady_seconds
@@ -46,9 +46,9 @@ async def test_replicas_know_their_number_and_their_place(
             await stack.enter_async_context(replica(database, tmp_path, name)) for name in "bca"
         ]
         async with asyncio.timeout(5):
-            while {each.own.place[1] for each in replicas} != {3}:
+            while {each.own.position[1] for each in replicas} != {3}:
                 await asyncio.sleep(0.05)
-        assert [each.own.place for each in replicas] == [(1, 3), (2, 3), (0, 3)]
+        assert [each.own.position for each in replicas] == [(1, 3), (2, 3), (0, 3)]
 
 
 async def test_its_clock_is_the_servers(
@@ -159,6 +159,6 @@ def test_a_state_directory_has_one_id(tmp_path: Path) -> None:
 def test_the_hash_is_of_what_replicas_have_in_common(tmp_path: Path) -> None:
     url = "postgresql://gateway@127.0.0.1/gateway"
     one, two = parse(url, tmp_path / "a", name="one"), parse(url, tmp_path / "b", name="two")
-    assert fleet_hash(one) == fleet_hash(two)
+    assert comparable_hash(one) == comparable_hash(two)
     limits = two.limits.model_copy(update={"concurrent": 7})
-    assert fleet_hash(one) != fleet_hash(two.model_copy(update={"limits": limits}))
+    assert comparable_hash(one) != comparable_hash(two.model_copy(update={"limits": limits}))

@@ -18,7 +18,7 @@ from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests
 from gateway.quota.limits import Lease, Quota
 from gateway.shared import session
 from gateway.shared.absent_replicas import AbsentReplicas
-from gateway.shared.admission import FleetAdmission
+from gateway.shared.admission import SharedAdmission
 from gateway.shared.shares import Shares
 from gateway.store.records import OnSharedLoss
 from gateway.store.replicas import OwnReplica
@@ -29,7 +29,7 @@ SHARE = cast(Permit, SimpleNamespace(on_shared_loss=OnSharedLoss.SHARE))
 
 
 @asynccontextmanager
-async def fleet(*prefixes: str) -> AsyncIterator[list[FleetAdmission]]:
+async def fleet(*prefixes: str) -> AsyncIterator[list[SharedAdmission]]:
     """A replica for each prefix of names, r0 first, as all of them know each other from the
     database server."""
     names, run = [f"r{rank}" for rank in range(len(prefixes))], token_hex(6)
@@ -38,23 +38,23 @@ async def fleet(*prefixes: str) -> AsyncIterator[list[FleetAdmission]]:
         for name, prefix in zip(names, prefixes, strict=True):
             limits = await stack.enter_async_context(limiter(name, f"{run}{prefix}"))
             own = OwnReplica(name, name, name, 60.0, names=names, serving=frozenset(names))
-            shares = Shares(lambda own=own: own.place)
-            replica = FleetAdmission(AdmissionQueue(Quota()), limits, shares)
+            shares = Shares(lambda own=own: own.position)
+            replica = SharedAdmission(AdmissionQueue(Quota()), limits, shares)
             replica.absent_replicas = AbsentReplicas(own, limits)
             replicas.append(replica)
         await until(lambda: all(len(each.absent) == absent_of(each) for each in replicas))
         yield replicas
 
 
-def absent_of(replica: FleetAdmission) -> int:
+def absent_of(replica: SharedAdmission) -> int:
     assert replica.limits is not None
     assert replica.absent_replicas is not None
     known = len(replica.absent_replicas._own.names)
     return known - len(replica.limits.session.replicas)
 
 
-async def admitted(replicas: Sequence[FleetAdmission], limits: Limits, tokens: int = 0) -> int:
-    async def attempt(replica: FleetAdmission) -> bool:
+async def admitted(replicas: Sequence[SharedAdmission], limits: Limits, tokens: int = 0) -> int:
+    async def attempt(replica: SharedAdmission) -> bool:
         try:
             return isinstance(await replica.acquire(SHARE, request), Lease)
         except GatewayError:
@@ -98,8 +98,8 @@ async def test_a_share_of_nothing_is_no_final_refusal() -> None:
 async def test_the_whole_limit_is_back_with_the_other_replica(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "LIFE", 0.5)
-    monkeypatch.setattr(session, "INTERVAL", 0.1)
+    monkeypatch.setattr(session, "SESSION_TTL", 0.5)
+    monkeypatch.setattr(session, "RENEW_INTERVAL", 0.1)
     monkeypatch.setattr(session, "ABSENT_AFTER", 0.4)
     async with fleet("a", "a") as (one, two):
         assert two.limits is not None

@@ -17,7 +17,7 @@ from gateway.config.limits import SharedLimits as LimitOptions
 from gateway.core.limits import FREE, Limits
 from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests, TooManyTokens
 from gateway.quota.limits import Holder, Lease, Quota, ResourceRequest
-from gateway.shared.admission import FleetAdmission
+from gateway.shared.admission import SharedAdmission
 from gateway.shared.shares import Shares, share_of
 from gateway.store.records import OnSharedLoss
 from tests.shared.limiters import key, replicas
@@ -35,7 +35,7 @@ WAITING = LimitOptions(max_wait=5.0)
 async def fleet(number: int, url: str = "", timeout: float = 2.0) -> AsyncIterator[list[Any]]:
     async with replicas(number, url, timeout) as limiters:
         yield [
-            FleetAdmission(
+            SharedAdmission(
                 AdmissionQueue(Quota()), limits, Shares(lambda rank=rank: (rank, number))
             )
             for rank, limits in enumerate(limiters)
@@ -47,7 +47,7 @@ def demand(holders: tuple[Holder, ...], tokens: int = 0) -> ResourceRequest:
 
 
 async def attempt(
-    admission: FleetAdmission, request: ResourceRequest, permit: Permit = SHARE
+    admission: SharedAdmission, request: ResourceRequest, permit: Permit = SHARE
 ) -> Lease | GatewayError:
     try:
         return await admission.acquire(permit, request)
@@ -151,7 +151,7 @@ async def test_flushall_under_load_opens_nothing(tmp_path: Path) -> None:
         async with fleet(4, server.url) as members:
             stop = asyncio.get_running_loop().time() + 4.5
 
-            async def client(member: FleetAdmission) -> None:
+            async def client(member: SharedAdmission) -> None:
                 nonlocal running, most, total
                 while asyncio.get_running_loop().time() < stop:
                     result = await attempt(member, request)
@@ -178,7 +178,7 @@ async def test_flushall_under_load_opens_nothing(tmp_path: Path) -> None:
     assert others == []
 
 
-def registered(members: list[FleetAdmission]) -> int:
+def registered(members: list[SharedAdmission]) -> int:
     """Requests of which the server knows that they wait."""
     return sum(waiter.blocked_on > 0 for each in members for waiter in each._waiting)
 

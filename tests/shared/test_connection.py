@@ -20,7 +20,7 @@ from tests.support.timing import loop_time, until_within
 from tests.support.toxics import Latency, LimitData, Slicer, Timeout
 from tests.support.valkey import ValkeyServer, valkey_server
 
-ECHO = Script("echo", "return ARGV[1]")
+ECHO = Script("return ARGV[1]")
 
 
 @asynccontextmanager

@@ -213,8 +213,8 @@ def _without_time(error: TooManyRequests) -> str:
 async def test_slots_of_a_replica_that_is_gone_are_free_after_its_life(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "LIFE", 1.0)
-    monkeypatch.setattr(session, "INTERVAL", 0.2)
+    monkeypatch.setattr(session, "SESSION_TTL", 1.0)
+    monkeypatch.setattr(session, "RENEW_INTERVAL", 0.2)
     holders = key(Limits(concurrent=6))
     async with replicas(4) as fleet:
         for _ in range(3):
@@ -242,7 +242,7 @@ async def test_slots_of_a_replica_that_is_gone_are_free_after_its_life(
 async def test_a_replica_that_was_stopped_beyond_its_life_begins_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "LIFE", 0.5)
+    monkeypatch.setattr(session, "SESSION_TTL", 0.5)
     holders = key(Limits(concurrent=2))
     async with replicas(2) as (one, two):
         lease = await one.acquire(holders, 0)

@@ -1,4 +1,5 @@
--- What the other scripts begin with. Times are microseconds of the server's clock.
+-- The functions of the scripts of limits: acquire, join, leave, renew, settle. Each is sent behind
+-- this text. Times are microseconds of the server's clock.
 --
 -- Of each holder, whose name is `base`: `base:r` has the times of requests, `base:t` those of
 -- tokens, `base:a` their amounts and, under '', their sum; `base:q` has the arrivals of waiters.

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
-from gateway.store.migration_turns import take_turn, write_in_turn
+from gateway.store.migration_lock import change_schema_locked, lock_migrations
 from gateway.store.schema import settings
 from gateway.store.server_errors import is_temporary
 
@@ -132,7 +132,7 @@ async def apply_migration(
     database has then. Raises MigrationFailed."""
     apply = partial(_apply, sql=migrations[number - 1], number=number, now=now)
     try:
-        return await write_in_turn(database, apply)
+        return await change_schema_locked(database, apply)
     except SQLAlchemyError as error:
         if is_temporary(error):
             raise
@@ -190,7 +190,7 @@ def _setting(connection: Connection, name: str) -> str | None:
 
 
 def _apply(connection: Connection, sql: str, number: int, now: int) -> int:
-    take_turn(connection)
+    lock_migrations(connection)
     dialect = connection.dialect.name
     if dialect != "sqlite" and (version := _version(connection)) >= number:
         return version

@@ -12,13 +12,14 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store import logs, migration_turns, tokens
+from gateway.store import logs, migration_lock, tokens
 from gateway.store.database import Database
 from gateway.store.errors import MigrationFailed, NewerSchema, ServerUnavailable
 from gateway.store.integrity import check
 from gateway.store.migrations import migrate, migrations_for
 from gateway.store.recorder import Recorder
 from gateway.store.server_database import ServerDatabase
+from gateway.store.server_schema import AdvisoryLock
 from tests.store.sample_rows import attempt, intent, settled, token
 from tests.support.next_release import COMPATIBLE, INCOMPATIBLE
 from tests.support.postgres import empty_database, new_database_url, postgres_server
@@ -143,11 +144,11 @@ async def test_requests_go_on_while_the_schema_changes(
 async def test_waiting_ends(
     database: ServerDatabase, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migration_turns, "TURN_TIMEOUT", 1.0)
+    monkeypatch.setattr(migration_lock, "MIGRATION_TIMEOUT", 1.0)
     await session.execute("BEGIN; LOCK TABLE requests IN ACCESS SHARE MODE")
     with pytest.raises(ServerUnavailable, match="in use by a long transaction"):
         await migrate(database, NOW, (*THIS_RELEASE, COMPATIBLE))
-    await session.execute(f"ROLLBACK; SELECT pg_advisory_lock({migration_turns._ADVISORY_LOCK})")
+    await session.execute(f"ROLLBACK; SELECT pg_advisory_lock({AdvisoryLock.MIGRATIONS:d})")
     with pytest.raises(ServerUnavailable, match="another replica changes"):
         await migrate(database, NOW, (*THIS_RELEASE, COMPATIBLE))
 

@@ -1,5 +1,5 @@
-"""Names that one replica has at a time, for longer than a transaction: advisory locks of one
-connection of their own, which the server ends with it."""
+"""Session-level advisory locks on PostgreSQL: of all replicas one at a time holds a name, for as
+long as it wants. They have a connection of their own, with which the server ends them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gateway.store.errors import error_reason
 from gateway.store.server_connection import ERRORS, server_failure
 
 _PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.1, 0.15, 0.2, 0.2, 0.2)
-"""Seconds between tries: the holder may be about to release it."""
+"""Seconds between tries of `acquire`: the holder may be about to release the lock."""
 _TIMEOUT: Final = 2.0
 _KEEPALIVE: Final = (
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 )
-"""A machine that is gone keeps them for less than half a minute."""
+"""The locks of a machine that has died end within half a minute."""
 
 Connect = Callable[[float], Awaitable[Any]]
 """Opens a connection whose statements take that many seconds at most."""
 
 
-class HeldLocks:
-    """It connects at its first use. A lost connection is opened again, and what was held is taken
-    again where nobody else has it meanwhile."""
+class AdvisoryLocks:
+    """Connects at the first use. After a lost connection the held locks are acquired again, except
+    those that another replica has acquired meanwhile."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -37,7 +37,8 @@ class HeldLocks:
         self._releases: set[asyncio.Task[None]] = set()
 
     async def acquire(self, *name: str) -> bool:
-        """False where another replica has it for longer than a moment. Raises StoreError."""
+        """Whether this replica now holds the lock; tries for about a second. A lock can be held
+        several times and is then released as often. Raises StoreError."""
         number = _number(name)
         try:
             for pause in (*_PAUSES, None):
@@ -56,13 +57,13 @@ class HeldLocks:
         return False
 
     def release(self, *name: str) -> None:
-        """Soon; nobody waits for it."""
+        """Release the lock in the background."""
         task = asyncio.ensure_future(self._release(_number(name)))
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
     async def close(self) -> None:
-        """Releases all."""
+        """Close the connection, which releases all locks."""
         for task in tuple(self._releases):
             task.cancel()
         if self._connection is not None:
@@ -87,6 +88,6 @@ class HeldLocks:
 
 
 def _number(name: tuple[str, ...]) -> int:
-    """What the server knows it by: a signed integer of 64 bits."""
+    """The key of the lock: a signed integer of 64 bits."""
     digest = blake2b("\0".join(name).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
