@@ -31,7 +31,7 @@ from gateway.store.errors import InvalidRows, RowsLost, error_reason
 from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
 from gateway.store.recovery import left_by_earlier_boots, mark_interrupted
 from gateway.store.refusals import WINDOW, Refusals
-from gateway.store.server_errors import is_data_error
+from gateway.store.server_errors import is_data_error, is_temporary
 from gateway.store.statements import MAX_LOOKUP, Statements
 
 if TYPE_CHECKING:  # only with a database server are they imported
@@ -46,7 +46,7 @@ _PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the
 _MAX_PAUSE = 0.005
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
 _WARNING_INTERVAL = 1.0  # seconds
-_SPOOL_AFTER = 0.5  # seconds in which nothing could be written
+_SPOOL_AFTER = 0.5  # seconds in which nothing could be written, while the server answers
 _SERVER_TIMEOUT = 1.0  # seconds of a commit on a database server
 STUCK_AFTER: Final = 10.0
 """Seconds of one commit, after which systemd is no longer told that the gateway is alive."""
@@ -414,8 +414,7 @@ class Recorder:
         """Wait where the database is the cause; else sanitise the rows; else find the row that is
         the cause and drop it."""
         if not is_row_error(error):
-            waited = self.write_delay >= _SPOOL_AFTER or self._closing
-            if self._outage is not None and waited:
+            if self._outage is not None and self._is_outage(error):
                 self._outage.begin(error_reason(error))
                 return
             self._warn(error)
@@ -434,6 +433,12 @@ class Recorder:
             self._waiting.pop(id, None)
             kind = "intent" if lost.is_intent else "settlement"
             _log.error("cannot store the %s of %s: %s", kind, id, error_reason(error))
+
+    def _is_outage(self, error: Exception) -> bool:
+        """A connection that was lost once is opened again, which a failover takes. If that fails
+        too, entries go to the spool at once: in memory a kill would lose them."""
+        is_away = self._failures > 1 and is_temporary(error)
+        return is_away or self.write_delay >= _SPOOL_AFTER or self._closing
 
     async def _sleep(self, seconds: float) -> None:
         """Ends early when the recorder is closed meanwhile."""

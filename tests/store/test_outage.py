@@ -17,6 +17,7 @@ import pytest
 from gateway.config.cluster import DatabaseServer
 from gateway.config.limits import RequestLog
 from gateway.store import logs
+from gateway.store import recorder as recorder_module
 from gateway.store.database import Database
 from gateway.store.recorder import Recorder
 from gateway.store.records import ExchangeState, RequestRow
@@ -27,6 +28,7 @@ from gateway.store.spool import Spool
 from gateway.store.statements import Statements
 from tests.store.sample_rows import attempt, intent, request_id, settlement
 from tests.store.server_ledger import assert_exact, behind_proxy, lease, leases, server_ledger
+from tests.support.databases import all_written
 from tests.support.postgres import PostgresServer
 from tests.support.proxy import Direction
 from tests.support.toxics import Timeout
@@ -165,6 +167,56 @@ async def test_a_server_that_hangs(
         await until_written(recorder)
         await recorder.close()
     await assert_exact(database, count)
+
+
+async def test_a_server_that_refuses_connections_leaves_nothing_in_memory(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was answered is on disk at once, however long others would be waited for."""
+    monkeypatch.setattr(recorder_module, "_SPOOL_AFTER", 3600.0)
+    async with server_ledger(server.url("postgres")) as database:
+        spool = Spool(tmp_path / "spool.db", 2**24)
+        recorder = Recorder(database, spool=spool)
+        await recorder.start()
+        await recorder.record_intent(opened(0))
+        await asyncio.to_thread(server.stop)
+        recorder.record_settlement(ended(0), (attempt(),))
+        for number in range(1, 7):
+            async with asyncio.timeout(5):
+                await recorder.record_intent(opened(number))
+            recorder.record_settlement(ended(number), (attempt(),))
+        async with asyncio.timeout(5):
+            while recorder.backlog:
+                await asyncio.sleep(0.005)
+        assert spool.count == 13
+        await asyncio.to_thread(server.start)
+        await until_written(recorder)
+        await recorder.close()
+        await assert_exact(database, 7)
+
+
+async def test_one_lost_connection_is_opened_again(
+    database: ServerDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when a pooler moves it to another server: nothing goes to disk."""
+    monkeypatch.setattr(recorder_module, "_SPOOL_AFTER", 3600.0)
+    async with behind_proxy(database) as (proxy, there):
+        recorder = recorder_at(there, tmp_path)
+        await recorder.start()
+        for number in range(5):
+            await recorder.record_intent(opened(number))
+            written = asyncio.ensure_future(recorder.record_intent(opened(100 + number)))
+            await asyncio.sleep(0)
+            proxy.reset()
+            await written
+            recorder.record_settlement(ended(number), (attempt(),))
+            await all_written(recorder)
+        await recorder.close()
+    assert "requests are kept in" not in caplog.text
+    await assert_exact(database, 10, running=5)
 
 
 def recorder_at(there: DatabaseServer, tmp_path: Path, size: int = 2**24) -> Recorder:
