@@ -33,6 +33,7 @@ async def test_postgresql_is_stopped_under_load(tmp_path: Path, how: signal.Sign
                 requests=20,
                 stream=True,
                 model="beta-slow-chat",
+                grace=OUTAGE + 60,  # one that outgrows its reservation pauses for as long
             ),
             tmp_path,
         )

@@ -23,7 +23,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from tests.support.paths import ROOT
 
 GRACE: Final = 60.0
-"""Seconds after which a request that has no end is given up."""
+"""Seconds after which a request that has no end is given up, if not stated otherwise."""
 NO_ANSWER: Final = 0
 """The status where no head of an answer came."""
 _DONE: Final = b"data: [DONE]\n\n"
@@ -33,7 +33,8 @@ _PROMPT: Final = "Which three habits keep a code base easy to change, and why th
 @dataclass(frozen=True, slots=True)
 class Load:
     """Ends after `requests`, or after `seconds`, whichever is first; `rate` is requests a second, 0
-    as fast as the answers come. Requests go to `addresses` and have `keys` in turn."""
+    as fast as the answers come. Requests go to `addresses` and have `keys` in turn; one is given up
+    after `grace` seconds."""
 
     addresses: list[str]
     keys: list[str]
@@ -45,6 +46,7 @@ class Load:
     stream: bool = False
     model: str = "beta-whole-chat"
     max_tokens: int = 200
+    grace: float = GRACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class LoadProcess:
     """It begins at once; `answers` waits for its end."""
 
     def __init__(self, load: Load, folder: Path) -> None:
-        self._limit = load.seconds + GRACE + 20
+        self._limit = load.seconds + load.grace + 20
         self._output = folder / f"load-{load.prefix}.json"
         self._errors = folder / f"load-{load.prefix}.err"
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
@@ -188,7 +190,7 @@ def _error_code(body: bytes) -> str:
 
 async def _generate(load: Load) -> Sequence[Answer]:
     connector = TCPConnector(limit=0, keepalive_timeout=60)
-    timeout = ClientTimeout(total=GRACE)
+    timeout = ClientTimeout(total=load.grace)
     async with ClientSession(connector=connector, timeout=timeout) as http:
         generator = _Generator(load, http)
         await generator.run()
