@@ -38,7 +38,7 @@ async def exchange(runtime: Runtime, own: Report, every: float) -> list[Report]:
 
 
 def merge(own: Report, others: Sequence[Report]) -> Report:
-    """Of the whole fleet."""
+    """Of all replicas."""
     everyone = [own, *others]
     return Report(
         [condition for each in everyone for condition in each.conditions],
