@@ -32,11 +32,11 @@ from gateway.store.replicas import OwnReplica
 TICK: Final = 0.5
 """Seconds between rounds in which unused leases are given back."""
 _AHEAD: Final = 2.0
-"""Seconds of spending at the latest rate that a lease covers besides what is asked for."""
+"""Seconds of spending at the current rate that a lease covers in advance."""
 _SHARE: Final = 4
 """A replica leases ahead at most a fourth of its part of what is left of a budget."""
 _CONTENDED: Final = 1.0
-"""Seconds for which nothing is leased ahead after another replica had no room."""
+"""Seconds for which nothing is leased in advance after another replica has found no room."""
 _REFRESH: Final = 2.0
 """Seconds between readings of the figures of holders in use."""
 _IN_USE: Final = 10.0
@@ -47,7 +47,7 @@ _OUTLINES_AT_ONCE: Final = 200
 _PAUSES: Final = (0.0, 0.01, 0.03, 0.06, 0.1, 0.1)
 """Seconds before each try of a request: others give back what they do not need meanwhile."""
 _TAKEN_WITHIN: Final = 0.02
-"""Seconds after a grant in which those that asked take it."""
+"""Seconds after a grant in which it is not returned, so that the waiting requests can use it."""
 _MAX_OUTAGE: Final = 120.0
 _SKEW: Final = 2_000_000
 """Microseconds by which replicas' clocks may be ahead of the server's: a request may be charged to

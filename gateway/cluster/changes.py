@@ -1,8 +1,8 @@
-"""What operators change on one replica is known to this one: it listens, and asks four times a
-second for what a lost notification would hide.
+"""Applies changes of keys, groups, accounts and admins that other replicas have committed. It gets
+PostgreSQL's notifications, and polls the version of changes in case one was lost.
 
-A replica that cannot confirm that it knows the newest version serves nothing. While the database
-cannot be asked, Valkey can: everybody publishes there the newest version that they know.
+A replica that cannot confirm that its version is the newest serves nothing. While it cannot reach
+the database it asks Valkey, where all replicas publish the newest version that they know.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from gateway.store.replicas import OwnReplica, steady_seconds
 from gateway.store.server_database import SingleReader
 
 POLL: Final = 0.25
-"""Seconds between two questions, where nobody asks for one earlier."""
+"""Seconds between two polls, unless one is requested earlier."""
 GAP: Final = 0.1
-"""Seconds between two questions at least, whoever asks."""
+"""Seconds between two polls, at least."""
 STALE_AFTER: Final = 1.0
-"""Seconds from a confirmation (from when it was asked for) until nothing is served any more."""
+"""Seconds for which a confirmation holds, from when it was asked for; then nothing is served."""
 CONFIRM_WAIT: Final = 1.0
-"""Seconds for which a request waits for a confirmation: the loop itself may have been late."""
+"""Seconds that a request waits for a confirmation before it is rejected."""
 REFRESH_WAIT: Final = 0.3
-"""Seconds for which a request with an unknown key waits for it."""
+"""Seconds that a request with an unknown key waits for a poll."""
 KEEP: Final = 3600
-"""Seconds for which changes are kept: who knows none of them reads everything anew."""
+"""Seconds for which changes are kept; a replica with an older version reads everything again."""
 
 _RECONNECT: Final = 0.25
 _MAX_CHANGES: Final = 5000
-"""That are applied one by one; of more, everything is read anew."""
+"""Changes that are applied one by one; if there are more, everything is read again."""
 _FORGET_INTERVAL: Final = 60.0
 
 _VERSION: Final = "SELECT version FROM change_version"
@@ -54,8 +54,8 @@ WHERE changed_at < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $
 """
 
 Apply = Callable[[Reader, Sequence[str] | None], Awaitable[None]]
-"""Reads what has these ids now, or everything where they are None, and puts it into memory. It may
-be called again for what it has read before. Meanwhile this replica changes nothing itself."""
+"""Loads the current rows with these ids (None: all rows) into memory. It can be called again for
+the same ids. This replica makes no changes of its own while it runs."""
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ class SharedVersion(Protocol):
 
 
 class Changes:
-    """Knows `known`, the version of what is in memory. Waiting for the database never takes longer
-    than its `timeout`."""
+    """`known` is the version of what is in memory. No wait for the database is longer than its
+    `timeout`."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class Changes:
         can start before this one's expiry."""
         self.known = 0
         self.appliers: dict[str, Apply] = {}
-        """By kind; other kinds are those of a newer release."""
+        """By kind of change. Changes of other kinds, as of a newer release, are ignored."""
         self.shared: SharedVersion | None = None
         self.failure: str | None = None
-        """Why the database did not answer the last question."""
+        """Why the last poll of the database failed; None: it succeeded."""
         self.lag = 0.0
         """Seconds from the answer to the last change until it was applied."""
         self._server = server
@@ -135,13 +135,13 @@ class Changes:
         return steady_seconds() - self._confirmed_at <= STALE_AFTER and self._own.epoch > 0
 
     async def open(self) -> None:
-        """Call it before anything is loaded: what changes from now on is applied. Raises one of
-        `ERRORS`."""
+        """Note the current version. Call it before anything is loaded: later changes are applied.
+        Raises one of `ERRORS`."""
         connection = await self._connect()
         self.known = await connection.fetchval(_VERSION)
 
     def start(self) -> None:
-        """Call it once everything is loaded."""
+        """Begin to poll. Call it once everything is loaded."""
         for task in (self._ask_database(), self._ask_shared()):
             self._tasks.append(asyncio.ensure_future(task))
 
@@ -156,8 +156,8 @@ class Changes:
         await self._reader.close()
 
     async def confirm(self) -> None:
-        """Returns as soon as the version is confirmed. Raises ReplicaOutOfContact, at once where
-        others have waited in vain."""
+        """Wait until the version is confirmed. Raises ReplicaOutOfContact: after `CONFIRM_WAIT`, or
+        at once if an earlier request has already waited in vain."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CONFIRM_WAIT
         while not self._is_lost:
@@ -172,8 +172,8 @@ class Changes:
         raise ReplicaOutOfContact
 
     async def refresh(self) -> None:
-        """Waits, for a short time, until changes from before this call are applied. Concurrent
-        calls share one question."""
+        """Wait until changes from before this call are applied, for at most `REFRESH_WAIT`.
+        Concurrent calls share one poll."""
         upcoming = self._upcoming
         self._wake.set()
         await asyncio.wait({upcoming}, timeout=REFRESH_WAIT)
@@ -202,7 +202,7 @@ class Changes:
                     await self._wake.wait()
 
     async def _ask(self) -> None:
-        """One question, and what follows of its answer."""
+        """One poll: read the version, and apply the changes since the known one."""
         async with asyncio.timeout(self._server.timeout):
             connection = self._connection
             if connection is None or connection.is_closed():
@@ -226,7 +226,7 @@ class Changes:
         self.lag = steady_seconds() - began
 
     async def _apply(self, ids: dict[str, list[str]]) -> None:
-        """`ids` by kind; without any, everything."""
+        """Apply changes; `ids` by kind. Empty: load everything."""
         async with asyncio.timeout(self._server.timeout):
             await self._changing.acquire()
         try:
@@ -265,7 +265,7 @@ class Changes:
                 self._wake.set()
 
     async def _forget(self) -> None:
-        """Between two questions: a connection does one thing at a time."""
+        """Delete old changes, as the leader. Between two polls, as they use the same connection."""
         now, connection = steady_seconds(), self._connection
         if self._own.is_leader and connection is not None and now >= self._forget_due:
             self._forget_due = now + _FORGET_INTERVAL

@@ -1,14 +1,13 @@
 """Writes entries of the recorder to a database server: one call of a function for each batch.
 
-The function belongs to the session, so it is always that of this release, whatever others run. It
-gets the batch as `build_batch` decides it for rows that nobody else has changed, and fails where
-one was: then the rows are locked, read and decided again. So the common case is one round trip,
-and a batch that is repeated changes nothing, whatever became of the first try.
+The function is created in the session (`pg_temp`), so replicas of several releases use their own.
+It gets the batch that `build_batch` makes on the assumption that nobody else has changed its rows,
+and fails if somebody has: then the rows are locked and read, and the batch is built again. So the
+common case is one round trip, and repeating a batch after an unknown outcome changes nothing twice.
 
-A row is changed at most once by insertions that do nothing where it exists and updates that name
-the state that they end; what is added to sums is added in the same transaction. Locks are taken in
-one order: rows by id, hours, tokens, spending, leases, each sorted.
-"""
+Rows are inserted only if they do not exist, and updated only in the state that is expected; sums
+are changed in the same transaction. Locks are taken in one order: rows by id, hours, tokens,
+spending, leases, each sorted."""
 
 from __future__ import annotations
 
