@@ -1,10 +1,11 @@
 """`python -m tests.bench.fleet`: what replicas on PostgreSQL and Valkey cost next to one process of
 SQLite, in alternating rounds of one run, everything on the loopback interface.
 
-Latencies are those of one connection: nothing waits for its turn. Throughput is CPU time: the load,
-the upstream and both servers share the processors, so wall time would measure them too. N replicas
-have N times the rate of one if a request costs as much CPU time in them; what grows with their
-number, grows there. PostgreSQL is durable, unless `--no-flush` says that the disk is not to count.
+Latencies are those of one connection, where nothing waits for its turn, and of a few. Throughput is
+CPU time: the load, the upstream and both servers share the processors, so wall time would measure
+them too. N replicas have N times the rate of one if a request costs as much CPU time in them; what
+grows with their number, grows there. PostgreSQL is durable, unless `--no-flush` says that the disk
+is not to count.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from tests.support.fleet_ledger import settled, value
 
 LIMITS: Final = ("--budget", "1G", "--rpm", "10000000", "--concurrent", "10000")
 SLICE: Final = 50
+BUSY: Final = 12
+"""Connections of a moderate load."""
 _SIZE: Final = "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_stat_user_tables"
 _ROWS: Final = "SELECT count(*) FROM requests"
 
@@ -50,7 +53,9 @@ class Figures:
     """Times in ms, CPU in µs for each request."""
 
     latencies: dict[str, tuple[float, float]]
-    """p50 and p99 by target."""
+    """p50 and p99 by target, of one connection."""
+    busy_latencies: dict[str, tuple[float, float]]
+    """The same of `BUSY` connections."""
     replica_cpu: dict[int, float]
     """By the number of replicas that took the load: of all of them together."""
     scaling: float
@@ -91,13 +96,15 @@ async def ask(targets: list[Target], connections: int, requests: int) -> list[lo
     return list(all_replies)
 
 
-async def compare_latencies(targets: list[Target], slices: int) -> dict[str, tuple[float, float]]:
-    """p50 and p99 in ms. Targets take turns every `SLICE` requests, so that what else runs on the
-    machine meets all of them."""
+async def compare_latencies(
+    targets: list[Target], connections: int, slices: int
+) -> dict[str, tuple[float, float]]:
+    """p50 and p99 in ms. Targets take turns every `SLICE` requests or some more, so that what else
+    runs on the machine meets all of them."""
     found: dict[str, list[float]] = {target.name: [] for target in targets}
     for number in range(slices + 2):
         for target in targets[number % len(targets) :] + targets[: number % len(targets)]:
-            (replies,) = await ask([target], 1, SLICE)
+            (replies,) = await ask([target], connections, SLICE + 8 * (connections - 1))
             if number >= 2:  # the first ones warm up
                 found[target.name] += replies.latencies
     return {
@@ -197,21 +204,24 @@ async def measure(rounds: int, requests: int, before: Path | None, durable: bool
             port = fleet.replicas[0].port
             targets.append(Target("replica, unlimited key", port, free))
             targets.append(Target("replica, limited key", port, limited))
-            latencies = await compare_latencies(targets, requests // 10)
+            latencies = await compare_latencies(targets, 1, requests // 10)
+            busy = await compare_latencies(targets, BUSY, requests // 10)
             of_fleet = await measure_fleet(fleet, limited, rounds, requests * 2)
-        return Figures(latencies=latencies, **of_fleet)  # type: ignore[arg-type]
+        return Figures(latencies=latencies, busy_latencies=busy, **of_fleet)  # type: ignore[arg-type]
 
 
 def show(figures: Figures) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=100)
-    table = Table("one connection, loopback", "p50 ms", "p99 ms", "added p50", "added p99")
-    for name, (p50, p99) in figures.latencies.items():
-        kind = name.partition(", ")[2]
-        base50, base99 = figures.latencies[f"one process, {kind}"]
-        table.add_row(
-            name, f"{p50:.2f}", f"{p99:.2f}", f"{p50 - base50:+.2f}", f"{p99 - base99:+.2f}"
-        )
-    console.print(table)
+    for connections, latencies in ((1, figures.latencies), (BUSY, figures.busy_latencies)):
+        title = f"{connections} connection{'s' * (connections > 1)}, loopback"
+        table = Table(title, "p50 ms", "p99 ms", "added p50", "added p99")
+        for name, (p50, p99) in latencies.items():
+            kind = name.partition(", ")[2]
+            base50, base99 = latencies[f"one process, {kind}"]
+            table.add_row(
+                name, f"{p50:.2f}", f"{p99:.2f}", f"{p50 - base50:+.2f}", f"{p99 - base99:+.2f}"
+            )
+        console.print(table)
     table = Table("limited key", "")
     for count, cpu in figures.replica_cpu.items():
         table.add_row(f"CPU of {count} replica(s) for each request", f"{cpu:,.0f} µs")
