@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from gateway.admin import retention as room
 from gateway.admin.retention import delete_old_rows
@@ -145,4 +146,21 @@ async def test_a_failed_deletion_is_retried(
         async with asyncio.timeout(SLACK):
             while len(await gateway.rows()) > 1:
                 await asyncio.sleep(0.01)
+        assert (await gateway.operations.check_integrity()).ok
+
+
+async def test_a_round_adds_up_past_days(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    """With a file there is nothing to add up."""
+    upstream.respond_with(fixture_reply("chat"))
+    async with gateway_with_retention(upstream, tmp_path) as gateway:
+        await add_requests(gateway, -5)
+        await add_requests(gateway, 0)
+        database = gateway.operations.database
+        await room.add_up_usage(database)
+        if on_server():
+            async with database.reader.connect() as connection:
+                days = await connection.execute(text("SELECT sum(requests) FROM usage_days"))
+                assert days.scalar_one() == 2
+        (row,) = await usage(database)
+        assert row.requests == 4
         assert (await gateway.operations.check_integrity()).ok

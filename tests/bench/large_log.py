@@ -29,6 +29,7 @@ from gateway.config.cluster import DatabaseServer
 from gateway.store import logs, tokens
 from gateway.store.database import Database
 from gateway.store.integrity import check
+from gateway.store.log_search import search
 from gateway.store.logs import LogFilter
 from gateway.store.overview import overview
 from gateway.store.partitions import DAY_US, Day, create_range
@@ -37,6 +38,7 @@ from gateway.store.records import HOUR_US, ExchangeState
 from gateway.store.retention import delete_before
 from gateway.store.server_database import ServerDatabase
 from gateway.store.usage import Dimension, usage
+from gateway.store.usage_days import add_up_days
 from tests.bench.load import percentile
 from tests.store.sample_rows import attempt, intent, settled, token
 from tests.support.postgres import PostgresServer
@@ -45,6 +47,7 @@ FIRST: Final = Day.named("20260901")
 KEYS: Final = 1000
 RARE_KEY: Final = "tok_rare"
 SAMPLES: Final = 40
+PARTS: Final = 100
 DATABASE: Final = "large_log"
 
 # Of 10,000 rows: 200 errors, 100 rejected, 3 with the rare key, 1 with the rare model, 2 cut.
@@ -163,16 +166,16 @@ def reads(database: Database, days: int) -> dict[str, Callable[[], Awaitable[Any
         return {"since": since, "until": since + DAY_US}
 
     def page(**filters: Any) -> Awaitable[Any]:
-        return logs.page(database, LogFilter(**filters))
+        return search(database, LogFilter(**filters))
 
     def key() -> str:
         return f"tok_{choose.randrange(KEYS)}"
 
     return {
-        "first page": lambda: logs.page(database),
-        "deep page": lambda: logs.page(database, before=deep()),
+        "first page": lambda: search(database),
+        "deep page": lambda: search(database, before=deep()),
         "of a key": lambda: page(token_id=key()),
-        "of a key, deep": lambda: logs.page(database, LogFilter(token_id=key()), before=deep()),
+        "of a key, deep": lambda: search(database, LogFilter(token_id=key()), before=deep()),
         "of a key with 1 in 3,333 rows": lambda: page(token_id=RARE_KEY),
         "of a key, failed": lambda: page(token_id=key(), state=ExchangeState.ERROR),
         "of a key without any": lambda: page(token_id="tok_none"),
@@ -186,12 +189,38 @@ def reads(database: Database, days: int) -> dict[str, Callable[[], Awaitable[Any
         "of that model in an hour": lambda: page(model="rare-model", **hour()),
         "of that model in a day": lambda: page(model="rare-model", **day()),
         "of a model without any": lambda: page(model="no-such-model"),
+        "of a key, a rare model": lambda: page(token_id=key(), model="rare-model"),
+        "of an account without any, hour": lambda: page(account="none", **hour()),
+        "text that none has, hour": lambda: page(text="nowhere", **hour()),
         "tail": lambda: logs.tail(database, after=logs.first_id(end - 1000)),
         "one request": lambda: logs.get(database, deep()),
         "overview of a day": lambda: overview(database, end - DAY_US, end),
         "overview of all days": lambda: overview(database, first, end),
+        "usage by key": lambda: usage(database, [Dimension.KEY]),
+        "usage of a key by day": lambda: usage(database, [Dimension.DAY], token_id=key()),
         "usage by day and key": lambda: usage(database, [Dimension.DAY, Dimension.KEY]),
     }
+
+
+def searches() -> dict[str, LogFilter]:
+    """What is found nowhere, and has no index."""
+    last = (FIRST.number + 13) * DAY_US
+    return {
+        "of an account without any, a day": LogFilter(account="none", since=last),
+        "of an account without any": LogFilter(account="none"),
+        "text that none has": LogFilter(text="nowhere"),
+        "of a model, a status that none has": LogFilter(model="model-3", status=range(300, 301)),
+    }
+
+
+async def measure_search(database: Database, name: str, wanted: LogFilter) -> None:
+    """The parts until the whole log was searched."""
+    times, before = list[float](), None
+    while not times or (before is not None and len(times) < PARTS):
+        began = time.perf_counter()
+        before = (await search(database, wanted, before=before)).searched_to
+        times.append(time.perf_counter() - began)
+    say(f"  {name:34} {len(times)} parts, longest {max(times):.2f} s, all {sum(times):.1f} s")
 
 
 async def measure(name: str, read: Callable[[], Awaitable[Any]], samples: int) -> tuple[float, ...]:
@@ -299,6 +328,8 @@ async def run(server: PostgresServer, rows: int, days: int, only: str, drop: boo
     if not exists:
         say(f"filling {rows:,} rows of {days} days")
         await fill(database, rows, days)
+    began = time.monotonic()
+    say(f"{await add_up_days(database)} days added up in {time.monotonic() - began:.2f} s")
     say("sizes")
     await report_sizes(session)
     say(f"reads, p50 and p95 of {SAMPLES}")
@@ -306,6 +337,10 @@ async def run(server: PostgresServer, rows: int, days: int, only: str, drop: boo
     for name, read in reads(database, days).items():
         if only in name:
             worst = max(worst, (await measure(name, read, SAMPLES))[1])
+    say("searches through everything")
+    for name, wanted in searches().items():
+        if only in name:
+            await measure_search(database, name, wanted)
     if drop:
         say("dropping a day")
         await measure_drop(database, days)
