@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.quota.limits import Holder, HolderKind
 from gateway.routing.circuit_breaker import HealthState
 from gateway.runtime import Runtime
-from gateway.server.health import STALE
+from gateway.server.health import STALE, shared_status
 from gateway.telemetry.metrics import Histogram, Labels
 
 if TYPE_CHECKING:  # one process alone does not have its libraries
@@ -67,7 +67,6 @@ def _replicas(runtime: Runtime) -> dict[str, Numbers]:
     own, contact = runtime.replica, runtime.contact
     if own is None or contact is None:
         return {}
-    shared_age = contact.shared_age
     single = {
         "gateway_replica_is_leader": own.is_leader,
         "gateway_database_up": contact.contact_age <= STALE,
@@ -80,8 +79,8 @@ def _replicas(runtime: Runtime) -> dict[str, Numbers]:
     absent = runtime.shared_admission.absent if runtime.shared_admission is not None else []
     states = {"living": own.position[1], "lost": own.lost, "absent": len(absent)}
     families["gateway_replicas"] = {(state,): float(number) for state, number in states.items()}
-    if shared_age is not None:
-        families["gateway_shared_up"] = {(): float(shared_age <= STALE)}
+    if (shared := shared_status(runtime)) is not None:
+        families["gateway_shared_up"] = {(): float(shared == "ok")}
     return families
 
 

@@ -35,12 +35,24 @@ async def readyz(request: web.Request) -> web.Response:
     if (contact := runtime.contact) is not None:
         # Without the reasons of failures: they name addresses.
         status["database"] = "ok" if contact.contact_age <= STALE else "out of contact"
-        if contact.shared_age is not None:
-            status["shared"] = "ok" if contact.shared_age <= STALE else "out of contact"
+        if (shared := shared_status(runtime)) is not None:
+            status["shared"] = shared
     if (reason := _why_not_ready(runtime)) is None:
         return web.json_response({"status": "ready"} | status)
     body = {"status": "not ready", "reason": reason} | status
     return web.json_response(body, status=503, headers={"retry-after": "5"})
+
+
+def shared_status(runtime: Runtime) -> str | None:
+    """Of the shared server: `ok`, or what is wrong; None where there is none. A full or read-only
+    one answers questions, but decides about no limit."""
+    contact, admission = runtime.contact, runtime.shared_admission
+    if contact is None or contact.shared_age is None:
+        return None
+    if contact.shared_age > STALE:
+        return "out of contact"
+    limits = None if admission is None else admission.limits
+    return "ok" if limits is None or limits.is_in_force else "limits are not shared"
 
 
 def _why_not_ready(runtime: Runtime) -> str | None:

@@ -18,7 +18,7 @@ from libvalkey import pack_command
 
 from gateway.config.cluster import SharedServer
 from gateway.shared.errors import SharedError, SharedLost
-from gateway.shared.handshake import check, introduce, server_tls
+from gateway.shared.handshake import check, check_again, introduce, server_tls
 from gateway.shared.link import Link, OnMessage
 
 log = logging.getLogger(__name__)
@@ -101,6 +101,17 @@ class Connection:
     def root(self) -> str:
         """The prefix of all keys, with a hash tag: a script needs all its keys on one node."""
         return f"{{{self.server.prefix}}}:"
+
+    async def check_again(self) -> None:
+        """A server that may evict entries by now counts as lost until that is corrected."""
+        if (link := self._commands.link) is None:
+            return
+        try:
+            await check_again(link, self.server)
+        except SharedLost:
+            return
+        except SharedError as error:
+            link.close(str(error))
 
     def call(self, *words: Word) -> asyncio.Future[Any]:
         """The answer to a command: bytes, int, None or a list. Raises `SharedLost`, at once where

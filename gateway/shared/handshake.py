@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -59,12 +60,7 @@ async def check(link: Link, server: SharedServer) -> None:
     if _version(text) < MIN_VERSION:
         oldest = ".".join(map(str, MIN_VERSION))
         raise SharedError(f"shared: {host} has version {text}: {oldest} or later is needed")
-    policy = info.get("maxmemory_policy", "")
-    if policy != _POLICY:
-        raise SharedError(
-            f"shared: {host} has maxmemory-policy {policy or 'unknown'}: evicted entries would "
-            f"open limits; set it to {_POLICY}"
-        )
+    _check_policy(info, host)
     if info.get("role") != "master":
         raise SharedLost(  # during a failover, for a moment
             f"shared: {host} is a read-only replica: state the address of its primary"
@@ -84,6 +80,22 @@ def server_tls(server: SharedServer) -> ssl.SSLContext | None:
         return tls_context(tls)
     except OSError as error:
         raise SharedError(f"shared.tls: {error}") from None
+
+
+async def check_again(link: Link, server: SharedServer) -> None:
+    """Raises `SharedError` where the server may evict entries by now."""
+    with suppress(CommandFailed):
+        info = _read_info(await link.call(pack_command(("INFO", "memory"))))
+        _check_policy(info, server.address.host)
+
+
+def _check_policy(info: Mapping[str, str], host: str) -> None:
+    policy = info.get("maxmemory_policy", "")
+    if policy != _POLICY:
+        raise SharedError(
+            f"shared: {host} has maxmemory-policy {policy or 'unknown'}: evicted entries would "
+            f"open limits; set it to {_POLICY}"
+        )
 
 
 def _read_info(answer: Any) -> dict[str, str]:

@@ -154,6 +154,11 @@ class SharedLimits:
         return not self._connection.is_up
 
     @property
+    def is_in_force(self) -> bool:
+        """Whether the server decides: it can be asked, and knows of this replica."""
+        return self._lost_at is None
+
+    @property
     def lost_seconds(self) -> float:
         """For how long it could not be asked, in all."""
         now = self._loop.time() if self._lost_at is not None else 0.0

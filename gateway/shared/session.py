@@ -28,6 +28,9 @@ SESSION_TTL: Final = 10.0
 RENEW_INTERVAL: Final = 1.0
 """Seconds between renewals."""
 
+CHECK_EVERY: Final = 60
+"""Renewals between two looks at whether the server evicts entries."""
+
 ABSENT_AFTER: Final = 3.0
 """Seconds without a session of a replica that had one; one that never had is absent at once."""
 
@@ -239,9 +242,11 @@ class Session:
             log.warning("the limits could not be shared again: %s", error)
 
     async def _renew_forever(self) -> None:
-        while True:
+        for number in count(1):
             await asyncio.sleep(RENEW_INTERVAL)
             await self._renew()
+            if number % CHECK_EVERY == 0:
+                await self.connection.check_again()
 
     async def _renew(self) -> None:
         if not self.connection.is_up:

@@ -227,7 +227,12 @@ FAMILIES: Final = (
         (),
         "Since the database server has confirmed what is known of keys.",
     ),
-    Family("gateway_shared_up", "gauge", (), "1 while the shared (Valkey) server answers."),
+    Family(
+        "gateway_shared_up",
+        "gauge",
+        (),
+        "1 while the shared (Valkey) server answers and shares limits.",
+    ),
     Family(
         "gateway_key_changes_confirmed",
         "gauge",

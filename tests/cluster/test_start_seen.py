@@ -15,12 +15,13 @@ from click.testing import CliRunner
 from gateway.admin.replicas import usual_hash
 from gateway.cli import main
 from gateway.console.guard import cookie_name
+from gateway.shared import session
 from gateway.store.replicas import ListedReplica, ReplicaRow
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.postgres import new_database_url
 from tests.support.timing import SLACK, until_within
 from tests.support.upstream import ScriptedUpstream
-from tests.support.valkey import valkey_server
+from tests.support.valkey import ValkeyServer, valkey_server
 
 PASSWORD = "correct horse battery staple"
 
@@ -110,6 +111,46 @@ async def test_metrics(gateways: list[RunningGateway]) -> None:
     ):
         assert line in text
     assert "gateway_replica_is_leader 0" in await (await gateways[1].get("/metrics")).text()
+
+
+async def test_a_shared_server_that_answers_but_decides_nothing(
+    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is full, or begins to evict entries, which is looked for now and then."""
+    monkeypatch.setattr(session, "RENEW_INTERVAL", 0.05)
+    monkeypatch.setattr(session, "CHECK_EVERY", 2)
+    url = await new_database_url()
+    folder = tmp_path / "valkey"
+    folder.mkdir()
+    server = ValkeyServer(folder)
+    try:
+        config = {"database": url, "shared": server.url}
+        async with run_gateway(tmp_path / "r", channels(upstream.address), **config) as gateway:
+
+            async def becomes(shared: str, up: int) -> None:
+                async with asyncio.timeout(SLACK):
+                    while (await _readiness(gateway))["shared"] != shared:
+                        await asyncio.sleep(0.02)
+                text = await (await gateway.get("/metrics")).text()
+                assert f"gateway_shared_up {up}" in text
+
+            await becomes("ok", 1)
+            for name, wrong, right in (
+                ("maxmemory-policy", "allkeys-lru", "noeviction"),
+                ("maxmemory", "1", "0"),
+            ):
+                server.command("CONFIG", "SET", name, wrong)
+                await becomes("limits are not shared", 0)
+                assert (await gateway.get("/readyz")).status == 200
+                server.command("CONFIG", "SET", name, right)
+                await becomes("ok", 1)
+    finally:
+        server.stop()
+
+
+async def _readiness(gateway: RunningGateway) -> dict[str, Any]:
+    status: dict[str, Any] = await (await gateway.get("/readyz")).json()
+    return status
 
 
 async def test_the_console_has_a_page(gateways: list[RunningGateway]) -> None:

@@ -214,6 +214,24 @@ async def test_a_server_that_cannot_be_used(
         assert "wrong" not in str(caught.value)
 
 
+async def test_a_server_that_begins_to_evict_counts_as_lost(tmp_path: Path) -> None:
+    async with own_server(tmp_path) as server, connected(server.url) as connection:
+        await connection.check_again()
+        assert connection.is_up
+        server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        reasons: list[str] = []
+        connection.on_lost.append(lambda error: reasons.append(str(error)))
+        await connection.check_again()
+        assert not connection.is_up
+        assert "maxmemory-policy allkeys-lru" in reasons[0]
+        await asyncio.sleep(0.2)  # it is tried again
+        with pytest.raises(SharedLost, match="maxmemory-policy"):
+            connection.call("PING")
+        server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        await until(lambda: connection.is_up)
+        assert await connection.run(ECHO, (), ("a",)) == b"a"
+
+
 async def test_a_password_a_user_and_a_database(tmp_path: Path) -> None:
     user = ["gw", "on", ">secret-2", "~*", "&*", "+@all"]
     options = ("--requirepass", "secret-1", "--user", *user)
