@@ -13,6 +13,7 @@ Usage: scripts/install.sh [--dry-run]
   DESTDIR     environment: install below this directory instead (for packages and trials);
               then no system user is made and systemd is left alone
   PYTHON      environment: the Python to build with (3.11 or newer)
+  EXTRAS      environment: optional parts of the package, such as cluster for several replicas
 
 Places: /opt/model-gateway (virtual environment), /etc/gateway (configuration, credentials),
         /etc/systemd/system/gateway*.{service,socket,timer}, /usr/local/bin/gateway (a link),
@@ -33,6 +34,7 @@ done
 source_tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 dest=${DESTDIR:-}
 dest=${dest%/}
+extras=${EXTRAS:+[$EXTRAS]}
 home=$dest/opt/model-gateway
 etc=$dest/etc/gateway
 units=$dest/etc/systemd/system
@@ -86,7 +88,7 @@ add_package() {
     fi
     say 'Package model-gateway (this can take a minute)'
     if [[ $dry_run ]]; then
-        run "$home/bin/python" -m pip install "$source_tree"
+        run "$home/bin/python" -m pip install "$source_tree$extras"
         return
     fi
     copy=$(mktemp -d)
@@ -96,7 +98,7 @@ add_package() {
     find "$copy" -name __pycache__ -prune -exec rm -rf {} +
     # The copy has no history, which knows the commit.
     GATEWAY_COMMIT=$(cd "$source_tree" && "$home/bin/python" -c 'import gateway; print(gateway.commit() or "")') \
-        "$home/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$copy"
+        "$home/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$copy$extras"
     if [[ $dest ]]; then
         # The scripts name their interpreter by its full path, which is another one after the move to /.
         grep -rlIF "#!$dest/" "$home/bin" | xargs -r sed -i "1s|^#!$dest/|#!/|"

@@ -71,6 +71,14 @@ def test_dry_run_changes_nothing(tree: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_extras_are_those_of_the_environment(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"{tree}\n" in install(tree, tmp_path, "--dry-run").stdout
+    monkeypatch.setenv("EXTRAS", "cluster")
+    assert f"{tree}\\[cluster\\]\n" in install(tree, tmp_path, "--dry-run").stdout
+
+
 def test_unknown_option_is_refused(tree: Path, tmp_path: Path) -> None:
     done = install(tree, tmp_path, "--dryrun")
     assert done.returncode == 64
