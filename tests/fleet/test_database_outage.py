@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession, ClientTimeout
 
 from tests.fleet.sizes import OUTAGE
 from tests.support.fleet import run_fleet
-from tests.support.fleet_ledger import find_faults, settled
+from tests.support.fleet_ledger import find_faults, query, settled
 from tests.support.fleet_load import Load, LoadProcess
 
 RECOVERY = 10.0
@@ -81,6 +82,39 @@ async def test_a_replica_dies_while_the_database_is_away(tmp_path: Path) -> None
         await settled(fleet.url, 60)
         assert {answer.status for answer in answers.all if answer.target == 1} == {200}
         assert await find_faults(fleet.url, [answer.name for answer in answers.admitted()]) == []
+
+
+@pytest.mark.timeout(120)
+async def test_a_replica_dies_as_soon_as_the_database_is_away(tmp_path: Path) -> None:
+    """What it answered meanwhile is in its spool, and charged after the next start."""
+    async with run_fleet(tmp_path, 1, durable=True) as fleet:
+        key = await fleet.mint()
+        url, headers = (
+            f"{fleet.addresses[0]}/v1/chat/completions",
+            {"authorization": f"Bearer {key}"},
+        )
+        body = {"model": "beta-whole-chat", "messages": [{"role": "user", "content": "hi"}]}
+
+        async def ask(http: ClientSession, name: str) -> int:
+            named = headers | {"x-request-id": name}
+            async with http.post(url, json=body, headers=named) as answer:
+                await answer.read()
+                return answer.status
+
+        async with ClientSession(timeout=ClientTimeout(30)) as http:
+            assert await ask(http, "before") == 200
+            await asyncio.to_thread(fleet.postgres.stop, signal.SIGINT)
+            names = [f"outage-{number}" for number in range(6)]
+            assert await asyncio.gather(*(ask(http, name) for name in names)) == [200] * 6
+            await asyncio.sleep(0.2)
+            fleet.replicas[0].kill()
+        fleet.postgres.start()
+        await fleet.replicas[0].start()
+        await settled(fleet.url, 60)
+        rows = await query(fleet.url, "SELECT client_request_id, state, cost_micro FROM requests")
+        found = {row["client_request_id"]: row for row in rows}
+        assert {found[name]["state"] for name in names} == {"ok"}
+        assert all(found[name]["cost_micro"] > 0 for name in names)
 
 
 @pytest.mark.timeout(120)
