@@ -13,7 +13,8 @@ Usage: scripts/install.sh [--dry-run]
   DESTDIR     environment: install below this directory instead (for packages and trials);
               then no system user is made and systemd is left alone
   PYTHON      environment: the Python to build with (3.11 or newer)
-  EXTRAS      environment: optional parts of the package, such as cluster for several replicas
+  GATEWAY_EXTRAS
+              environment: optional parts of the package, such as cluster for several replicas
 
 Places: /opt/model-gateway (virtual environment), /etc/gateway (configuration, credentials),
         /etc/systemd/system/gateway*.{service,socket,timer}, /usr/local/bin/gateway (a link),
@@ -34,7 +35,7 @@ done
 source_tree=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 dest=${DESTDIR:-}
 dest=${dest%/}
-extras=${EXTRAS:+[$EXTRAS]}
+extras=${GATEWAY_EXTRAS:+[$GATEWAY_EXTRAS]}
 home=$dest/opt/model-gateway
 etc=$dest/etc/gateway
 units=$dest/etc/systemd/system

@@ -75,7 +75,7 @@ def test_extras_are_those_of_the_environment(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert f"{tree}\n" in install(tree, tmp_path, "--dry-run").stdout
-    monkeypatch.setenv("EXTRAS", "cluster")
+    monkeypatch.setenv("GATEWAY_EXTRAS", "cluster")
     assert f"{tree}\\[cluster\\]\n" in install(tree, tmp_path, "--dry-run").stdout
 
 
