@@ -148,7 +148,7 @@ class Steps:
             await self.fleet.kill(replica)
         replica.own.contact_at = -1e9
         if is_removed and not replica.is_reaped:
-            await self.fleet.reap(replica)
+            await self._remove(replica)
 
     async def a_replica_expires(self, number: int, is_killed: bool) -> None:
         """Others have not heard of it, whatever it does."""
@@ -165,11 +165,22 @@ class Steps:
         if failed:
             replica = failed[number % len(failed)]
             if is_removed and not replica.is_reaped:
-                await self.fleet.reap(replica)
+                await self._remove(replica)
             if replica.is_killed:
                 await self.fleet.start(replica.own.name, self.limits)
             else:
                 await self.fleet.regain_contact(replica)
+
+    async def _remove(self, replica: Replica) -> None:
+        """Its leases end: what it has spent of them and not written is charged beyond them."""
+        rows = (await read_ledger(self.fleet.connection)).rows
+        for each in self.fleet.requests:
+            is_written = rows.get(each.row.id, ("",))[0] == "ok"
+            if each.replica is replica and each.cost is not None and not is_written:
+                for holder in each.holders:
+                    for currency, amount in zip(Currency, each.cost, strict=True):
+                        self._charge_beyond(each, holder, currency, amount)
+        await self.fleet.reap(replica)
 
     # What must hold
 
