@@ -108,6 +108,7 @@ class Steps:
         longest = GRANT_TIMEOUT + 0.3
         if any(each.leasing.seconds_sound < longest for each in self.fleet.living()):
             await asyncio.sleep(longest)
+            await self.check()
 
     async def a_key_moves(self, key: str, group: str) -> None:
         self.fleet.group_of[key] = group
@@ -230,9 +231,9 @@ class Steps:
             if not replica.is_killed:
                 replica.mend()
                 await fleet.regain_contact(replica)
-                replica.limits |= self.limits
             elif not replica.is_reaped:
                 await fleet.reap(replica)
+        await self.all_know_the_limits()
         now = fleet.now()
         await fleet.set_clock(now - now % STEP + STEP + 10 * SECOND)  # no window ends soon
 
