@@ -43,7 +43,8 @@ async def test_four_replicas_admit_nothing_beyond_a_small_budget(tmp_path: Path)
 @pytest.mark.timeout(120)
 async def test_a_lease_that_dies_with_its_replica_is_free_after_its_expiry(tmp_path: Path) -> None:
     """Until then others may have less than there is, and never more."""
-    async with run_fleet(tmp_path, 2) as fleet:
+    sections = {"replica": {"lease_expiry": 12}}
+    async with run_fleet(tmp_path, 2, sections=sections) as fleet:
         one, other = fleet.replicas
         key = await fleet.mint("--budget", str(AFFORDED * COST))
         first = await run_load(Load([one.address], [key], "first", 5, requests=20), tmp_path)
@@ -51,7 +52,7 @@ async def test_a_lease_that_dies_with_its_replica_is_free_after_its_expiry(tmp_p
         one.kill()
         await asyncio.sleep(0.5)
         early = await run_load(Load([other.address], [key], "early", 2, requests=100), tmp_path)
-        await asyncio.sleep(10 + 5)  # the expiry, and a round of the others
+        await asyncio.sleep(12 + 5)  # the expiry, and a round of the others
         late = await run_load(Load([other.address], [key], "late", 2, requests=100), tmp_path)
         await settled(fleet.url)
         admitted = len((first.admitted() + early.admitted()) + late.admitted())
