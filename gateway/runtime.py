@@ -271,6 +271,10 @@ class Runtime:
         a key and 1 µs for a budget."""
         return self.quota.budget_statuses(budget_holders(self.registry), self.now())
 
+    def replicas_absent_from_shared(self) -> list[str]:
+        """The names of replicas that serve, but share no limits with this one."""
+        return [] if self.shared_admission is None else self.shared_admission.absent
+
     def permit(self, token: Token) -> Permit:
         """The permissions of its key."""
         version = (self.current, self.registry.version)

@@ -76,7 +76,7 @@ def _replicas(runtime: Runtime) -> dict[str, Numbers]:
         "gateway_clock_offset_seconds": contact.clock_offset,
     }
     families: dict[str, Numbers] = {name: {(): float(value)} for name, value in single.items()}
-    absent = runtime.shared_admission.absent if runtime.shared_admission is not None else []
+    absent = runtime.replicas_absent_from_shared()
     states = {"living": own.position[1], "lost": own.lost, "absent": len(absent)}
     families["gateway_replicas"] = {(state,): float(number) for state, number in states.items()}
     if (shared := shared_status(runtime)) is not None:

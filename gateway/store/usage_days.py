@@ -33,7 +33,7 @@ ORDER BY hour LIMIT 1
 _COUNTS: Final = ", ".join(USAGE_COUNTS)
 _SUMS: Final = ", ".join(f"sum({name})::bigint" for name in USAGE_COUNTS)
 _ADD_UP: Final = (
-    f"INSERT INTO usage_days (day, token_id, group_name, model, {_COUNTS})"  # noqa: S608
+    f"INSERT INTO usage_days (day, token_id, group_name, model, {_COUNTS})"  # noqa: S608 - only names of columns
     f" SELECT $1, token_id, group_name, model, {_SUMS} FROM usage_hours"
     " WHERE hour >= $1 * 24 AND hour < ($1 + 1) * 24 GROUP BY token_id, group_name, model"
 )

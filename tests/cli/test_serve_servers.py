@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,12 @@ import pytest
 
 from tests.resilience.chaos.process import GatewayProcess, write_config
 from tests.support.databases import run_apart
-from tests.support.postgres import PostgresServer, drop_database, new_database_url, postgres_server
+from tests.support.postgres import (
+    drop_database,
+    new_database_url,
+    own_postgres_server,
+    postgres_server,
+)
 from tests.support.valkey import ValkeyServer
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
@@ -83,19 +87,13 @@ def test_a_database_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_a_database_server_that_has_just_started_or_is_a_standby(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="gateway-postgres-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        server = PostgresServer(folder)
-        try:
-            server.process.send_signal(signal.SIGTERM)
-            server.process.wait(20)
-            (folder / "data" / "standby.signal").touch()
-            server.start()
-            code, line = refusal(tmp_path, database=server.url("postgres"))
-            assert (code, "it is a standby" in line) == (UNAVAILABLE, True)
-        finally:
-            server.stop(signal.SIGQUIT)
+    with own_postgres_server() as server:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(20)
+        (server.folder / "data" / "standby.signal").touch()
+        server.start()
+        code, line = refusal(tmp_path, database=server.url("postgres"))
+        assert (code, "it is a standby" in line) == (UNAVAILABLE, True)
 
 
 def test_a_shared_server_that_refuses_connections(tmp_path: Path, url: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +16,7 @@ from gateway.store.records import ExchangeState
 from tests.server.key_limits import limit_key
 from tests.server.test_billing_reservations import MODELS, UNIT, long_stream, stream
 from tests.support.gateway import RunningGateway, channels, run_gateway
-from tests.support.postgres import PostgresServer, empty_database
+from tests.support.postgres import PostgresServer, empty_database, own_postgres_server
 from tests.support.upstream import ScriptedUpstream
 from tests.support.valkey import valkey_server
 
@@ -28,12 +26,8 @@ END = b"data: [DONE]"
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
     """One that can be stopped."""
-    with tempfile.TemporaryDirectory(prefix="gateway-postgres-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        server = PostgresServer(folder)
+    with own_postgres_server() as server:
         yield server
-        server.stop(signal.SIGQUIT)
 
 
 @asynccontextmanager

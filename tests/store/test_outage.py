@@ -7,7 +7,6 @@ import logging
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from gateway.store.statements import Statements
 from tests.store.sample_rows import attempt, intent, request_id, settlement
 from tests.store.server_ledger import assert_exact, behind_proxy, lease, leases, server_ledger
 from tests.support.databases import all_written
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, own_postgres_server
 from tests.support.proxy import Direction
 from tests.support.toxics import Timeout
 
@@ -47,13 +46,8 @@ async def database() -> AsyncIterator[ServerDatabase]:
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
     """One of the test's own, to be stopped."""
-    with tempfile.TemporaryDirectory(prefix="gateway-postgres-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        server = PostgresServer(folder)
+    with own_postgres_server() as server:
         yield server
-        if server.process.poll() is None:
-            server.stop(signal.SIGQUIT)
 
 
 def opened(number: int) -> RequestRow:

@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -101,6 +103,20 @@ class PostgresServer:
         if self._user is None:
             return {}
         return {"user": self._user.pw_uid, "group": self._user.pw_gid}
+
+
+@contextmanager
+def own_postgres_server() -> Iterator[PostgresServer]:
+    """One for a single test, which may stop it."""
+    with tempfile.TemporaryDirectory(prefix="gateway-postgres-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        server = PostgresServer(folder)
+        try:
+            yield server
+        finally:
+            if server.process.poll() is None:
+                server.stop(signal.SIGQUIT)
 
 
 @cache
