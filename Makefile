@@ -16,8 +16,6 @@ export PATH ?= /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 PYTEST = $(VENV)/bin/python -m pytest
 # One more than processors: tests also wait.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-# Tests that take all processors for themselves (setup.cfg says what they are).
-ALONE = local_model or browser or attacks or fleet
 
 PIP   = $(VENV)/bin/python -m pip --disable-pip-version-check --no-input --quiet
 TOOLS = $(VENV)/.installed-$(EXTRAS)
@@ -25,7 +23,7 @@ TOOLS = $(VENV)/.installed-$(EXTRAS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-all check lint types fmt bench bench-check profile dist man lock sbom clean
+.PHONY: help demo test check check-full lint types fmt bench bench-check profile dist man lock sbom clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -36,24 +34,13 @@ demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated m
 
 # 5 is pytest's exit code for a part without any tests.
 test: $(TOOLS) ## run the tests, without the slow kinds (a part: make test ARGS=tests/wire)
-	$(PYTEST) -n $(WORKERS) --quick $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -n $(WORKERS) --dist worksteal --quick $(ARGS) || [ $$? -eq 5 ]
 
-# What takes all processors for itself runs after the others. A few that failed on a busy machine are
-# repeated alone, and have to pass then; both results are printed.
-REPEAT = [ "$$(grep -c :: .pytest_cache/v/cache/lastfailed)" -le 5 ] && echo 'Failed beside others, repeated alone:' \
-	  && $(PYTEST) --last-failed --last-failed-no-failures none
+check: $(TOOLS) ## what every change has to pass: lint, types, tests; 15 minutes on two processors
+	$(VENV)/bin/python -m tests.checks
 
-# What is stored is tested again on a PostgreSQL server that the tests start, unless a part is named.
-ON_SERVER = tests/store tests/quota tests/admission tests/admin tests/console tests/alerts tests/test_daemon.py
-SERVER = -n $(WORKERS) --database=postgresql --quick $(ON_SERVER) $(ARGS)
-
-test-all: $(TOOLS) ## run every test, and property tests with many examples
-	$(PYTEST) -n $(WORKERS) --hypothesis-profile=full -m 'not ($(ALONE))' $(ARGS) || [ $$? -eq 5 ] \
-	  || { $(REPEAT) --hypothesis-profile=full -m 'not ($(ALONE))' $(ARGS); }
-	case ' $(ARGS)' in *' tests/'*) ;; *) $(PYTEST) $(SERVER) || { $(REPEAT) $(SERVER); } ;; esac
-	$(PYTEST) -m '$(ALONE)' $(ARGS) || [ $$? -eq 5 ] || { $(REPEAT) -m '$(ALONE)' $(ARGS); }
-
-check: lint types test-all ## everything that must be green before a change lands
+check-full: $(TOOLS) ## every test at full size, and on other versions of Python; an hour
+	$(VENV)/bin/python -m tests.checks --full
 
 lint: $(TOOLS)
 	$(VENV)/bin/ruff check .

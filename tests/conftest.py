@@ -19,7 +19,11 @@ from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 hypothesis_profiles.register()
-pytest_plugins = ["tests.support.kinds", "tests.support.database_option"]
+pytest_plugins = [
+    "tests.support.kinds",
+    "tests.support.durations",
+    "tests.support.database_option",
+]
 
 
 def pytest_configure() -> None:

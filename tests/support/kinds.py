@@ -1,7 +1,12 @@
-"""The quick tests: `pytest --quick` leaves out the slow kinds, and most cases of large matrices."""
+"""Which tests run: all, those of every change (`--change`), or the quick ones (`--quick`).
+
+`--change` takes the quick tests with a quarter of each large matrix, and the tests of slow kinds
+that are marked `promise`. `--quick` takes no slow kind, and smaller samples.
+"""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -9,7 +14,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.support.paths import TESTS
+from tests.support.paths import ROOT, TESTS
 
 MARKED_FOLDERS: Final = frozenset({"attacks", "chaos", "deploy", "fleet"})
 """Folders whose tests are all of the kind that their name says."""
@@ -38,12 +43,53 @@ SAMPLED_FOLDERS: Final = {
     "wire/responses": 4,
 }
 """Folders with matrices: of each test there, one case in so many is quick."""
+LARGE: Final = 16
+"""Cases of a test from which on a change tries a quarter of them; `@pytest.mark.one_in(9)` asks for
+another part."""
+_ROTATIONS: Final = 36
+"""A multiple of all parts, so that each part of a matrix has its turn."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick", action="store_true", help="without slow tests, and with samples of matrices"
     )
+    parser.addoption(
+        "--change",
+        action="store_true",
+        help="what every change runs: quick tests, quarters of large matrices, promises",
+    )
+    parser.addoption(
+        "--rotation",
+        type=int,
+        metavar="N",
+        help="which part of the large matrices --change tries; else the commit's hash decides",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("change") and config.getoption("rotation") is None:
+        # An option, because workers are given those of the controller.
+        config.option.rotation = rotation_of(_commit())
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if not config.getoption("change"):
+        return None
+    return f"large matrices: the same part again with --rotation {config.getoption('rotation')}"
+
+
+def rotation_of(commit: str) -> int:
+    """Return the part of large matrices that a commit's hash stands for; 0 if there is no hash."""
+    return int(commit or "0", 16) % _ROTATIONS
+
+
+def _commit() -> str:
+    command = ("git", "-C", str(ROOT), "rev-parse", "--verify", "--quiet", "HEAD")
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+    except OSError:
+        return ""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -54,26 +100,36 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     yield
-    if metafunc.config.getoption("quick"):
-        folder = metafunc.definition.path.relative_to(TESTS).parent
-        calls, every = metafunc._calls, _sampling(folder)
+    calls, config = metafunc._calls, metafunc.config
+    # Each test begins elsewhere, so that tests with the same cases try different ones.
+    first = crc32(metafunc.definition.nodeid.encode())
+    if config.getoption("quick"):
+        every = _sampling(metafunc.definition.path)
         if len(calls) >= every > 0:
-            # Each test begins elsewhere, so that tests with the same cases sample different ones.
-            calls[:] = calls[crc32(metafunc.definition.nodeid.encode()) % every :: every]
+            calls[:] = calls[first % every :: every]
+    elif config.getoption("change") and len(calls) >= LARGE:
+        mark = metafunc.definition.get_closest_marker("one_in")
+        every = mark.args[0] if mark is not None else 4
+        calls[:] = calls[(first + config.getoption("rotation")) % every :: every]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        for kind in MARKED_FOLDERS.intersection(item.path.relative_to(TESTS).parts):
+        for kind in MARKED_FOLDERS.intersection(item.path.parts[len(TESTS.parts) :]):
             item.add_marker(kind)
-    if config.getoption("quick"):
-        slow = {item for item in items if any(map(item.get_closest_marker, SLOW_KINDS))}
-        items[:] = [item for item in items if item not in slow]
-        config.hook.pytest_deselected(items=list(slow))
+    quick, change = config.getoption("quick"), config.getoption("change")
+    if quick or change:
+        left_out = {
+            item
+            for item in items
+            if any(map(item.get_closest_marker, SLOW_KINDS))
+            and not (change and item.get_closest_marker("promise"))
+        }
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
 
 
-def _sampling(folder: Path) -> int:
-    """One case in so many; 0 where all are quick."""
-    return next(
-        (every for name, every in SAMPLED_FOLDERS.items() if folder.is_relative_to(name)), 0
-    )
+def _sampling(file: Path) -> int:
+    """Return how many cases there are for each quick one; 0 if all are quick."""
+    folders = SAMPLED_FOLDERS.items()
+    return next((every for name, every in folders if file.is_relative_to(TESTS / name)), 0)

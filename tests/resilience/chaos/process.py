@@ -65,6 +65,7 @@ class GatewayProcess:
         folder: Path,
         *arguments: str | Path,
         inherited: Sequence[socket.socket] = (),
+        python: str | Path = sys.executable,
         **environment: str,
     ) -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
@@ -72,7 +73,7 @@ class GatewayProcess:
         activate = [sys.executable, "-c", _ACTIVATE, ",".join(map(str, files))] if files else []
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                [*activate, *GATEWAY, "serve", *map(str, arguments)],
+                [*activate, python, "-m", "gateway", "serve", *map(str, arguments)],
                 pass_fds=files,
                 cwd=folder,
                 env=_environment() | environment,

@@ -1,0 +1,113 @@
+"""The steps of a check: the command of each, and which of them run at the same time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.checks.interpreters import other_interpreters
+from tests.support.paths import ROOT
+
+REPORTS: Final = ROOT / "var" / "checks"
+"""Of the last check: the output of each step, and the duration of each test as JUnit XML."""
+
+_PROCESSORS: Final = len(os.sched_getaffinity(0))
+_WORKERS: Final = (f"-n{_PROCESSORS + 1}", "--dist=worksteal")
+"""One more than processors: tests also wait."""
+_ALONE: Final = "attacks or local_model"
+"""Kinds that measure what others feel, or take all processors."""
+_STORED: Final = (
+    *("tests/store", "tests/quota", "tests/admission", "tests/admin", "tests/console"),
+    *("tests/alerts", "tests/test_daemon.py"),
+)
+"""Tests of what is stored: they run on PostgreSQL too."""
+_STORED_SMOKE: Final = (
+    *("tests/store", "tests/admission/test_queue.py", "tests/admin/test_operations.py"),
+    *("tests/console/pages/test_overview.py", "tests/alerts/test_monitor.py"),
+    "tests/test_daemon.py",
+)
+"""Of each package one file, for every change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command. `tests` says whether it is pytest, whose failed tests can be repeated."""
+
+    name: str
+    command: tuple[str, ...]
+    tests: bool = False
+
+    @property
+    def output(self) -> Path:
+        return REPORTS / f"{self.name}.log"
+
+    @property
+    def cache(self) -> Path:
+        """Of pytest; steps that run at the same time must not share one."""
+        return ROOT / ".pytest_cache" / self.name
+
+
+Lane = Sequence[Step]
+"""Steps that run one after the other."""
+
+
+def stages(*, full: bool) -> list[list[Lane]]:
+    """Return the stages of a check: the lanes of a stage run at the same time, so that what waits
+    and what uses one processor fills the pauses of the others."""
+    beside = [
+        Step("lint", (_tool("ruff"), "check", ".")),
+        Step("format", (_tool("ruff"), "format", "--check", ".")),
+        Step("types", (_tool("mypy"),)),
+    ]
+    if full:
+        beside.append(_pytest("postgresql", "--quick", "--database=postgresql", *_STORED))
+        main = _pytest(
+            *("tests", *_WORKERS, "--hypothesis-profile=full"),
+            *("-m", f"not ({_ALONE} or fleet or browser)"),
+        )
+        waiting = _pytest("fleet", "-n2", "--dist=worksteal", "-m", "fleet or browser")
+        alone = [_pytest("alone", "-m", _ALONE)]
+        return [[[main], [*beside, waiting]], [alone], [_on_other_interpreters()]]
+    beside.append(_pytest("postgresql", "--change", "--database=postgresql", *_STORED_SMOKE))
+    main = _pytest("tests", *_WORKERS, "--change", "-m", f"not ({_ALONE})")
+    return [[[main], beside], [[_pytest("alone", "--change", "-m", _ALONE)]]]
+
+
+def repetition(step: Step, tests: Sequence[str]) -> Step:
+    """Return the step that repeats some tests of another, without any beside them."""
+    left_out = ("-n", "--dist", "--junitxml", "tests/")
+    options = [word for word in step.command if not word.startswith(left_out)]
+    return Step(f"{step.name}-repeated", (*options, *tests), tests=True)
+
+
+def _pytest(name: str, *options: str, python: str = sys.executable) -> Step:
+    return Step(
+        name,
+        (
+            *(python, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}"),
+            *("-rfEs", "--durations=20", f"--junitxml={REPORTS}/{name}.xml"),
+            *options,
+        ),
+        tests=True,
+    )
+
+
+def _on_other_interpreters() -> Lane:
+    """The quick tests with each other version of Python that the package claims."""
+    lane: list[Step] = []
+    for version, python in other_interpreters().items():
+        name = f"python{version}"
+        folder = ROOT / "var" / name
+        own = str(folder / "bin" / "python")
+        install = f'"$0" -m venv --clear {folder} && {own} -m pip install --quiet -e ".[dev]"'
+        lane.append(Step(f"install-{name}", ("sh", "-c", install, str(python))))
+        lane.append(_pytest(name, "--quick", *_WORKERS, python=own))
+    return lane
+
+
+def _tool(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.kinds import rotation_of
+from tests.support.paths import ROOT
+
+MATRIX = """
+import pytest
+
+@pytest.mark.parametrize("number", range(18))
+def test_many(number): pass
+
+@pytest.mark.one_in(9)
+@pytest.mark.parametrize("number", range(18))
+def test_ninth(number): pass
+
+@pytest.mark.parametrize("number", range(3))
+def test_few(number): pass
+
+@pytest.mark.processes
+def test_slow(): pass
+
+@pytest.mark.processes
+@pytest.mark.promise
+def test_promise(): pass
+"""
+
+
+def collect(folder: Path, *options: str) -> list[str]:
+    (folder / "test_matrix.py").write_text(MATRIX)
+    (folder / "pytest.ini").touch()
+    command = (sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "tests.support.kinds")
+    done = subprocess.run(
+        [*command, *options],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_four_quarters_are_the_whole_matrix(tmp_path: Path) -> None:
+    quarters = [collect(tmp_path, "--change", f"--rotation={number}") for number in range(4)]
+    cases = [test for quarter in quarters for test in quarter if "many" in test]
+    assert sorted(cases) == sorted(f"test_many[{number}]" for number in range(18))
+    for quarter in quarters:
+        assert sum("many" in test for test in quarter) in {4, 5}
+        assert {"test_few[0]", "test_few[1]", "test_few[2]", "test_promise"} <= set(quarter)
+        assert "test_slow" not in quarter
+        assert sum("ninth" in test for test in quarter) == 2
+
+
+def test_the_quick_tests_have_no_slow_kind(tmp_path: Path) -> None:
+    found = collect(tmp_path, "--quick")
+    assert "test_many[17]" in found
+    assert not {"test_slow", "test_promise"} & set(found)
+
+
+@pytest.mark.parametrize(("commit", "rotation"), [("", 0), ("24", 0), ("a1f5", 25)])
+def test_the_commit_decides_which_part_runs(commit: str, rotation: int) -> None:
+    assert rotation_of(commit) == rotation
