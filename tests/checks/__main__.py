@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="every test, at full size")
     full: bool = parser.parse_args().full
     if full:
-        os.environ["GATEWAY_FLEET_FULL"] = "1"
+        os.environ["GATEWAY_FULL_SIZE"] = "1"
     sys.exit(not asyncio.run(run(full=full)))
 
 

@@ -286,6 +286,7 @@ def test_systemd_sees_a_reload_begin_and_end(tmp_path: Path) -> None:
                 assert received.recv(1024) == b"READY=1"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.processes
 @pytest.mark.parametrize("delay", [0.3, 0.6, 0.8, 1.0, 1.2])
 def test_sigterm_during_the_start_breaks_nothing(tmp_path: Path, delay: float) -> None:

@@ -117,6 +117,7 @@ def test_client_endpoints(demo: Demo, tmp_path: Path) -> None:
     assert sum(counter.total() for counter in counts.values()) > 1000
 
 
+@pytest.mark.full
 def test_admin_api(demo: Demo, tmp_path: Path) -> None:
     session = ("--header", f"Cookie: {demo.sign_in()}", "--header", "Sec-Fetch-Site: same-origin")
     counts = generate(

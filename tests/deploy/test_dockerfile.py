@@ -228,6 +228,7 @@ def files(root: Path) -> Mapping[str, str]:
     }
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 def test_the_steps_make_what_compose_runs(image: ScratchImage, record_property: Any) -> None:
     root = image.root
@@ -288,6 +289,7 @@ def test_the_steps_make_what_compose_runs(image: ScratchImage, record_property: 
     assert size < 200
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 def test_the_list_of_components_is_the_lock(image: ScratchImage, tmp_path: Path) -> None:
     """The program validates what it writes by the schema of CycloneDX."""

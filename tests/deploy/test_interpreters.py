@@ -19,7 +19,6 @@ from tests.support.paths import ROOT
 INTERPRETERS = other_interpreters()
 
 
-@pytest.mark.promise
 @pytest.mark.slow("installs the package with its dependencies")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("version", INTERPRETERS)

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.fleet.sizes import REQUESTS_OF_A_BUDGET
+from tests.support.sizes import REQUESTS_OF_A_BUDGET
 from tests.support.fleet import COST, run_fleet
 from tests.support.fleet_ledger import find_faults, leases_ended, settled, value
 from tests.support.fleet_load import Load, run_load
@@ -40,6 +40,7 @@ async def test_four_replicas_admit_nothing_beyond_a_small_budget(tmp_path: Path)
         assert await find_faults(fleet.url) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_lease_that_dies_with_its_replica_is_free_after_its_expiry(tmp_path: Path) -> None:
     """Until then others may have less than there is, and never more."""

@@ -23,6 +23,7 @@ _RUNNING = "SELECT count(*) FROM requests WHERE state = 'running'"
 _INTERRUPTED = "SELECT count(*) FROM requests WHERE state = 'interrupted'"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_what_a_replica_spends_beyond_its_expiry_is_within_the_budget(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2, proxied=True) as fleet:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from tests.fleet.sizes import OUTAGE
+from tests.support.sizes import OUTAGE
 from tests.support.fleet import run_fleet
 from tests.support.fleet_ledger import find_faults, query, settled
 from tests.support.fleet_load import Load, LoadProcess
@@ -19,6 +19,7 @@ RECOVERY = 10.0
 """Seconds in which a replica is in contact again after the server answers."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
 @pytest.mark.timeout(240)
 async def test_postgresql_is_stopped_under_load(tmp_path: Path, how: signal.Signals) -> None:
@@ -65,6 +66,7 @@ async def test_postgresql_is_stopped_under_load(tmp_path: Path, how: signal.Sign
         assert await find_faults(fleet.url, [answer.name for answer in answered]) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_a_replica_dies_while_the_database_is_away(tmp_path: Path) -> None:
     """Its rows are in its spool: the next start writes them."""
@@ -84,6 +86,7 @@ async def test_a_replica_dies_while_the_database_is_away(tmp_path: Path) -> None
         assert await find_faults(fleet.url, [answer.name for answer in answers.admitted()]) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_replica_dies_as_soon_as_the_database_is_away(tmp_path: Path) -> None:
     """What it answered meanwhile is in its spool, and charged after the next start."""
@@ -117,6 +120,7 @@ async def test_a_replica_dies_as_soon_as_the_database_is_away(tmp_path: Path) ->
         assert all(found[name]["cost_micro"] > 0 for name in names)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_without_both_servers_nothing_is_served(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2, durable=True) as fleet:

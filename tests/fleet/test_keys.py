@@ -15,6 +15,7 @@ WITHIN = 1.0
 """Seconds."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("action", ["revoke", "disable"])
 @pytest.mark.timeout(120)
 async def test_a_key_is_refused_everywhere_within_a_second(tmp_path: Path, action: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.sizes import KILLS
+from tests.support.sizes import KILLS
 from tests.support.fleet import run_fleet
 from tests.support.fleet_ledger import find_faults, leases_ended, query, settled
 from tests.support.fleet_load import Answers, Load, LoadProcess, run_load
@@ -60,6 +60,7 @@ async def test_kills_under_a_hundred_streams(tmp_path: Path) -> None:
         await leases_ended(fleet.url, 1)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_replica_that_does_not_come_back_is_settled_by_others(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2) as fleet:
@@ -77,6 +78,7 @@ async def test_a_replica_that_does_not_come_back_is_settled_by_others(tmp_path: 
         assert len(await query(fleet.url, _INTERRUPTED)) == 10
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_replica_that_was_stopped_beyond_its_expiry_tells_the_truth(tmp_path: Path) -> None:
     """Others settle its streams as interrupted; it goes on, and its own end of them counts."""

@@ -20,6 +20,7 @@ def cut(proxy: FaultProxy) -> None:
         proxy.add(Timeout(), direction)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("how", ["silent", "reset"])
 @pytest.mark.parametrize("server", ["database", "shared"])
 @pytest.mark.timeout(120)
@@ -56,6 +57,7 @@ async def test_a_replica_is_cut_off(tmp_path: Path, server: str, how: str) -> No
         assert await find_faults(fleet.url, names) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_clocks_are_five_seconds_apart(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 3, started=False) as fleet:

@@ -45,6 +45,7 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> flo
     return time.monotonic() - started
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_a_paused_replica_expires_and_comes_back(
     tmp_path: Path, record_property: Any
@@ -81,6 +82,7 @@ async def test_a_paused_replica_expires_and_comes_back(
         assert "r2 was not heard of for 10 s: 0 of its requests are settled" in first.log
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_second_replica_of_one_name_does_not_start(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2, started=False) as fleet:

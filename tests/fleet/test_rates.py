@@ -25,6 +25,7 @@ async def test_600_of_2000_requests_in_ten_seconds(tmp_path: Path) -> None:
         assert await find_faults(fleet.url, [answer.name for answer in answers.admitted()]) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_running_requests_of_all_replicas_count(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 4) as fleet:
@@ -39,6 +40,7 @@ async def test_running_requests_of_all_replicas_count(tmp_path: Path) -> None:
         assert running <= 10
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_slots_of_a_killed_replica_come_back(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 2) as fleet:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.sizes import FLUSH_INTERVAL, FLUSHES
+from tests.support.sizes import FLUSH_INTERVAL, FLUSHES
 from tests.support.fleet import COST, Fleet, run_fleet
 from tests.support.fleet_ledger import find_faults, settled
 from tests.support.fleet_load import Load, LoadProcess, run_load
@@ -41,6 +41,7 @@ async def test_flushall_under_load(tmp_path: Path) -> None:
         assert await find_faults(fleet.url, [answer.name for answer in answers.admitted()]) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_rate_survives_flushall(tmp_path: Path) -> None:
     """Replicas add the last minute's requests again, so that the window stays what it was."""

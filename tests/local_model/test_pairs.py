@@ -71,8 +71,9 @@ def pairs(
             yield gateway
 
 
-@each_pair
+@pytest.mark.one_in(2)
 @whole_and_streamed
+@each_pair
 def test_text_usage_and_limit(pairs: Gateway, client: str, upstream: str, stream: bool) -> None:
     answer = ASK[client](pairs, Question(model=f"beta-{upstream}"), stream=stream)
     assert answer.model == f"beta-{upstream}"
@@ -89,6 +90,7 @@ def test_text_usage_and_limit(pairs: Gateway, client: str, upstream: str, stream
     assert row["lane"] == ("native" if client == upstream else "translated")
 
 
+@pytest.mark.one_in(9)
 @each_pair
 @whole_and_streamed
 def test_a_history_with_a_call(pairs: Gateway, client: str, upstream: str, stream: bool) -> None:
@@ -99,6 +101,7 @@ def test_a_history_with_a_call(pairs: Gateway, client: str, upstream: str, strea
     assert answer.input_tokens > plain.input_tokens  # the call and its result were read
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("client", ["chat", "messages"])  # responses has no stop sequences
 @pytest.mark.parametrize("upstream", FORMATS)
 @whole_and_streamed
@@ -108,6 +111,7 @@ def test_stop(pairs: Gateway, client: str, upstream: str, stream: bool) -> None:
     assert not set(answer.text) & set("eaio")
 
 
+@pytest.mark.one_in(9)
 @each_pair
 @whole_and_streamed
 def test_too_long(pairs: Gateway, client: str, upstream: str, stream: bool) -> None:
@@ -121,6 +125,7 @@ def test_too_long(pairs: Gateway, client: str, upstream: str, stream: bool) -> N
         assert refused.value.code == "context_length_exceeded"
 
 
+@pytest.mark.one_in(9)
 @each_pair
 def test_a_cut_is_an_error(pairs: Gateway, client: str, upstream: str) -> None:
     question = Question(model=f"beta-{upstream}-cut", text="Tell a story.", limit=400)
@@ -129,6 +134,7 @@ def test_a_cut_is_an_error(pairs: Gateway, client: str, upstream: str) -> None:
     assert not isinstance(broken.value, AssertionError)
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("client", FORMATS)
 @whole_and_streamed
 def test_json_by_schema_of_a_chat_upstream(pairs: Gateway, client: str, stream: bool) -> None:

@@ -1,7 +1,7 @@
 """Which tests run: all, those of every change (`--change`), or the quick ones (`--quick`).
 
-`--change` takes the quick tests with a quarter of each large matrix, and the tests of slow kinds
-that are marked `promise`. `--quick` takes no slow kind, and smaller samples.
+`--change` takes a quarter of each large matrix, and of the slow kinds all but the tests marked
+`full`, whose promise another one guards. `--quick` takes no slow kind, and smaller samples.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ SAMPLED_FOLDERS: Final = {
 }
 """Folders with matrices: of each test there, one case in so many is quick."""
 LARGE: Final = 16
-"""Cases of a test from which on a change tries a quarter of them; `@pytest.mark.one_in(9)` asks for
-another part."""
-_ROTATIONS: Final = 36
+"""Cases of a test from which on a change tries a quarter of them. `@pytest.mark.one_in(9)` sets
+another part, for any number of cases."""
+_ROTATIONS: Final = 180
 """A multiple of all parts, so that each part of a matrix has its turn."""
 
 
@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--change",
         action="store_true",
-        help="what every change runs: quick tests, quarters of large matrices, promises",
+        help="what every change runs: parts of large matrices, one test of each slow promise",
     )
     parser.addoption(
         "--rotation",
@@ -107,9 +107,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         every = _sampling(metafunc.definition.path)
         if len(calls) >= every > 0:
             calls[:] = calls[first % every :: every]
-    elif config.getoption("change") and len(calls) >= LARGE:
+    elif config.getoption("change"):
         mark = metafunc.definition.get_closest_marker("one_in")
-        every = mark.args[0] if mark is not None else 4
+        every = mark.args[0] if mark is not None else 4 if len(calls) >= LARGE else 1
         calls[:] = calls[(first + config.getoption("rotation")) % every :: every]
 
 
@@ -117,16 +117,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for kind in MARKED_FOLDERS.intersection(item.path.parts[len(TESTS.parts) :]):
             item.add_marker(kind)
-    quick, change = config.getoption("quick"), config.getoption("change")
-    if quick or change:
-        left_out = {
-            item
-            for item in items
-            if any(map(item.get_closest_marker, SLOW_KINDS))
-            and not (change and item.get_closest_marker("promise"))
-        }
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=list(left_out))
+    left_out = _left_out(config)
+    deselected = {item for item in items if any(map(item.get_closest_marker, left_out))}
+    items[:] = [item for item in items if item not in deselected]
+    config.hook.pytest_deselected(items=list(deselected))
+
+
+def _left_out(config: pytest.Config) -> tuple[str, ...]:
+    """Return the marks of tests that do not run."""
+    if config.getoption("quick"):
+        return SLOW_KINDS
+    return ("full", "exhaustive") if config.getoption("change") else ()
 
 
 def _sampling(file: Path) -> int:

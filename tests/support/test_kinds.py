@@ -23,10 +23,10 @@ def test_ninth(number): pass
 def test_few(number): pass
 
 @pytest.mark.processes
-def test_slow(): pass
+@pytest.mark.full
+def test_full(): pass
 
 @pytest.mark.processes
-@pytest.mark.promise
 def test_promise(): pass
 """
 
@@ -54,16 +54,16 @@ def test_four_quarters_are_the_whole_matrix(tmp_path: Path) -> None:
     for quarter in quarters:
         assert sum("many" in test for test in quarter) in {4, 5}
         assert {"test_few[0]", "test_few[1]", "test_few[2]", "test_promise"} <= set(quarter)
-        assert "test_slow" not in quarter
+        assert "test_full" not in quarter
         assert sum("ninth" in test for test in quarter) == 2
 
 
 def test_the_quick_tests_have_no_slow_kind(tmp_path: Path) -> None:
     found = collect(tmp_path, "--quick")
     assert "test_many[17]" in found
-    assert not {"test_slow", "test_promise"} & set(found)
+    assert not {"test_full", "test_promise"} & set(found)
 
 
-@pytest.mark.parametrize(("commit", "rotation"), [("", 0), ("24", 0), ("a1f5", 25)])
+@pytest.mark.parametrize(("commit", "rotation"), [("", 0), ("b4", 0), ("a1f5", 61)])
 def test_the_commit_decides_which_part_runs(commit: str, rotation: int) -> None:
     assert rotation_of(commit) == rotation

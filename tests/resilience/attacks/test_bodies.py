@@ -20,6 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 FORMATS = list(Format)
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("upstream_format", FORMATS)
 @pytest.mark.parametrize("client_format", FORMATS)
 @pytest.mark.parametrize("shape", SHAPES)

@@ -44,6 +44,7 @@ async def load(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Load]:
         yield target, clients
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("upstream_format", list(Format))
 @pytest.mark.parametrize("client_format", list(Format))
 async def test_large_images_at_once(

@@ -35,8 +35,8 @@ from tests.resilience.chaos.process import (
 from tests.resilience.chaos.sample_replies import complete_body, is_complete, speech
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import ALPHA, BETA, PATHS
+from tests.support.sizes import DEATHS
 
-ROUNDS = 20
 STREAMS = 100
 COMPLETE = 12
 BUSY = 4
@@ -116,7 +116,7 @@ async def test_every_call_is_recorded(tmp_path: Path) -> None:
     async with upstream(stream_slowly) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
-        for number in range(ROUNDS):
+        for number in range(DEATHS):
             await live_and_die(config, key, f"round-{number}", received)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             gateway.address()
@@ -132,13 +132,13 @@ async def test_every_call_is_recorded(tmp_path: Path) -> None:
     state = {row["client_request_id"]: row["state"] for row in ledger}
     assert len(state) == len(ledger)
     assert set(called.values()) == {1}
-    assert len(received.something_of) == ROUNDS * STREAMS
+    assert len(received.something_of) == DEATHS * STREAMS
     assert {state[name] for name in received.something_of} == {"interrupted"}
     assert {state[name] for name in received.all_of} <= {"ok", "interrupted"}
     assert {state[name] for name in received.all_of if "done" in name} == {"ok"}
     # Between call and commit lie milliseconds, in which nothing has left for the client yet.
     assert called.keys() ^ state.keys() <= received.maybe
-    assert len(received.maybe) <= BUSY * ROUNDS
+    assert len(received.maybe) <= BUSY * DEATHS
 
 
 def check_bill(row: sqlite3.Row) -> None:

@@ -1,12 +1,12 @@
-"""How much the tests of this folder send: a part of it in the suite, all of it with
-`GATEWAY_FLEET_FULL=1`, which takes about half an hour."""
+"""How much tests of outages and kills do: a part of it for every change, all of it with
+`GATEWAY_FULL_SIZE=1`, as in `make check-full`."""
 
 from __future__ import annotations
 
 import os
 from typing import Final
 
-FULL: Final = os.environ.get("GATEWAY_FLEET_FULL") == "1"
+FULL: Final = os.environ.get("GATEWAY_FULL_SIZE") == "1"
 
 
 def sized(small: int, full: int) -> int:
@@ -15,6 +15,9 @@ def sized(small: int, full: int) -> int:
 
 REQUESTS_OF_A_BUDGET: Final = sized(5_000, 50_000)
 KILLS: Final = sized(3, 20)
+"""Of replicas."""
+DEATHS: Final = sized(5, 20)
+"""Of one gateway on one state directory."""
 FLUSHES: Final = sized(3, 6)
 FLUSH_INTERVAL: Final = sized(3, 10)
 """Seconds."""
