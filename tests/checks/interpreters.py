@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from configparser import ConfigParser
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from tests.support.paths import ROOT
 _CLASSIFIER: Final = re.compile(r"Programming Language :: Python :: (3\.\d+)$", re.MULTILINE)
 
 
+@cache
 def claimed_versions() -> list[str]:
     """Return those of the classifiers, such as `3.12`."""
     package = ConfigParser()
@@ -23,6 +25,7 @@ def claimed_versions() -> list[str]:
     return _CLASSIFIER.findall(package["metadata"]["classifiers"])
 
 
+@cache
 def other_interpreters() -> dict[str, Path]:
     """Return a program that runs for each claimed version but this one, if the machine has it."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"

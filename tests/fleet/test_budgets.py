@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from tests.support.sizes import REQUESTS_OF_A_BUDGET
 from tests.support.fleet import COST, run_fleet
 from tests.support.fleet_ledger import find_faults, leases_ended, settled, value
 from tests.support.fleet_load import Load, run_load
+from tests.support.sizes import REQUESTS_OF_A_BUDGET
 
 AFFORDED: Final = 60
 """Requests that the budget pays for."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from tests.support.sizes import OUTAGE
 from tests.support.fleet import run_fleet
 from tests.support.fleet_ledger import find_faults, query, settled
 from tests.support.fleet_load import Load, LoadProcess
+from tests.support.sizes import OUTAGE
 
 RECOVERY = 10.0
 """Seconds in which a replica is in contact again after the server answers."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sizes import KILLS
 from tests.support.fleet import run_fleet
 from tests.support.fleet_ledger import find_faults, leases_ended, query, settled
 from tests.support.fleet_load import Answers, Load, LoadProcess, run_load
+from tests.support.sizes import KILLS
 
 _INTERRUPTED = "SELECT client_request_id FROM requests WHERE state = 'interrupted'"
 

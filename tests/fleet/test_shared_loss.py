@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sizes import FLUSH_INTERVAL, FLUSHES
 from tests.support.fleet import COST, Fleet, run_fleet
 from tests.support.fleet_ledger import find_faults, settled
 from tests.support.fleet_load import Load, LoadProcess, run_load
+from tests.support.sizes import FLUSH_INTERVAL, FLUSHES
 
 
 @pytest.mark.timeout(300)
