@@ -48,7 +48,7 @@ class Step:
     @property
     def cache(self) -> Path:
         """Of pytest; steps that run at the same time must not share one."""
-        return ROOT / ".pytest_cache" / self.name
+        return REPORTS / "cache" / self.name
 
 
 Lane = Sequence[Step]
@@ -77,18 +77,19 @@ def stages(*, full: bool) -> list[list[Lane]]:
     return [[[main], beside], [[_pytest("alone", "--change", "-m", _ALONE)]]]
 
 
-def repetition(step: Step, tests: Sequence[str]) -> Step:
-    """Return the step that repeats some tests of another, without any beside them."""
-    left_out = ("-n", "--dist", "--junitxml", "tests/")
+def repetition(step: Step) -> Step:
+    """Return the step that repeats the failed tests of another, without any beside them."""
+    left_out = ("-n", "--dist", "--junitxml")
     options = [word for word in step.command if not word.startswith(left_out)]
-    return Step(f"{step.name}-repeated", (*options, *tests), tests=True)
+    only_failed = ("--last-failed", "--last-failed-no-failures=none")
+    return Step(f"{step.name}-repeated", (*options, *only_failed), tests=True)
 
 
 def _pytest(name: str, *options: str, python: str = sys.executable) -> Step:
     return Step(
         name,
         (
-            *(python, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}"),
+            *(python, "-m", "pytest", "-o", f"cache_dir={REPORTS}/cache/{name}"),
             *("-rfEs", "--durations=20", f"--junitxml={REPORTS}/{name}.xml"),
             *options,
         ),

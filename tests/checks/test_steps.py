@@ -30,10 +30,8 @@ def test_every_kind_runs_in_a_full_check() -> None:
     assert "--change" not in tests.command + fleet.command + alone.command
 
 
-def test_a_repetition_runs_only_the_failed_tests_without_others_beside_them() -> None:
-    (step,) = (step for step in all_steps(full=False) if step.name == "postgresql")
-    again = repetition(step, ["tests/store/test_batch.py::test_one[a b]"])
-    assert "--database=postgresql" in again.command
-    paths = [word for word in again.command if word.startswith("tests/")]
-    assert paths == ["tests/store/test_batch.py::test_one[a b]"]
-    assert not any(word.startswith(("-n", "--junitxml")) for word in again.command)
+def test_a_repetition_has_the_options_of_its_step_and_one_process() -> None:
+    (step,) = (step for step in all_steps(full=False) if step.name == "tests")
+    again = repetition(step).command
+    assert {"--change", "--last-failed"} <= set(again)
+    assert not any(word.startswith(("-n", "--dist", "--junitxml")) for word in again)

@@ -15,12 +15,11 @@ import pytest
 LISTED: Final = 5.0
 """Seconds from which on a test needs the mark `slow` with a reason."""
 REFUSED: Final = 20.0
-"""Seconds from which on a test without one fails the run. A busy machine multiplies times, those of
-processes that a test starts too."""
+"""Seconds from which on a test without one fails the run."""
 
 _WAITED: Final = "waited"
 _PEAK: Final = "peak_mib"
-_SCHEDULE: Final = Path("/proc/self/schedstat")
+_PRESSURE: Final = Path("/proc/pressure/cpu")
 
 _unmarked: dict[str, float] = {}
 _peaks: list[int] = []
@@ -41,15 +40,16 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def own_seconds(duration: float, properties: list[tuple[str, object]]) -> float:
-    """Return the seconds of a test without those in which other processes had its processor."""
+    """Return the seconds of a test without those in which processors were short."""
     waited = dict(properties).get(_WAITED, 0.0)
     return duration - waited if isinstance(waited, float) else duration
 
 
 def _seconds_without_processor() -> float:
-    """The second figure is nanoseconds on a run queue. Zero if the kernel does not tell."""
+    """Return how long any process of the machine, such as one that a test has started, has waited
+    for a processor; zero if the kernel does not count it."""
     try:
-        return int(_SCHEDULE.read_text().split()[1]) / 1e9
+        return int(_PRESSURE.read_text().split()[4].removeprefix("total=")) / 1e6
     except (OSError, IndexError):
         return 0.0
 
