@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.bench import gateway_server, servers
 from tests.bench.gateway_server import Checkout, Size
+from tests.bench.report import REFERENCE
 from tests.bench.servers import Server
 
 
@@ -53,14 +54,24 @@ class Bench:
         return self.folder / f"{name}-{next(self._numbers)}"
 
     @contextmanager
-    def fresh_relay(self) -> Iterator[Server]:
-        with servers.relay(self.folder, self.upstream, self.tested_core) as server:
-            yield server
-
-    @contextmanager
-    def fresh_gateway(self, checkout: Checkout, size: Size | None = None) -> Iterator[Server]:
-        folder = self.fresh_folder(checkout.name)
-        with gateway_server.gateway(
-            folder, self.upstream, self.tested_core, checkout, size or Size()
-        ) as server:
-            yield server
+    def servers_of(self, size: Size | None, small: Size | None) -> Iterator[list[Server]]:
+        """Those of the run, or with a size fresh ones: a gateway of each checkout, beside a small
+        gateway of this checkout as the reference, or beside the relay."""
+        if size is None:
+            yield self.servers
+            return
+        gateways = [(checkout, size) for checkout in self.options.checkouts]
+        if small is not None:
+            gateways.insert(0, (Checkout(REFERENCE), small))
+        with ExitStack() as stack:
+            started = []
+            if small is None:
+                relay = servers.relay(self.folder, self.upstream, self.tested_core)
+                started.append(stack.enter_context(relay))
+            for checkout, held in gateways:
+                folder = self.fresh_folder(checkout.name)
+                gateway = gateway_server.gateway(
+                    folder, self.upstream, self.tested_core, checkout, held
+                )
+                started.append(stack.enter_context(gateway))
+            yield started

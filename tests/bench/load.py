@@ -25,8 +25,9 @@ class Load:
     """What to send, over how many connections, and when to stop.
 
     `stream` is the reply that must arrive, None for a whole one. `requests` bounds their number,
-    `seconds` the time in which new ones begin; the connections begin within `stagger` seconds.
-    `credit_port` is the upstream's, for windowed streams.
+    `seconds` the time in which new ones begin; the connections begin within `stagger` seconds, and
+    each sends a request every `interval` seconds, or as soon as it has a reply. `prompt`: about so
+    many bytes, 0 for a tiny one. `credit_port` is the upstream's, for windowed streams.
     """
 
     port: int
@@ -39,8 +40,10 @@ class Load:
     requests: int
     seconds: float
     stagger: float = 0.0
+    interval: float = 0.0
     credit_port: int | None = None
     store: bool = False
+    prompt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,8 @@ class ClosedLoop:
         self.credits: asyncio.WriteTransport | None = None
 
     async def run(self) -> Replies:
-        load, loop = self.load, asyncio.get_running_loop()
+        load = self.load
+        loop = self.loop = asyncio.get_running_loop()
         if load.credit_port is not None:
             self.credits, _ = await loop.create_connection(
                 asyncio.Protocol, "127.0.0.1", load.credit_port
@@ -98,6 +102,7 @@ class ClosedLoop:
                 stream=load.stream is not None,
                 question=question,
                 store=load.store,
+                prompt=load.prompt,
             )
             _, client = await loop.create_connection(
                 lambda: Client(self._take_reply, load.stream, on_word), "127.0.0.1", load.port
@@ -123,6 +128,8 @@ class ClosedLoop:
             self.left -= 1
             client.send(self.requests[client])
             return
+        if client.transport.is_closing():
+            self._note_error("an idle connection was closed")
         client.close()
         self._end_one()
 
@@ -133,14 +140,21 @@ class ClosedLoop:
     def _take_reply(self, client: Client, error: str) -> None:
         self.ended = client.ended
         if error:
-            self.errors += 1
-            self.first_error = self.first_error or error
+            self._note_error(error)
             self._end_one()
             return
         self.latencies.append(client.ended - client.began)
         self.first_events.append(client.first_data - client.began)
         self.chunks += client.chunks
-        self._send_next(client)
+        if self.load.interval:
+            wait = client.began + self.load.interval - client.ended
+            self.loop.call_later(max(wait, 0.0), self._send_next, client)
+        else:
+            self._send_next(client)
+
+    def _note_error(self, error: str) -> None:
+        self.errors += 1
+        self.first_error = self.first_error or error
 
     def _end_one(self) -> None:
         self.running -= 1

@@ -8,56 +8,50 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 
 from rich.console import Console
 
-from tests.bench import (
-    gateway_server,
-    large_prompts,
-    memory,
-    peers,
-    rounds,
-    scaling,
-    scenarios,
-    servers,
-    startup,
-)
+from tests.bench import gateway_server, peers, servers
 from tests.bench.context import Bench, Options
+from tests.bench.gateway_server import Size
 from tests.bench.limits import raise_open_files
-from tests.bench.report import Row
-
-Measurement = Callable[[Bench], list[Row]]
-
-
-def compare_closed_loop(scenario: scenarios.Scenario, bench: Bench) -> list[Row]:
-    return rounds.compare(
-        scenario, bench.servers, bench.upstream, bench.options.rounds, bench.progress
-    )
+from tests.bench.report import Row, Target
+from tests.bench.rounds import compare
+from tests.bench.scenarios import scenarios
 
 
-def translate_prompts(bench: Bench) -> list[Row]:
-    # It imports the gateway, which the bench must not need for anything else.
-    from tests.bench import prompts
+def measure_start(bench: Bench) -> list[Row]:
+    """The time from the start of the process until the gateway is ready. Each start finds the
+    database of the one before, as after an update."""
+    prepared = [
+        gateway_server.prepare(bench.fresh_folder(checkout.name), bench.upstream, checkout, Size())
+        for checkout in bench.options.checkouts
+    ]
+    seconds: dict[str, list[float]] = {each.checkout.name: [] for each in prepared}
+    for number in range(bench.options.rounds):
+        bench.progress(f"start: round {number + 1} of {bench.options.rounds}")
+        for each in prepared:
+            began = perf_counter()
+            with gateway_server.started(each, bench.tested_core):
+                seconds[each.checkout.name].append(perf_counter() - began)
+    return [
+        Row(
+            name="start",
+            title="start to ready",
+            unit="s",
+            values={name: median(times) for name, times in seconds.items()},
+            targets=(Target(1.0, compare="value"),),
+        )
+    ]
 
-    bench.progress("translate")
-    return prompts.measure(bench.options.quick)
 
-
-def measurements(options: Options) -> Iterator[tuple[str, Measurement]]:
+def measurements(options: Options) -> Iterator[tuple[str, Callable[[Bench], list[Row]]]]:
     """All of them by name, in the order of the report."""
-    for scenario in scenarios.closed_loop(
-        seconds=options.seconds, paced_streams=50 if options.quick else 200
-    ):
-        yield scenario.name, partial(compare_closed_loop, scenario)
-    yield "memory:streams", memory.measure_streams
-    yield "memory:idle", memory.measure_idle
-    for lane in large_prompts.PAIRS:
-        yield f"prompt-cpu:{lane}", partial(large_prompts.measure_cost, lane)
-        yield f"prompt-stall:{lane}", partial(large_prompts.measure_stall, lane)
-    yield "translate", translate_prompts
-    for growth in scaling.growths(options.rows):
-        yield f"scale:{growth.name}", partial(scaling.measure_growth, growth)
-    yield "start", startup.measure
+    for scenario in scenarios(options):
+        yield scenario.name, partial(compare, scenario)
+    yield "start", measure_start
 
 
 def names(options: Options) -> list[str]:
@@ -88,14 +82,8 @@ def run(options: Options, console: Console) -> list[Row]:
             started = peers.peer(name, folder, upstream, tested_core, options.peer_folder)
             tested.append(stack.enter_context(started))
         stack.enter_context(servers.on_core(load_core))
-        bench = Bench(
-            options,
-            folder,
-            upstream,
-            tested,
-            tested_core,
-            partial(console.print, style="dim", highlight=False),
-        )
+        progress = partial(console.print, style="dim", highlight=False)
+        bench = Bench(options, folder, upstream, tested, tested_core, progress)
         return [
             row
             for name, measurement in measurements(options)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import count
 from typing import Any
 
 import orjson
@@ -192,10 +194,58 @@ SYSTEM = "You are a terse assistant who answers in one paragraph and never asks 
 QUESTION = "Which three habits keep a code base easy to change, and why these and no others?"
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "description": "A path below the root of the project."},
+        "lines": {"type": "array", "items": {"type": "integer"}},
+    },
+    "required": ["path"],
+}
+LINE = 'def test_{0}(self) -> None:\n    assert self.answer("question {0}") == {{"value": {0}}}\n'
+
+
+@cache
+def agent_prompt(size: int) -> dict[str, object]:
+    """The prompt of a coding agent after many calls of a tool that reads files, in the chat format:
+    25 tools, and as many calls as have about `size` bytes of JSON."""
+    reader = {"description": "Reads a file.", "parameters": SCHEMA}
+    names = [*(f"tool_{number}" for number in range(24)), "read_file"]
+    tools = [{"type": "function", "function": {"name": name, **reader}} for name in names]
+    messages: list[object] = [
+        {"role": "system", "content": "You are a careful programmer. " * 200},
+        {"role": "user", "content": "Fix the failing test."},
+    ]
+    left = size - len(orjson.dumps(messages + tools))
+    for number in count():
+        arguments = orjson.dumps({"path": f"tests/test_{number}.py", "lines": [1, 80]}).decode()
+        function = {"name": "read_file", "arguments": arguments}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        found = "".join(LINE.format(number * 40 + line) for line in range(40))
+        turn = [
+            {"role": "assistant", "content": f"Step {number}.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{number}", "content": found},
+        ]
+        left -= len(orjson.dumps(turn))
+        if left < 0:
+            break
+        messages += turn
+    return {"messages": messages, "tools": tools}
+
+
 def request_body(
-    client: str, model: str, *, stream: bool, question: str = QUESTION, store: bool = False
+    client: str,
+    model: str,
+    *,
+    stream: bool,
+    question: str = QUESTION,
+    store: bool = False,
+    prompt: int = 0,
 ) -> bytes:
-    """A short request of a client's format; `store`: its reply is to be stored."""
+    """A short request of a client's format, or one with a chat prompt of about `prompt` bytes;
+    `store`: its reply is to be stored."""
+    if prompt:
+        return orjson.dumps({"model": model, "stream": stream, **agent_prompt(prompt)})
     user = {"role": "user", "content": question}
     by_format: dict[str, dict[str, object]] = {
         "chat": {"messages": [{"role": "system", "content": SYSTEM}, user], "max_tokens": 1024},

@@ -1,27 +1,18 @@
-"""Whether a request costs the same with many keys, many channels and a long request log.
-
-Two gateways of the same checkout run side by side, a small and a large one, and take turns.
-"""
+"""How much a gateway holds where its cost for a request is to be the same: many keys, many
+channels, a long request log."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 
-from tests.bench.context import Bench
 from tests.bench.gateway_server import Checkout, Size, run_command
-from tests.bench.report import REFERENCE, Row, Target
-from tests.bench.rounds import measure
-from tests.bench.scenarios import Scenario
-from tests.bench.servers import Server
 
 IMPORT_SECONDS = 600.0
-SAME = 1.05
 
 
 def add_keys(count: int, checkout: Checkout, config: Path) -> None:
@@ -71,59 +62,10 @@ class Growth:
 
 def growths(rows: int) -> list[Growth]:
     few = Size(endpoints=("whole-chat",), extra_channels=4)
+    some_keys, many_keys = (replace(few, prepare=partial(add_keys, n)) for n in (9, 9_999))
+    many_rows = replace(few, prepare=partial(add_rows, rows))
     return [
-        Growth(
-            "keys",
-            "10 → 10,000 keys",
-            replace(few, prepare=partial(add_keys, 9)),
-            replace(few, prepare=partial(add_keys, 9_999)),
-        ),
+        Growth("keys", "10 → 10,000 keys", some_keys, many_keys),
         Growth("channels", "5 → 500 channels", few, replace(few, extra_channels=499)),
-        Growth(
-            "rows",
-            f"0 → {rows:,} log rows",
-            few,
-            replace(few, prepare=partial(add_rows, rows)),
-        ),
+        Growth("rows", f"0 → {rows:,} log rows", few, many_rows),
     ]
-
-
-def measure_growth(growth: Growth, bench: Bench) -> list[Row]:
-    """CPU per request of the large gateways; the small one of this checkout is the reference."""
-    scenario = Scenario(
-        name=f"scale:{growth.name}",
-        title="",
-        kind="whole",
-        client="chat",
-        upstream="chat",
-        metrics=(),
-        connections=32,
-        seconds=bench.options.seconds,
-    )
-    with ExitStack() as stack:
-        bench.progress(f"{scenario.name}: preparing")
-        tested = {REFERENCE: stack.enter_context(bench.fresh_gateway(Checkout(), growth.small))}
-        for checkout in bench.options.checkouts:
-            large = bench.fresh_gateway(checkout, growth.large)
-            tested[checkout.name] = stack.enter_context(large)
-        values = take_turns(scenario, tested, bench)
-    return [
-        Row(
-            name=scenario.name,
-            title=f"{growth.title}: CPU per request",
-            unit="µs",
-            values=values,
-            targets=(Target(SAME, REFERENCE),),
-        )
-    ]
-
-
-def take_turns(scenario: Scenario, tested: dict[str, Server], bench: Bench) -> dict[str, float]:
-    rounds: dict[str, list[float]] = {name: [] for name in tested}
-    for server in tested.values():
-        measure(scenario.warm_up(), server, bench.upstream)
-    for number in range(bench.options.rounds):
-        bench.progress(f"{scenario.name}: round {number + 1} of {bench.options.rounds}")
-        for name, server in tested.items():
-            rounds[name].append(measure(scenario, server, bench.upstream).cpu_us_per_request)
-    return {name: median(each) for name, each in rounds.items()}
