@@ -15,8 +15,8 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -28,13 +28,15 @@ from rich.table import Table
 
 from tests.bench import gateway_server, load, servers
 from tests.bench.gateway_server import Checkout, Size, run_command
+from tests.bench.report import short
 from tests.support.fleet import Fleet, run_fleet
 from tests.support.fleet_ledger import settled, value
 
 LIMITS: Final = ("--budget", "1G", "--rpm", "10000000", "--concurrent", "10000")
 SLICE: Final = 50
-BUSY: Final = 12
-"""Connections of a moderate load."""
+LATENCIES: Final = {"1 connection": 1, "12 connections": 12}
+Latencies = dict[str, tuple[float, float]]
+"""p50 and p99 in ms, by target."""
 _SIZE: Final = "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_stat_user_tables"
 _ROWS: Final = "SELECT count(*) FROM requests"
 
@@ -46,28 +48,6 @@ class Target:
     name: str
     port: int
     key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Times in ms, CPU in µs for each request."""
-
-    latencies: dict[str, tuple[float, float]]
-    """p50 and p99 by target, of one connection."""
-    busy_latencies: dict[str, tuple[float, float]]
-    """The same of `BUSY` connections."""
-    replica_cpu: dict[int, float]
-    """By the number of replicas that took the load: of all of them together."""
-    scaling: float
-    """The rate of two replicas on two cores of their own, next to one on one."""
-    hot_rate: float
-    """Admissions a second of one key, with everything on the same cores."""
-    hot_p99: float
-    valkey_cpu: float
-    """For each admission."""
-    postgres_cpu: float
-    """For each row, all its processes."""
-    row_bytes: float
 
 
 async def ask(targets: list[Target], connections: int, requests: int) -> list[load.Replies]:
@@ -96,10 +76,8 @@ async def ask(targets: list[Target], connections: int, requests: int) -> list[lo
     return list(all_replies)
 
 
-async def compare_latencies(
-    targets: list[Target], connections: int, slices: int
-) -> dict[str, tuple[float, float]]:
-    """p50 and p99 in ms. Targets take turns every `SLICE` requests or some more, so that what else
+async def compare_latencies(targets: list[Target], connections: int, slices: int) -> Latencies:
+    """Targets take turns every `SLICE` requests or some more, so that what else
     runs on the machine meets all of them."""
     found: dict[str, list[float]] = {target.name: [] for target in targets}
     for number in range(slices + 2):
@@ -116,21 +94,13 @@ async def compare_latencies(
     }
 
 
-def _tree(pid: int) -> list[psutil.Process]:
-    process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
-
-
 def cpu_of(pids: list[int]) -> float:
     """CPU seconds so far of processes and their children, also of those that have ended."""
     total = 0.0
     for pid in pids:
-        for process in _tree(pid):
-            try:
-                times = process.cpu_times()
-                total += times.user + times.system + times.children_user + times.children_system
-            except psutil.NoSuchProcess:
-                continue
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                total += sum(process.cpu_times()[:4])  # with those of its ended children
     return total
 
 
@@ -145,33 +115,37 @@ async def cost_of_load(
     return (cpu_of(pids) - before) * 1e6 / (requests * len(targets)), replies
 
 
-async def measure_fleet(fleet: Fleet, key: str, rounds: int, requests: int) -> dict[str, object]:
+async def measure_fleet(fleet: Fleet, key: str, rounds: int, requests: int) -> dict[str, float]:
+    """By what it is, as the table says it."""
     targets = [Target(each.name, each.port, key) for each in fleet.replicas]
     replicas = [each.pid for each in fleet.replicas]
     await ask(targets, 8, 500)
-    one, two, scalings = [], [], []
+    one, two = [], []
     for _ in range(rounds):
-        cost_of_one, _ = await cost_of_load(fleet, targets[:1], replicas[:1], 16, requests)
-        cost_of_two, _ = await cost_of_load(fleet, targets, replicas, 16, requests)
-        one.append(cost_of_one)
-        two.append(cost_of_two)
-        scalings.append(2 * cost_of_one / cost_of_two)
+        one.append((await cost_of_load(fleet, targets[:1], replicas[:1], 16, requests))[0])
+        two.append((await cost_of_load(fleet, targets, replicas, 16, requests))[0])
     rows = await value(fleet.url, _ROWS)
-    valkey = [fleet.valkey.process.pid]
     postgres = [fleet.postgres.process.pid]
     before = cpu_of(postgres)
+    valkey = [fleet.valkey.process.pid]
     valkey_cpu, replies = await cost_of_load(fleet, targets, valkey, 16, requests)
     total = requests * len(targets)
     postgres_cpu = (cpu_of(postgres) - before) * 1e6 / total
-    seconds = max(each.seconds for each in replies)
+    slowest = max(load.percentile(each.latencies, 0.99) for each in replies)
     return {
-        "replica_cpu": {1: median(one), 2: median(two)},
-        "scaling": median(scalings),
-        "hot_rate": total / seconds,
-        "hot_p99": max(load.percentile(each.latencies, 0.99) for each in replies) * 1000,
-        "valkey_cpu": valkey_cpu,
-        "postgres_cpu": postgres_cpu,
-        "row_bytes": await value(fleet.url, _SIZE) / max(1, rows),
+        "CPU of 1 replica for each request, µs": median(one),
+        "CPU of 2 replicas for each request, µs": median(two),
+        "two replicas on two cores, times one on one": median(
+            2 * of_one / of_two for of_one, of_two in zip(one, two, strict=True)
+        ),
+        "one hot key on two replicas, all on these cores, /s": total
+        / max(each.seconds for each in replies),
+        "its p99 with 32 connections, ms": slowest * 1000,
+        "CPU of Valkey for each admission, µs": valkey_cpu,
+        "so one core of Valkey admits, /s": 1e6 / max(valkey_cpu, 1),
+        "CPU of PostgreSQL for each row, µs": postgres_cpu,
+        "so one core of PostgreSQL takes, rows/s": 1e6 / postgres_cpu,
+        "on disk for each row, with indexes, bytes": await value(fleet.url, _SIZE) / max(1, rows),
     }
 
 
@@ -190,7 +164,9 @@ def boxes(
         yield Target(f"{checkout.name}, limited key", box.port, minted.splitlines()[-1].strip())
 
 
-async def measure(rounds: int, requests: int, before: Path | None, durable: bool) -> Figures:
+async def measure(
+    rounds: int, requests: int, before: Path | None, durable: bool
+) -> tuple[dict[str, Latencies], dict[str, float]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-bench-")))
         (folder / "fleet").mkdir()
@@ -204,35 +180,27 @@ async def measure(rounds: int, requests: int, before: Path | None, durable: bool
             port = fleet.replicas[0].port
             targets.append(Target("replica, unlimited key", port, free))
             targets.append(Target("replica, limited key", port, limited))
-            latencies = await compare_latencies(targets, 1, requests // 10)
-            busy = await compare_latencies(targets, BUSY, requests // 10)
-            of_fleet = await measure_fleet(fleet, limited, rounds, requests * 2)
-        return Figures(latencies=latencies, busy_latencies=busy, **of_fleet)  # type: ignore[arg-type]
+            latencies = {
+                title: await compare_latencies(targets, connections, requests // 10)
+                for title, connections in LATENCIES.items()
+            }
+            return latencies, await measure_fleet(fleet, limited, rounds, requests * 2)
 
 
-def show(figures: Figures) -> None:
+def show(latencies: dict[str, Latencies], of_fleet: dict[str, float]) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=100)
-    for connections, latencies in ((1, figures.latencies), (BUSY, figures.busy_latencies)):
-        title = f"{connections} connection{'s' * (connections > 1)}, loopback"
-        table = Table(title, "p50 ms", "p99 ms", "added p50", "added p99")
-        for name, (p50, p99) in latencies.items():
+    for title, found in latencies.items():
+        table = Table(f"{title}, loopback", "p50 ms", "p99 ms", "added p50", "added p99")
+        for name, (p50, p99) in found.items():
             kind = name.partition(", ")[2]
-            base50, base99 = latencies[f"one process, {kind}"]
+            base50, base99 = found[f"one process, {kind}"]
             table.add_row(
                 name, f"{p50:.2f}", f"{p99:.2f}", f"{p50 - base50:+.2f}", f"{p99 - base99:+.2f}"
             )
         console.print(table)
     table = Table("limited key", "")
-    for count, cpu in figures.replica_cpu.items():
-        table.add_row(f"CPU of {count} replica(s) for each request", f"{cpu:,.0f} µs")
-    table.add_row("two replicas on two cores, next to one on one", f"{figures.scaling:.2f} x")
-    table.add_row("one hot key on two replicas, all on these cores", f"{figures.hot_rate:,.0f} /s")
-    table.add_row("its p99 with 32 connections", f"{figures.hot_p99:.1f} ms")
-    table.add_row("CPU of Valkey for each admission", f"{figures.valkey_cpu:.1f} µs")
-    table.add_row("so one core of Valkey admits", f"{1e6 / max(figures.valkey_cpu, 1):,.0f} /s")
-    table.add_row("CPU of PostgreSQL for each row", f"{figures.postgres_cpu:.0f} µs")
-    table.add_row("so one core of PostgreSQL takes", f"{1e6 / figures.postgres_cpu:,.0f} rows/s")
-    table.add_row("on disk for each row, with indexes", f"{figures.row_bytes:,.0f} bytes")
+    for name, figure in of_fleet.items():
+        table.add_row(name, short(figure))
     console.print(table)
 
 
@@ -246,16 +214,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rounds, requests = (2, 200) if arguments.quick else (5, 1000)
-    figures = asyncio.run(
+    latencies, of_fleet = asyncio.run(
         measure(rounds, requests, arguments.before, durable=not arguments.no_flush)
     )
     if arguments.json:
-        data = asdict(figures) | {
-            "replica_cpu": {f"{n}": v for n, v in figures.replica_cpu.items()}
-        }
+        data = {"latencies": latencies, "limited key": of_fleet}
         print(orjson.dumps(data, option=orjson.OPT_INDENT_2).decode())
     else:
-        show(figures)
+        show(latencies, of_fleet)
 
 
 if __name__ == "__main__":

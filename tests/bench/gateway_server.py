@@ -10,18 +10,9 @@ from pathlib import Path
 
 import yaml
 
-from tests.bench.servers import (
-    ENDPOINTS,
-    START_SECONDS,
-    UPSTREAM_KEY,
-    Server,
-    free_port,
-    model_of,
-    module,
-    running,
-)
-
-ROOT = Path(__file__).parents[2]
+from tests.bench.servers import ENDPOINTS, UPSTREAM_KEY, Server, model_of, module, running
+from tests.support.paths import ROOT
+from tests.support.server_process import STARTUP, free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +102,15 @@ def prepare(folder: Path, upstream: Server, checkout: Checkout, size: Size) -> P
     return Prepared(checkout, config, port, output.splitlines()[-1].strip())
 
 
-def serve_command(prepared: Prepared) -> list[str]:
-    return module("gateway", "serve", "--config", str(prepared.config))
-
-
 @contextmanager
 def started(prepared: Prepared, core: int | None) -> Iterator[Server]:
-    ready = f"http://127.0.0.1:{prepared.port}/readyz"
-    log = prepared.config.parent / "gateway.log"
     with running(
-        serve_command(prepared),
-        log,
-        ready,
+        module("gateway", "serve", "--config", str(prepared.config)),
+        prepared.config.parent / "gateway.log",
+        f"http://127.0.0.1:{prepared.port}/readyz",
         core,
         cwd=prepared.checkout.folder,
-        start_seconds=2 * START_SECONDS,
+        start_seconds=2 * STARTUP,
     ) as process:
         yield Server(prepared.checkout.name, process, prepared.port, prepared.key)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import yaml
 
 from tests.bench.samples import FORMATS
-from tests.bench.servers import ENDPOINTS, UPSTREAM_KEY, Server, free_port, model_of, running
+from tests.bench.servers import ENDPOINTS, UPSTREAM_KEY, Server, model_of, running
+from tests.support.server_process import free_port
 
 ROLTER_KEY = "sk-rolter-bench"
 ROLTER_KINDS = {"chat": "openai_compatible", "messages": "anthropic", "responses": "openai"}

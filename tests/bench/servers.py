@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
+import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,9 @@ import psutil
 
 from tests.bench.samples import FORMATS, PATHS
 from tests.bench.upstream import KINDS
+from tests.support.paths import ROOT
+from tests.support.server_process import STARTUP, end_process, free_port, wait_until
 
-START_SECONDS = 20.0
-STOP_SECONDS = 10.0
-POLL_SECONDS = 0.005
 CPUCLOCK_SCHED = 2
 """Of a clock id: the processor time of a whole process (clock_getcpuclockid(3))."""
 UPSTREAM_KEY = "BENCH_UPSTREAM_KEY"
@@ -84,12 +83,6 @@ def cores() -> tuple[int, int] | None:
     return (allowed[0], allowed[1]) if len(allowed) > 1 else None
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", name, *arguments]
 
@@ -115,54 +108,43 @@ def running(
     ready: str,
     core: int | None,
     *,
-    cwd: Path | None = None,
+    cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
-    start_seconds: float = START_SECONDS,
-) -> Iterator[psutil.Popen]:
-    """A process, from its first answer on the address `ready` until the end of the block."""
+    start_seconds: float = STARTUP,
+) -> Iterator[psutil.Process]:
+    """A process, from its first answer on the address `ready` until the end of the block.
+
+    SystemExit with the end of its log when it ends before that, or the time does.
+    """
     own = {**os.environ, UPSTREAM_KEY: "sk-upstream", **(environment or {})}
-    with ExitStack() as stack:
-        with on_core(core), log.open("wb") as output:
-            process = psutil.Popen(
-                command,
-                cwd=cwd,
-                env=own,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-            stack.callback(stop, process)
-        wait_until_ready(process, ready, log, start_seconds)
-        yield process
-
-
-def stop(process: psutil.Popen) -> None:
-    """End a process, by force after `STOP_SECONDS`. It may have ended already."""
-    if process.poll() is not None:
-        return
-    process.terminate()
+    with on_core(core), log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=own,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
     try:
-        process.wait(STOP_SECONDS)
-    except psutil.TimeoutExpired:
-        process.kill()
-        process.wait(STOP_SECONDS)
-
-
-def wait_until_ready(process: psutil.Popen, address: str, log: Path, seconds: float) -> None:
-    """Raises SystemExit with the end of the log when the process ends or the time does."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and process.poll() is None:
         try:
-            with urllib.request.urlopen(address, timeout=1):
-                return
-        except urllib.error.HTTPError as error:
-            # The relay has no page to show, but it does answer; the gateway says 503 until ready.
-            if error.code == 405:
-                return
-        except OSError:
-            pass
-        time.sleep(POLL_SECONDS)
-    raise SystemExit(f"{address} never became ready:\n{log.read_text(errors='replace')[-2000:]}")
+            wait_until(lambda: answers(ready), process, ready, start_seconds)
+        except RuntimeError as error:
+            raise SystemExit(f"{error}:\n{log.read_text(errors='replace')[-2000:]}") from None
+        yield psutil.Process(process.pid)
+    finally:
+        end_process(process, signal.SIGTERM)
+
+
+def answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=1):
+            return True
+    except urllib.error.HTTPError as error:
+        # The relay has no page to show, but it does answer; the gateway says 503 until ready.
+        return error.code == 405
+    except OSError:
+        return False
 
 
 @contextmanager
