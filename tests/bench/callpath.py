@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -63,13 +62,6 @@ class CallPath:
             "switches": sum(one.file != other.file for one, other in pairwise(self.calls)),
         }
 
-    def by_file(self) -> dict[str, dict[str, int]]:
-        """Functions and calls of each file."""
-        return {
-            file: {"functions": self.functions[file], "calls": self.calls_by_file[file]}
-            for file in sorted(self.functions)
-        }
-
 
 @contextmanager
 def record_calls(calls: list[Call]) -> Iterator[None]:
@@ -111,23 +103,16 @@ async def measure() -> CallPath:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.callpath",
-        description="Counts the files and functions that one streamed request passes through.",
-    )
-    parser.add_argument("--json", action="store_true", help="print the counts as JSON")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.callpath", description=__doc__)
     parser.add_argument("--list", action="store_true", help="name each call")
     arguments = parser.parse_args()
     path = asyncio.run(measure())
-    if arguments.json:
-        print(json.dumps(path.totals() | {"by_file": path.by_file()}))
-        return
     if arguments.list:
         for file, function, line in path.calls:
             print(f"{file}:{line} {function}")
     print("functions  calls  file")
-    for file, counts in path.by_file().items():
-        print(f"{counts['functions']:9}  {counts['calls']:5}  {file}")
+    for file, functions in sorted(path.functions.items()):
+        print(f"{functions:9}  {path.calls_by_file[file]:5}  {file}")
     print(", ".join(f"{count} {name}" for name, count in path.totals().items()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from rich.console import Console
@@ -90,29 +90,20 @@ def short(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def columns(rows: Sequence[Row], order: Sequence[str]) -> list[str]:
-    return [name for name in order if any(name in row.values for row in rows)]
-
-
 def show(rows: Sequence[Row], order: Sequence[str], also: Sequence[str], console: Console) -> None:
     """One table; `order` are the columns of servers, `also` those of other checkouts."""
     table = Table(title=TITLE, title_justify="left")
     table.add_column("row", overflow="fold")
     table.add_column("unit")
-    output = columns(rows, order)
+    output = [name for name in order if any(name in row.values for row in rows)]
     for name in output:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("merged", justify="right", no_wrap=True)
     table.add_column("gateway compared (target)", no_wrap=True)
     for row in rows:
         values = [short(row.values[name]) if name in row.values else "-" for name in output]
-        table.add_row(
-            escape(row.title),
-            row.unit,
-            *values,
-            merged(row),
-            "\n".join([*verdicts(row), *comparisons(row, also)]),
-        )
+        compared = "\n".join([*verdicts(row), *comparisons(row, also)])
+        table.add_row(escape(row.title), row.unit, *values, merged(row), compared)
     console.print(table)
     for row in rows:
         for warning in row.warnings:
@@ -165,10 +156,7 @@ def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "cpu_ratio": row.cpu_ratio(),
             "targets": [
                 {
-                    "baseline": target.baseline,
-                    "compare": target.compare,
-                    "limit": target.limit,
-                    "at_least": target.at_least,
+                    **asdict(target),
                     "compared": compared,
                     "met": met,
                     "reliable": row.is_reliable(target),

@@ -43,27 +43,23 @@ class SampleStream:
     lines: int
 
 
-def chat_chunk(choices: list[object], usage: object = None) -> bytes:
-    chunk = {
-        "id": "chatcmpl-bench",
-        "object": "chat.completion.chunk",
-        "created": 1767225600,
-        "model": MODEL,
-        "choices": choices,
-        "usage": usage,
-    }
-    return b"data: %b\n\n" % orjson.dumps(chunk)
+def chat_object(kind: str, choices: list[object], usage: object) -> bytes:
+    head = {"id": "chatcmpl-bench", "object": kind, "created": 1767225600, "model": MODEL}
+    return orjson.dumps({**head, "choices": choices, "usage": usage})
 
 
 def chat_frames() -> Iterator[bytes]:
+    def frame(choices: list[object], usage: object = None) -> bytes:
+        return b"data: %b\n\n" % chat_object("chat.completion.chunk", choices, usage)
+
     def choice(delta: dict[str, str], finish_reason: str | None = None) -> object:
         return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
-    yield chat_chunk([choice({"role": "assistant", "content": ""})])
+    yield frame([choice({"role": "assistant", "content": ""})])
     for word in WORDS:
-        yield chat_chunk([choice({"content": word})])
-    yield chat_chunk([choice({}, "stop")])
-    yield chat_chunk([], USAGE)
+        yield frame([choice({"content": word})])
+    yield frame([choice({}, "stop")])
+    yield frame([], USAGE)
     yield b"data: [DONE]\n\n"
 
 
@@ -71,18 +67,20 @@ def event(kind: str, **fields: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))
 
 
+MESSAGE = {
+    "id": "msg_bench",
+    "type": "message",
+    "role": "assistant",
+    "model": MODEL,
+    "content": [],
+    "stop_reason": None,
+    "stop_sequence": None,
+    "usage": {"input_tokens": 57, "output_tokens": 1},
+}
+
+
 def messages_frames() -> Iterator[bytes]:
-    message = {
-        "id": "msg_bench",
-        "type": "message",
-        "role": "assistant",
-        "model": MODEL,
-        "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": {"input_tokens": 57, "output_tokens": 1},
-    }
-    yield event("message_start", message=message)
+    yield event("message_start", message=MESSAGE)
     yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})
     for word in WORDS:
         delta = {"type": "text_delta", "text": word}
@@ -102,31 +100,37 @@ RESPONSES_USAGE = {
 }
 
 
+RESPONSE = {
+    "id": "resp_bench",
+    "object": "response",
+    "created_at": 1767225600,
+    "status": "in_progress",
+    "model": MODEL,
+    "output": [],
+    "usage": None,
+}
+ITEM = {"id": "msg_bench", "type": "message", "role": "assistant", "status": "in_progress"}
+PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+
+
+def completed_response(text: str) -> dict[str, Any]:
+    item = ITEM | {"status": "completed", "content": [PART | {"text": text}]}
+    return RESPONSE | {"status": "completed", "output": [item], "usage": RESPONSES_USAGE}
+
+
 def responses_frames() -> Iterator[bytes]:
-    response: dict[str, Any] = {
-        "id": "resp_bench",
-        "object": "response",
-        "created_at": 1767225600,
-        "status": "in_progress",
-        "model": MODEL,
-        "output": [],
-        "usage": None,
-    }
     text = "".join(WORDS)
-    part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-    item = {"id": "msg_bench", "type": "message", "role": "assistant", "status": "in_progress"}
     place = {"item_id": "msg_bench", "output_index": 0, "content_index": 0}
-    done = item | {"status": "completed", "content": [part | {"text": text}]}
-    completed = response | {"status": "completed", "output": [done], "usage": RESPONSES_USAGE}
+    completed = completed_response(text)
     events: list[tuple[str, dict[str, Any]]] = [
-        ("created", {"response": response}),
-        ("in_progress", {"response": response}),
-        ("output_item.added", {"output_index": 0, "item": item | {"content": []}}),
-        ("content_part.added", place | {"part": part}),
+        ("created", {"response": RESPONSE}),
+        ("in_progress", {"response": RESPONSE}),
+        ("output_item.added", {"output_index": 0, "item": ITEM | {"content": []}}),
+        ("content_part.added", place | {"part": PART}),
         *(("output_text.delta", place | {"delta": word, "logprobs": []}) for word in WORDS),
         ("output_text.done", place | {"text": text, "logprobs": []}),
-        ("content_part.done", place | {"part": part | {"text": text}}),
-        ("output_item.done", {"output_index": 0, "item": done}),
+        ("content_part.done", place | {"part": PART | {"text": text}}),
+        ("output_item.done", {"output_index": 0, "item": completed["output"][0]}),
         ("completed", {"response": completed}),
     ]
     for number, (kind, fields) in enumerate(events):
@@ -143,50 +147,21 @@ STREAMS = {
 """By the name of the wire format."""
 
 
-def chat_reply() -> dict[str, Any]:
-    message = {"role": "assistant", "content": TEXT}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-    return {
-        "id": "chatcmpl-bench",
-        "object": "chat.completion",
-        "created": 1767225600,
-        "model": MODEL,
-        "choices": [choice],
-        "usage": USAGE,
-    }
-
-
-def messages_reply() -> dict[str, Any]:
-    return {
-        "id": "msg_bench",
-        "type": "message",
-        "role": "assistant",
-        "model": MODEL,
-        "content": [{"type": "text", "text": TEXT}],
-        "stop_reason": "end_turn",
-        "stop_sequence": None,
-        "usage": {"input_tokens": 57, "output_tokens": EVENTS},
-    }
-
-
-def responses_reply() -> dict[str, Any]:
-    part = {"type": "output_text", "text": TEXT, "annotations": [], "logprobs": []}
-    item = {"id": "msg_bench", "type": "message", "role": "assistant", "status": "completed"}
-    return {
-        "id": "resp_bench",
-        "object": "response",
-        "created_at": 1767225600,
-        "status": "completed",
-        "model": MODEL,
-        "output": [item | {"content": [part]}],
-        "usage": RESPONSES_USAGE,
-    }
-
-
+CHOICE = {
+    "index": 0,
+    "message": {"role": "assistant", "content": TEXT},
+    "logprobs": None,
+    "finish_reason": "stop",
+}
+MESSAGES_REPLY = MESSAGE | {
+    "content": [{"type": "text", "text": TEXT}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 57, "output_tokens": EVENTS},
+}
 REPLIES = {
-    "chat": orjson.dumps(chat_reply()),
-    "messages": orjson.dumps(messages_reply()),
-    "responses": orjson.dumps(responses_reply()),
+    "chat": chat_object("chat.completion", [CHOICE], USAGE),
+    "messages": orjson.dumps(MESSAGES_REPLY),
+    "responses": orjson.dumps(completed_response(TEXT)),
 }
 """Whole replies, by the name of the wire format."""
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tests.bench.context import Options
 from tests.bench.gateway_server import Size
 from tests.bench.report import REFERENCE, Target
 from tests.bench.samples import FORMATS
-from tests.bench.scaling import growths
-from tests.bench.upstream import DELAY, EVENTS_PER_WRITE, KINDS
+from tests.bench.scaling import Growth, growths
+from tests.bench.upstream import DELAY, EVENTS_PER_WRITE, KINDS, PACED_SECONDS
 
 UNBOUNDED = 10_000_000
-NATIVE = [(wire, wire) for wire in FORMATS]
-PAIRS = NATIVE + [
-    (client, upstream) for client in FORMATS for upstream in FORMATS if client != upstream
-]
-TWO_PAIRS = (("chat", "chat"), ("chat", "messages"))
-"""One of each lane."""
+PAIRS = [(wire, wire) for wire in FORMATS]
+PAIRS += [(client, upstream) for client in FORMATS for upstream in FORMATS if client != upstream]
+LANES = (("chat", "chat"), ("chat", "messages"))
+"""One pair of each lane."""
+STORED = (("responses", "responses"), ("responses", "chat"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,186 +90,137 @@ class Scenario:
         return replace(self, seconds=min(self.seconds, 0.3))
 
 
-def rate(figure: str, unit: str, cpu: str, relay: float, peer: float | None) -> Metric:
+def rate(figure: str, unit: str, cpu: str, relay: float, rolter: float | None) -> tuple[Metric]:
     targets = [Target(relay, "relay", at_least=True)]
-    if peer is not None:
-        targets.append(Target(peer, "rolter", at_least=True))
-    return Metric(figure, unit, tuple(targets), cpu)
+    if rolter is not None:
+        targets.append(Target(rolter, "rolter", at_least=True))
+    return (Metric(figure, unit, tuple(targets), cpu),)
+
+
+def whole_rate(is_native: bool) -> tuple[Metric, ...]:
+    limits = (0.60, 0.50) if is_native else (0.50, 0.45)
+    return rate("requests_per_second", "requests/s", "cpu_us_per_request", *limits)
+
+
+def stored_rate(_: bool) -> tuple[Metric, ...]:
+    return (Metric("requests_per_second", "requests/s", cpu="cpu_us_per_request"),)
+
+
+def stream_rate(is_native: bool) -> tuple[Metric, ...]:
+    least = 0.65 if is_native else 0.50
+    return rate("events_per_second", "events/s", "cpu_us_per_event", least, 1.5)
+
+
+def single_rate(_: bool) -> tuple[Metric, ...]:
+    return rate("events_per_cpu_second", "events/CPU s", "cpu_us_per_event", 0.60, None)
+
+
+def paced_cpu(is_native: bool) -> tuple[Metric, ...]:
+    targets = (Target(1.3, "relay"),) if is_native else ()
+    return (Metric("cpu_us_per_event", "CPU µs/event", targets, "cpu_us_per_event"),)
+
+
+def latencies(is_native: bool) -> tuple[Metric, ...]:
+    limits = {"p50": 250, "p99": 600} if is_native else {"p50": 350, "p99": 800}
+    return tuple(
+        Metric(f"{share}_us", "µs", (Target(limit, REFERENCE, "difference"),), suffix=share)
+        for share, limit in limits.items()
+    )
+
+
+def first_event(_: bool) -> tuple[Metric, ...]:
+    targets = (Target(5.0, "relay", "difference"),)
+    return (Metric("first_event_p99_ms", "ms", targets, suffix="p99"),)
 
 
 def value(figure: str, unit: str, limit: float, suffix: str = "") -> Metric:
     return Metric(figure, unit, (Target(limit, compare="value"),), suffix=suffix)
 
 
-def full_speed(seconds: float) -> Iterator[Scenario]:
-    """Whole replies, stored ones, and streams of several events per write and of one."""
-    requests = ("requests_per_second", "requests/s", "cpu_us_per_request")
-    for client, upstream in PAIRS:
-        limits = (0.60, 0.50) if client == upstream else (0.50, 0.45)
-        name, title = f"whole:{client}-{upstream}", f"whole {client} ← {upstream}"
-        metric = rate(*requests, *limits)
-        yield Scenario(name, title, "whole", client, upstream, (metric,), 32, seconds)
-    for upstream in ("responses", "chat"):
-        name, title = f"stored:responses-{upstream}", f"stored responses ← {upstream}"
-        figure, unit, cpu = requests
-        metric = Metric(figure, unit, cpu=cpu)
-        yield Scenario(
-            name, title, "whole", "responses", upstream, (metric,), 32, seconds, store=True
-        )
-    for client, upstream in PAIRS:
-        least = 0.65 if client == upstream else 0.50
-        metric = rate("events_per_second", "events/s", "cpu_us_per_event", least, 1.5)
-        name = f"stream:{client}-{upstream}"
-        title = f"stream {client} ← {upstream}, {EVENTS_PER_WRITE} per write"
-        yield Scenario(name, title, "burst", client, upstream, (metric,), 16, seconds)
-    metric = rate("events_per_cpu_second", "events/CPU s", "cpu_us_per_event", 0.60, None)
-    for client, upstream in TWO_PAIRS:
-        name, title = f"single:{client}-{upstream}", f"stream {client} ← {upstream}, 1 per write"
-        yield Scenario(name, title, "single", client, upstream, (metric,), 16, seconds)
-
-
-def paced(streams: int) -> Iterator[Scenario]:
-    kind = KINDS["paced"]
-    assert kind is not None
-    for client, upstream in TWO_PAIRS:
-        targets = (Target(1.3, "relay"),) if client == upstream else ()
-        yield Scenario(
-            f"paced:{client}-{upstream}",
-            f"paced {client} ← {upstream}, {streams} × {1 / kind.interval:g}/s",
-            "paced",
-            client,
-            upstream,
-            (Metric("cpu_us_per_event", "CPU µs/event", targets, "cpu_us_per_event"),),
-            connections=streams,
-            requests=streams,
-            seconds=10.0,
-        )
-
-
-def latency(seconds: float) -> Iterator[Scenario]:
-    """Of whole replies on one connection, and of first events."""
-    for client, upstream in TWO_PAIRS:
-        limits = {"p50": 250, "p99": 600} if client == upstream else {"p50": 350, "p99": 800}
-        metrics = tuple(
-            Metric(f"{share}_us", "µs", (Target(limit, REFERENCE, "difference"),), suffix=share)
-            for share, limit in limits.items()
-        )
-        # At once no upstream answers, but a peer may have been measured so.
-        for name, kind, answers in (
-            ("latency", "delayed", f"{DELAY * 1e3:g} ms"),
-            ("latency-at-once", "whole", "at once"),
-        ):
-            yield Scenario(
-                f"{name}:{client}-{upstream}",
-                f"latency {client} ← {upstream} that answers {answers}",
-                kind,
-                client,
-                upstream,
-                metrics,
-                connections=1,
-                seconds=seconds,
-                direct=True,
-            )
-    metric = Metric("first_event_p99_ms", "ms", (Target(5.0, "relay", "difference"),), suffix="p99")
-    for client, upstream in TWO_PAIRS:
-        yield Scenario(
-            f"first-event:{client}-{upstream}",
-            f"time to first event {client} ← {upstream}, 50 streams",
-            "timed",
-            client,
-            upstream,
-            (metric,),
-            connections=50,
-            seconds=seconds,
-            stagger=0.5,
-            direct=True,
-        )
-
-
-def memory(streams: int, idle: int) -> Iterator[Scenario]:
-    """Of fresh servers with many streams, which take 13 s and are all open together after 4, and
-    with many clients that send one request each and then stay for at least 1.5 s."""
-    for name, title, kind, count, limit, stagger, interval in (
-        ("streams", "open streams", "slow", streams, 150.0, 4.0, 0.0),
-        ("idle", "idle clients", "whole", idle, 250.0, 5.0, 6.5),
-    ):
-        yield Scenario(
-            f"memory:{name}",
-            f"{count:,} {title}:",
+def by_pair(
+    pairs: Sequence[tuple[str, str]],
+    name: str,
+    title: str,
+    kind: str,
+    metrics: Callable[[bool], tuple[Metric, ...]],
+    **fields: Any,
+) -> list[Scenario]:
+    """The same for several pairs of formats; the title has a place for each."""
+    return [
+        Scenario(
+            f"{name}:{client}-{upstream}",
+            title.format(f"{client} ← {upstream}"),
             kind,
-            "chat",
-            "chat",
-            (value("memory_mb", "MB", limit, "memory"), value("errors", "count", 0, "errors")),
-            connections=count,
-            requests=count,
-            seconds=stagger + 1,
-            stagger=stagger,
-            interval=interval,
-            size=Size(),
+            client,
+            upstream,
+            metrics(client == upstream),
+            **fields,
         )
+        for client, upstream in pairs
+    ]
 
 
-def prompts(quick: bool) -> Iterator[Scenario]:
+def memory(name: str, title: str, kind: str, limit: float, count: int, **fields: Any) -> Scenario:
+    """Of fresh servers, each connection of which sends one request."""
+    title = f"{count:,} {title}:"
+    metrics = (value("memory_mb", "MB", limit, "memory"), value("errors", "count", 0, "errors"))
+    fields |= {"connections": count, "requests": count, "seconds": 30.0, "size": Size()}
+    return Scenario(f"memory:{name}", title, kind, "chat", "chat", metrics, **fields)
+
+
+def prompts(lane: str, pair: tuple[str, str], limit: float, quick: bool) -> Iterator[Scenario]:
     """Large prompts of agents: what 1 MB costs beyond a tiny one, and how long others wait for the
     server's event loop while prompts of 300 KB (about 75,000 tokens) begin 100 times a second. A
     stall of the machine counts too: compare with the relay."""
-    for lane, limit, (client, upstream) in zip(
-        ("native", "translated"), (2.0, 8.0), TWO_PAIRS, strict=True
-    ):
-        pair = f"{client} → {upstream}"
-        yield Scenario(
-            f"prompt-cpu:{lane}",
-            f"1 MB prompt {pair}: added CPU",
-            "whole",
-            client,
-            upstream,
-            (value("added_cpu_ms", "ms", limit),),
-            connections=1,
-            requests=10 if quick else 25,
-            seconds=30.0,
-            prompt=1_000_000,
-        )
-        yield Scenario(
-            f"prompt-stall:{lane}",
-            f"300 KB prompts {pair}, 100/s: longest stall",
-            "whole",
-            client,
-            upstream,
-            (value("stall_ms", "ms", 20.0),),
-            connections=100,
-            seconds=1.0 if quick else 3.0,
-            stagger=1.0,
-            interval=1.0,
-            prompt=300_000,
-        )
+    arrow = " → ".join(pair)
+    cpu = (value("added_cpu_ms", "ms", limit),)
+    title, requests = f"1 MB prompt {arrow}: added CPU", 10 if quick else 25
+    one_by_one = {"connections": 1, "requests": requests, "seconds": 30.0, "prompt": 1_000_000}
+    yield Scenario(f"prompt-cpu:{lane}", title, "whole", *pair, cpu, **one_by_one)
+    stall = (value("stall_ms", "ms", 20.0),)
+    title, seconds = f"300 KB prompts {arrow}, 100/s: longest stall", 1.0 if quick else 3.0
+    steady = {"connections": 100, "stagger": 1.0, "interval": 1.0, "prompt": 300_000}
+    yield Scenario(f"prompt-stall:{lane}", title, "whole", *pair, stall, seconds=seconds, **steady)
 
 
-def growing(seconds: float, rows: int) -> Iterator[Scenario]:
+def growing(growth: Growth, seconds: float) -> Scenario:
     """Whether a request costs the same with many keys, many channels and a long request log."""
-    metric = Metric("cpu_us_per_request", "µs", (Target(1.05, REFERENCE),))
-    for growth in growths(rows):
-        yield Scenario(
-            f"scale:{growth.name}",
-            f"{growth.title}: CPU per request",
-            "whole",
-            "chat",
-            "chat",
-            (metric,),
-            connections=32,
-            seconds=seconds,
-            size=growth.large,
-            small=growth.small,
-        )
+    title = f"{growth.title}: CPU per request"
+    metrics = (Metric("cpu_us_per_request", "µs", (Target(1.05, REFERENCE),)),)
+    sizes = {"size": growth.large, "small": growth.small}
+    return Scenario(
+        f"scale:{growth.name}", title, "whole", "chat", "chat", metrics, 32, seconds, **sizes
+    )
 
 
 def scenarios(options: Options) -> list[Scenario]:
     """All of them, in the order of the report."""
-    seconds, quick = options.seconds, options.quick
+    quick, seconds = options.quick, options.seconds
+    streams, opened, idle = (50, 400, 2000) if quick else (200, 2000, 10_000)
+    many: dict[str, Any] = {"connections": 32, "seconds": seconds}
+    some: dict[str, Any] = {"connections": 16, "seconds": seconds}
+    paced: dict[str, Any] = {"connections": streams, "requests": streams, "seconds": 10.0}
+    one: dict[str, Any] = {"connections": 1, "seconds": seconds, "direct": True}
+    staggered = one | {"connections": 50, "stagger": 0.5}
+    bursts = f"stream {{}}, {EVENTS_PER_WRITE} per write"
+    pace = f"paced {{}}, {streams} × {1 / PACED_SECONDS:g}/s"
+    delayed = f"latency {{}} that answers {DELAY * 1e3:g} ms"
+    at_once = "latency {} that answers at once"
+    first = "time to first event {}, 50 streams"
     return [
-        *full_speed(seconds),
-        *paced(50 if quick else 200),
-        *latency(seconds),
-        *memory(*((400, 2000) if quick else (2000, 10_000))),
-        *prompts(quick),
-        *growing(seconds, options.rows),
+        *by_pair(PAIRS, "whole", "whole {}", "whole", whole_rate, **many),
+        *by_pair(STORED, "stored", "stored {}", "whole", stored_rate, **many, store=True),
+        *by_pair(PAIRS, "stream", bursts, "burst", stream_rate, **some),
+        *by_pair(LANES, "single", "stream {}, 1 per write", "single", single_rate, **some),
+        *by_pair(LANES, "paced", pace, "paced", paced_cpu, **paced),
+        *by_pair(LANES, "latency", delayed, "delayed", latencies, **one),
+        # At once no upstream answers, but a peer may have been measured so.
+        *by_pair(LANES, "latency-at-once", at_once, "whole", latencies, **one),
+        *by_pair(LANES, "first-event", first, "timed", first_event, **staggered),
+        # Streams take 13 s: all are open together after 4. Idle clients stay for at least 1.5 s.
+        memory("streams", "open streams", "slow", 150.0, opened, stagger=4.0),
+        memory("idle", "idle clients", "whole", 250.0, idle, stagger=5.0, interval=6.5),
+        *prompts("native", LANES[0], 2.0, quick),
+        *prompts("translated", LANES[1], 8.0, quick),
+        *(growing(growth, seconds) for growth in growths(options.rows)),
     ]

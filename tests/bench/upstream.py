@@ -29,6 +29,7 @@ from tests.bench.limits import raise_open_files
 from tests.bench.samples import FORMATS, REPLIES, STREAMS, SampleStream
 
 EVENTS_PER_WRITE = 8
+PACED_SECONDS = 0.01
 STREAM_ID = b"stream-id-"
 
 # Sixteen phases: streams that begin together do not write together.
@@ -49,7 +50,7 @@ KINDS: dict[str, Kind | None] = {
     "delayed": None,
     "burst": Kind(EVENTS_PER_WRITE),
     "single": Kind(1, windowed=True),
-    "paced": Kind(1, interval=0.01),
+    "paced": Kind(1, interval=PACED_SECONDS),
     "timed": Kind(EVENTS_PER_WRITE, interval=0.02),
     "slow": Kind(EVENTS_PER_WRITE, interval=0.5),
 }
