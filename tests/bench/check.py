@@ -45,16 +45,12 @@ def compare(measured: dict[str, float], committed: dict[str, float], console: Co
     table = Table("row", "committed", "measured", "change", title="CPU, gateway ÷ relay")
     slower = []
     for name, ratio in measured.items():
-        before = committed.get(name)
-        if before is None:
+        before = committed.get(name, 0.0)
+        if ratio > before * TOLERANCE:
             slower.append(name)
-            table.add_row(name, "-", f"{ratio:.2f}", "[red]not committed")
-            continue
-        bad = ratio > before * TOLERANCE
-        style = "[red]" if bad else ""
-        table.add_row(name, f"{before:.2f}", f"{ratio:.2f}", f"{style}{ratio / before - 1:+.0%}")
-        if bad:
-            slower.append(name)
+        change = f"{ratio / before - 1:+.0%}" if before else "not committed"
+        style = "red" if name in slower else None
+        table.add_row(name, f"{before:.2f}", f"{ratio:.2f}", change, style=style)
     console.print(table)
     return slower
 

@@ -29,13 +29,14 @@ from rich.table import Table
 from tests.bench import gateway_server, load, servers
 from tests.bench.gateway_server import Checkout, Size, run_command
 from tests.bench.report import short
+from tests.bench.samples import PATHS
 from tests.support.fleet import Fleet, run_fleet
 from tests.support.fleet_ledger import settled, value
 
 LIMITS: Final = ("--budget", "1G", "--rpm", "10000000", "--concurrent", "10000")
 SLICE: Final = 50
 LATENCIES: Final = {"1 connection": 1, "12 connections": 12}
-Latencies = dict[str, tuple[float, float]]
+Latencies = dict[str, tuple[float, ...]]
 """p50 and p99 in ms, by target."""
 _SIZE: Final = "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_stat_user_tables"
 _ROWS: Final = "SELECT count(*) FROM requests"
@@ -52,33 +53,30 @@ class Target:
 
 async def ask(targets: list[Target], connections: int, requests: int) -> list[load.Replies]:
     """Each target has its own connections. Raises SystemExit where a reply was wrong."""
-    all_replies = await asyncio.gather(
-        *(
-            load.run(
-                load.Load(
-                    port=target.port,
-                    path="/v1/chat/completions",
-                    key=target.key,
-                    client="chat",
-                    model=servers.model_of("whole-chat"),
-                    stream=None,
-                    connections=connections,
-                    requests=requests,
-                    seconds=60,
-                )
-            )
-            for target in targets
+    loads = [
+        load.Load(
+            port=target.port,
+            path=PATHS["chat"],
+            key=target.key,
+            client="chat",
+            model=servers.model_of("whole-chat"),
+            stream=None,
+            connections=connections,
+            requests=requests,
+            seconds=60,
         )
-    )
+        for target in targets
+    ]
+    all_replies = await asyncio.gather(*map(load.run, loads))
     for target, replies in zip(targets, all_replies, strict=True):
         if replies.errors:
             raise SystemExit(f"{target.name}: {replies.errors} errors: {replies.first_error}")
-    return list(all_replies)
+    return all_replies
 
 
 async def compare_latencies(targets: list[Target], connections: int, slices: int) -> Latencies:
-    """Targets take turns every `SLICE` requests or some more, so that what else
-    runs on the machine meets all of them."""
+    """Targets take turns every `SLICE` requests or some more, so that what else runs on the machine
+    meets all of them."""
     found: dict[str, list[float]] = {target.name: [] for target in targets}
     for number in range(slices + 2):
         for target in targets[number % len(targets) :] + targets[: number % len(targets)]:
@@ -86,10 +84,7 @@ async def compare_latencies(targets: list[Target], connections: int, slices: int
             if number >= 2:  # the first ones warm up
                 found[target.name] += replies.latencies
     return {
-        name: (
-            load.percentile(sorted(times), 0.5) * 1000,
-            load.percentile(sorted(times), 0.99) * 1000,
-        )
+        name: tuple(load.percentile(sorted(times), share) * 1000 for share in (0.5, 0.99))
         for name, times in found.items()
     }
 
@@ -170,11 +165,10 @@ async def measure(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-bench-")))
         (folder / "fleet").mkdir()
-        upstream = stack.enter_context(servers.upstream(folder, None))
         checkouts = [Checkout("one process")]
         checkouts += [Checkout("before", before)] if before else []
-        targets = [*boxes(folder, upstream, checkouts, stack)]
         async with run_fleet(folder / "fleet", 2, durable=durable) as fleet:
+            targets = [*boxes(folder, fleet.upstream, checkouts, stack)]
             free, limited = await fleet.mint(), await fleet.mint(*LIMITS)
             await asyncio.sleep(1.5)
             port = fleet.replicas[0].port

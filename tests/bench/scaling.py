@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -50,22 +50,13 @@ def add_rows(count: int, checkout: Checkout, config: Path) -> None:
         connection.execute(FILL, values)
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """What grows, from how much to how much."""
-
-    name: str
-    title: str
-    small: Size
-    large: Size
-
-
-def growths(rows: int) -> list[Growth]:
+def growths(rows: int) -> list[tuple[str, str, Size, Size]]:
+    """Name and title, the small and the large size."""
     few = Size(endpoints=("whole-chat",), extra_channels=4)
     some_keys, many_keys = (replace(few, prepare=partial(add_keys, n)) for n in (9, 9_999))
     many_rows = replace(few, prepare=partial(add_rows, rows))
     return [
-        Growth("keys", "10 → 10,000 keys", some_keys, many_keys),
-        Growth("channels", "5 → 500 channels", few, replace(few, extra_channels=499)),
-        Growth("rows", f"0 → {rows:,} log rows", few, many_rows),
+        ("keys", "10 → 10,000 keys", some_keys, many_keys),
+        ("channels", "5 → 500 channels", few, replace(few, extra_channels=499)),
+        ("rows", f"0 → {rows:,} log rows", few, many_rows),
     ]

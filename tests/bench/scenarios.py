@@ -10,7 +10,7 @@ from tests.bench.context import Options
 from tests.bench.gateway_server import Size
 from tests.bench.report import REFERENCE, Target
 from tests.bench.samples import FORMATS
-from tests.bench.scaling import Growth, growths
+from tests.bench.scaling import growths
 from tests.bench.upstream import DELAY, EVENTS_PER_WRITE, KINDS, PACED_SECONDS
 
 UNBOUNDED = 10_000_000
@@ -183,14 +183,14 @@ def prompts(lane: str, pair: tuple[str, str], limit: float, quick: bool) -> Iter
     yield Scenario(f"prompt-stall:{lane}", title, "whole", *pair, stall, seconds=seconds, **steady)
 
 
-def growing(growth: Growth, seconds: float) -> Scenario:
+def growing(seconds: float, rows: int) -> Iterator[Scenario]:
     """Whether a request costs the same with many keys, many channels and a long request log."""
-    title = f"{growth.title}: CPU per request"
     metrics = (Metric("cpu_us_per_request", "µs", (Target(1.05, REFERENCE),)),)
-    sizes = {"size": growth.large, "small": growth.small}
-    return Scenario(
-        f"scale:{growth.name}", title, "whole", "chat", "chat", metrics, 32, seconds, **sizes
-    )
+    for name, title, small, large in growths(rows):
+        title += ": CPU per request"
+        load: dict[str, Any] = {"connections": 32, "seconds": seconds, "size": large}
+        pair = ("chat", "chat")
+        yield Scenario(f"scale:{name}", title, "whole", *pair, metrics, small=small, **load)
 
 
 def scenarios(options: Options) -> list[Scenario]:
@@ -222,5 +222,5 @@ def scenarios(options: Options) -> list[Scenario]:
         memory("idle", "idle clients", "whole", 250.0, idle, stagger=5.0, interval=6.5),
         *prompts("native", LANES[0], 2.0, quick),
         *prompts("translated", LANES[1], 8.0, quick),
-        *(growing(growth, seconds) for growth in growths(options.rows)),
+        *growing(seconds, options.rows),
     ]

@@ -12,8 +12,8 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,8 @@ import orjson
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database
+from tests.bench import servers
+from tests.bench.servers import Server, count_requests
 from tests.support.paths import ROOT
 from tests.support.postgres import PostgresServer, empty_database
 from tests.support.proxy import FaultProxy, fault_proxy
@@ -153,7 +155,8 @@ class Fleet:
     valkey: ValkeyServer
     url: str
     """Of the database."""
-    upstream_port: int
+    upstream: Server
+    """It costs next to nothing."""
     replicas: list[Replica]
 
     @property
@@ -171,9 +174,7 @@ class Fleet:
 
     def upstream_requests(self) -> int:
         """How many reached the upstream."""
-        address = f"http://127.0.0.1:{self.upstream_port}/requests"
-        with urllib.request.urlopen(address, timeout=5) as answer:
-            return int(answer.read())
+        return count_requests(self.upstream)
 
 
 def _environment() -> dict[str, str]:
@@ -208,8 +209,8 @@ async def run_fleet(
         valkey_folder.mkdir()
         valkey = ValkeyServer(valkey_folder, "--maxmemory-policy", "noeviction")
         stack.callback(lambda: valkey.stop(signal.SIGKILL))
-        upstream_port = stack.enter_context(_upstream(folder))
-        fleet = Fleet(folder, postgres, valkey, url, upstream_port, [])
+        upstream = stack.enter_context(servers.upstream(folder, None))
+        fleet = Fleet(folder, postgres, valkey, url, upstream, [])
         for number in range(1, count + 1):
             fleet.replicas.append(
                 await _configured(fleet, stack, f"r{number}", proxied, dict(sections or {}))
@@ -234,7 +235,7 @@ async def _configured(
         port = replica.proxies["database"].address.rpartition(":")[2]
         database = fleet.url.replace(f":{fleet.postgres.port}/", f":{port}/")
         shared = replica.proxies["shared"].address + "/0"
-    upstream = f"http://127.0.0.1:{fleet.upstream_port}"
+    upstream = f"http://127.0.0.1:{fleet.upstream.port}"
     config = {
         "server": {"host": "127.0.0.1", "port": replica.port, "drain_timeout": 20}
         | sections.pop("server", {}),
@@ -261,25 +262,3 @@ async def _configured(
     replica.config.touch(mode=0o600)
     replica.config.write_bytes(orjson.dumps(config))
     return replica
-
-
-@contextmanager
-def _upstream(folder: Path) -> Iterator[int]:
-    """The port of an upstream that costs next to nothing."""
-    port = free_port()
-    command = [sys.executable, "-m", "tests.bench.upstream", "--port", str(port)]
-    with (folder / "upstream.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-
-    def is_ready() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/requests", timeout=1):
-                return True
-        except OSError:
-            return False
-
-    try:
-        wait_until(is_ready, process, "the upstream")
-        yield port
-    finally:
-        end_process(process, signal.SIGTERM)
