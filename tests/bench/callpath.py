@@ -52,7 +52,6 @@ class CallPath:
     def __init__(self, calls: list[Call]) -> None:
         self.calls = calls
         self.functions = Counter(call.file for call in set(calls))
-        self.calls_by_file = Counter(call.file for call in calls)
 
     def totals(self) -> dict[str, int]:
         return {
@@ -110,9 +109,10 @@ def main() -> None:
     if arguments.list:
         for file, function, line in path.calls:
             print(f"{file}:{line} {function}")
+    calls = Counter(call.file for call in path.calls)
     print("functions  calls  file")
     for file, functions in sorted(path.functions.items()):
-        print(f"{functions:9}  {path.calls_by_file[file]:5}  {file}")
+        print(f"{functions:9}  {calls[file]:5}  {file}")
     print(", ".join(f"{count} {name}" for name, count in path.totals().items()))
 
 

@@ -21,9 +21,6 @@ from tests.bench.rounds import measure
 from tests.bench.run import end_on_sigterm
 from tests.bench.scenarios import Scenario, scenarios
 
-MARGIN_SECONDS = 2.0
-"""Attaching takes a moment: the load ends later than the samples."""
-
 
 def profile(scenario: Scenario, seconds: float, options: list[str]) -> None:
     load_core, tested_core = servers.cores() or (None, None)
@@ -31,16 +28,15 @@ def profile(scenario: Scenario, seconds: float, options: list[str]) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-profile-")))
         upstream = stack.enter_context(servers.upstream(folder, load_core))
         stack.enter_context(servers.on_core(load_core))
-        server = gateway_server.gateway(folder / "gateway", upstream, tested_core, Checkout())
-        process = stack.enter_context(server)
-        measure(scenario.warm_up(), process, upstream)
+        started = gateway_server.gateway(folder / "gateway", upstream, tested_core, Checkout())
+        server = stack.enter_context(started)
+        measure(scenario.warm_up(), server, upstream)
         program = [Path(sys.executable).with_name("py-spy"), "record", "--gil", "--rate", "250"]
-        bounds = ["--pid", f"{process.process.pid}", "--duration", f"{seconds:.0f}"]
+        bounds = ["--pid", f"{server.process.pid}", "--duration", f"{seconds:.0f}"]
         with subprocess.Popen([*program, *bounds, *options], stdout=subprocess.DEVNULL) as profiler:
-            figures = measure(scenario, process, upstream)
+            figures = measure(scenario, server, upstream)
         if figures.failure or profiler.returncode:
-            # Without root it may attach where the system's kernel.yama.ptrace_scope is 0.
-            sys.exit(figures.failure or "py-spy could not attach to the gateway")
+            sys.exit(figures.failure or "py-spy failed (to attach: as root)")
         print(f"{scenario.name}: {figures.requests_per_second:,.0f} requests/s under the profiler")
 
 
@@ -50,14 +46,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to sample")
     parser.add_argument("--output", type=Path, default=Path("var/profile.svg"), metavar="FILE")
     chosen, of_py_spy = parser.parse_known_args()
-    options = Options(chosen.seconds + MARGIN_SECONDS, rounds=1, only=(chosen.only,))
-    scenario = next((each for each in scenarios(options) if options.chosen(each.name)), None)
-    if scenario is None:
+    # Attaching takes a moment: the load ends later than the samples.
+    options = Options(chosen.seconds + 2.0, rounds=1, only=(chosen.only,))
+    fitting = [each for each in scenarios(options) if options.chosen(each.name)]
+    if not fitting:
         parser.error(f"no scenario fits {chosen.only!r}: python -m tests.bench --list")
     chosen.output.parent.mkdir(parents=True, exist_ok=True)
     raise_open_files()
     end_on_sigterm()
-    profile(scenario, chosen.seconds, ["--output", str(chosen.output), *of_py_spy])
+    profile(fitting[0], chosen.seconds, ["--output", str(chosen.output), *of_py_spy])
     print(f"written to {chosen.output}")
 
 
