@@ -6,9 +6,11 @@ from tests.bench.callpath import measure
 
 MOST_FILES = 65
 MOST_FUNCTIONS = 313
+MOST_PERIODIC = 1
+"""Functions that only the first request of a second enters: it moves the window of retries."""
 
 
 async def test_a_streamed_request_passes_few_files_and_functions() -> None:
     totals = (await measure()).totals()
     assert totals["files"] <= MOST_FILES
-    assert totals["functions"] <= MOST_FUNCTIONS
+    assert totals["functions"] <= MOST_FUNCTIONS + MOST_PERIODIC
