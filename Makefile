@@ -12,6 +12,8 @@ PEER_litellm = litellm[proxy]>=1.80,<1.106
 PYTHON ?= python3.13 python3.12 python3.11 python3
 # With no PATH at all the shell still finds programs, but Python would not know where it is itself.
 export PATH ?= /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+# Images and shells that forbid bytecode would have every process of every test compile the sources again: 2 s each.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST = $(VENV)/bin/python -m pytest
 # One more than processors: tests also wait.
