@@ -71,8 +71,8 @@ from gateway.store.records import (
 from gateway.store.usage import Metrics, UsageRow
 from tests.support.gateway import RunningGateway
 
-DOCUMENT = yaml.safe_load(
-    (Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml").read_text()
+DOCUMENT = yaml.load(
+    (Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml").read_text(), yaml.CSafeLoader
 )
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
