@@ -26,8 +26,8 @@ from tests.upstream.raw_upstream import (
     wait_until,
 )
 
-LARGE = b"x" * (32 * 2**20)
-"""More than all buffers of a connection hold."""
+LARGE = bytes(32 * 2**20)
+"""More than all buffers of a connection hold; zeros take no memory."""
 
 TOO_LARGE = b"HTTP/1.1 413 Too Large\r\ncontent-length: 9\r\n\r\ntoo large"
 

@@ -68,11 +68,12 @@ def test_a_frame_without_the_end_of_the_file_is_static() -> None:
 
 
 @pytest.mark.parametrize(
-    "file",
-    [files.gif(blocks=1_000_000), files.gif(comments=1_000_000), files.gif(2, blocks=300_000)],
+    "contents",
+    [{"blocks": 1_000_000}, {"comments": 1_000_000}, {"frames": 2, "blocks": 300_000}],
     ids=["sub-blocks", "extensions", "frames of sub-blocks"],
 )
-def test_gifs_of_countless_blocks(file: bytes) -> None:
+def test_gifs_of_countless_blocks(contents: dict[str, int]) -> None:
+    file = files.gif(**contents)
     started = time.thread_time()
     with pytest.raises(MalformedImage, match="too many blocks"):
         static(file)
