@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.support.kinds",
     "tests.support.durations",
     "tests.support.database_option",
+    "tests.support.memory",
 ]
 
 
