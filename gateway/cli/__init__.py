@@ -5,6 +5,7 @@ fast.
 from __future__ import annotations
 
 import gc
+import sys
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
@@ -84,8 +85,9 @@ class _LazyGroup(click.Group):
 
 def _import(module: str) -> ModuleType:
     """Imports without garbage collection, which takes a tenth of the time and frees almost
-    nothing; later collections skip the imported objects."""
-    if not gc.isenabled():
+    nothing; later collections skip the imported objects. Only then: other objects of a process that
+    calls several commands would never be freed."""
+    if module in sys.modules or not gc.isenabled():
         return import_module(module)
     gc.disable()
     try:

@@ -136,6 +136,17 @@ def test_the_help_imports_no_command() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
 
 
+def test_only_imports_are_excluded_from_garbage_collection() -> None:
+    code = (
+        "import gc; from gateway.cli import main; "
+        "call = lambda: main(['check', '--schema'], standalone_mode=False); "
+        "call(); frozen, later = gc.get_freeze_count(), [[] for _ in range(10_000)]; "
+        "call(); raise SystemExit(not 0 < gc.get_freeze_count() <= frozen)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=30, stdout=subprocess.DEVNULL)
+    assert done.returncode == 0
+
+
 def test_python_m_gateway() -> None:
     command = [sys.executable, "-m", "gateway", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
