@@ -182,7 +182,7 @@ def test_every_package_has_tests(package: str) -> None:
     assert list((TESTS / package).rglob("test_*.py"))
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", [*PACKAGES, "support"])
 def test_tests_are_named_after_modules(package: str) -> None:
     wrong = [
         path_of(test)

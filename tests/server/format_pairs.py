@@ -13,9 +13,9 @@ from gateway.core.formats import Format
 from gateway.core.parts import Text, ToolCall
 from gateway.core.reply import Reply, collect_reply
 from gateway.wire.registry import CODECS
+from tests.support.formats.readers import check
 from tests.support.gateway import RunningGateway
 from tests.wire.stream_cases import decode
-from tests.wire.strict.checkers import check
 
 OpenGateway = Callable[..., AbstractAsyncContextManager[RunningGateway]]
 """Opens a gateway whose only channel has the given format, always on the translated lane;

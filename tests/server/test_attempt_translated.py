@@ -23,6 +23,7 @@ from tests.server.format_pairs import (
     parse_stream,
     usage_option,
 )
+from tests.support.formats.readers import check_body
 from tests.support.gateway import (
     ACCOUNT,
     ALPHA,
@@ -43,7 +44,6 @@ from tests.support.upstream import (
     json_response,
 )
 from tests.wire.stream_cases import decode
-from tests.wire.strict.checkers import check_body
 
 
 @pytest.mark.parametrize("case", EXPECTED)

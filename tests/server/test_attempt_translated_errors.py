@@ -10,6 +10,7 @@ import pytest
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
 from tests.server.format_pairs import TERMINAL, TRANSLATED_PAIRS, OpenGateway
+from tests.support.formats.readers import check
 from tests.support.gateway import request_body
 from tests.support.upstream import (
     TRUNCATIONS,
@@ -19,7 +20,6 @@ from tests.support.upstream import (
     fixture_stream,
     json_response,
 )
-from tests.wire.strict.checkers import check
 
 STATUSES = {
     400: (400, "invalid_request_error", "invalid_request_error"),

@@ -10,8 +10,8 @@ from gateway.core.parts import Text
 from gateway.store.records import ExchangeState
 from gateway.wire.registry import CODECS
 from tests.server.format_pairs import OpenGateway, parse_stream
+from tests.support.formats.readers import check_body
 from tests.support.upstream import ScriptedUpstream, fixture_reply
-from tests.wire.strict.checkers import check_body
 
 
 @pytest.mark.parametrize("format", [Format.CHAT, Format.RESPONSES])

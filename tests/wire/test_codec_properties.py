@@ -24,6 +24,7 @@ from gateway.wire.registry import CODECS
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 from tests.conformance.rules import chat, messages, responses
 from tests.conformance.rules.ids import IssuedIds
+from tests.support.formats.readers import check, check_body
 from tests.support.grammar import assert_grammar
 from tests.support.hypothesis_profiles import examples
 from tests.wire.event_strategy import event_streams, invalid_usages, usages
@@ -36,7 +37,6 @@ from tests.wire.prompt_strategy import (
     without_tool_errors,
 )
 from tests.wire.stream_cases import decode
-from tests.wire.strict.checkers import check, check_body
 
 RULES = {
     Format.CHAT: chat.refusals,

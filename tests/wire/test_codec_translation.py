@@ -25,6 +25,7 @@ from gateway.wire.reply_stream import encode_reply, with_estimated_usage
 from gateway.wire.translator import CrossFormatTranslator
 from tests.support.cases import in_one_test
 from tests.support.fixture_json import expected_file, from_json, read_events, to_json
+from tests.support.formats.readers import check, check_body
 from tests.support.grammar import assert_grammar
 from tests.wire.golden_files import (
     CASES,
@@ -49,7 +50,6 @@ from tests.wire.stream_cases import (
     param_id,
     with_normalized_arguments,
 )
-from tests.wire.strict.checkers import check, check_body
 
 
 def _name(value: object) -> str | None:

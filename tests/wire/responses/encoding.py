@@ -15,8 +15,8 @@ from gateway.core.parts import Citation, Part, ProviderData
 from gateway.core.prompt import Prompt
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.responses.encode import ResponsesEncoder
+from tests.support.formats import responses as strict
 from tests.wire.stream_cases import frames_of, prompt
-from tests.wire.strict import responses as strict
 
 PROMPT = prompt(Format.RESPONSES, "shown")
 METADATA = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")

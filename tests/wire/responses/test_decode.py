@@ -18,9 +18,9 @@ from gateway.wire.responses.decode import ResponsesDecoder, parse_reply, read_us
 from gateway.wire.responses.encode import ResponsesEncoder, render_reply
 from gateway.wire.responses.parse_prompt import parse_prompt
 from tests.support.fixture_json import to_json
+from tests.support.formats import responses as strict
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import decode, prompt
-from tests.wire.strict import responses as strict
 
 HI: Any = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
 

@@ -28,6 +28,7 @@ from gateway.wire.responses.decode import ResponsesDecoder
 from gateway.wire.responses.encode import ResponsesEncoder
 from gateway.wire.signatures import wrap
 from tests.support.fixture_json import to_json
+from tests.support.formats import responses as strict
 from tests.wire.responses.encoding import (
     USAGE,
     encode_events,
@@ -38,7 +39,6 @@ from tests.wire.responses.encoding import (
     text_part,
 )
 from tests.wire.stream_cases import decode, frames_of
-from tests.wire.strict import responses as strict
 
 RESPONSE = {
     "id": "resp_a1",

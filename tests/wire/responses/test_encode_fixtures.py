@@ -14,11 +14,11 @@ from gateway.errors import TooManyRequests
 from gateway.wire.responses.decode import ResponsesDecoder
 from tests.support.cases import in_one_test
 from tests.support.fixture_json import from_json
+from tests.support.formats import responses as strict
 from tests.support.grammar import assert_grammar
 from tests.support.paths import FIXTURES
 from tests.wire.responses.encoding import USAGE, new_encoder
 from tests.wire.stream_cases import decode
-from tests.wire.strict import responses as strict
 
 EVENT_FILES = [
     *sorted(FIXTURES.glob("streams/*/events*.json")),

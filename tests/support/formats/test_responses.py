@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.wire.strict.checkers import check, check_body
-from tests.wire.strict.violations import (
+from tests.support.formats.readers import check, check_body
+from tests.support.formats.violations import (
     Events,
     Violation,
     both,

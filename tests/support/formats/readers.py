@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.wire.strict import chat, messages, responses
-from tests.wire.strict.frames import Object
+from tests.support.formats import chat, messages, responses
+from tests.support.formats.frames import Object
 
 
 def check(

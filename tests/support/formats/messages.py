@@ -14,7 +14,14 @@ import orjson
 from anthropic.types import Message, RawMessageStreamEvent
 from jiter import from_json
 
-from tests.wire.strict.frames import Object, by_type, has_fields, is_count, is_text, named_events
+from tests.support.formats.frames import (
+    Object,
+    by_type,
+    has_fields,
+    is_count,
+    is_text,
+    named_events,
+)
 
 _EVENTS: Final = by_type(RawMessageStreamEvent)
 _LEGAL = re.compile(r"[a-zA-Z0-9_-]+\Z")

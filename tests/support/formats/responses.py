@@ -11,8 +11,15 @@ from typing import Final
 
 from openai.types.responses import Response, ResponseStreamEvent
 
-from tests.wire.strict.frames import Object, by_type, has_fields, is_count, is_text, named_events
-from tests.wire.strict.items import Item, check_item
+from tests.support.formats.frames import (
+    Object,
+    by_type,
+    has_fields,
+    is_count,
+    is_text,
+    named_events,
+)
+from tests.support.formats.items import Item, check_item
 
 _EVENTS: Final = by_type(ResponseStreamEvent)
 _ALWAYS: Final = {

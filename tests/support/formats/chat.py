@@ -12,7 +12,7 @@ from typing import Final
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from tests.wire.strict.frames import (
+from tests.support.formats.frames import (
     DONE,
     Object,
     has_fields,

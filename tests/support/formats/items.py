@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from tests.wire.strict.frames import Object, has_fields, is_text
+from tests.support.formats.frames import Object, has_fields, is_text
 
 _LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _PREFIXES: Final = {
