@@ -20,9 +20,10 @@ from gateway.daemon import run_daemon, systemd_notifications
 from gateway.server.listener import BindError
 from gateway.store.errors import StateLocked
 from tests.resilience.chaos.client import headers, request_fields
-from tests.resilience.chaos.sample_replies import ends_with_error, speech
+from tests.resilience.chaos.sample_replies import speech
 from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.databases import database_options, on_server
+from tests.support.formats.endings import error_at_end
 from tests.support.gateway import PATHS, channels, run_gateway
 from tests.support.timing import SLACK
 
@@ -121,7 +122,7 @@ async def test_abort_twice_ends_requests_once(tmp_path: Path, turns: int) -> Non
         gateway.daemon.abort()
         async with asyncio.timeout(SLACK):
             body = begun + await answer.read()
-        assert ends_with_error(Format.MESSAGES, body)
+        assert error_at_end(Format.MESSAGES, body)
         assert (await gateway.row()).end_reason == "failed"
 
 

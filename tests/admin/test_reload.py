@@ -19,8 +19,8 @@ from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.routing.circuit_breaker import HealthState
 from tests.admin.config_follower import NAME, ConfigFollower, follow_config, messages_channel, write
-from tests.resilience.chaos.sample_replies import is_complete
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
+from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS, request_body
 
 SECRET = "sk-live-4471aa99"

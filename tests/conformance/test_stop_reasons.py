@@ -84,7 +84,7 @@ async def test_a_stop_sequence(
     named = pair.client is Format.MESSAGES and pair.upstream is not Format.CHAT
     assert reply.stop == ("stop_sequence" if named else word(Stop.END, pair.client))
     if named:
-        assert reply.reply.stop_sequence == "END"
+        assert reply.body["stop_sequence"] == "END"
     if pair.upstream is not Format.RESPONSES:
         field = "stop" if pair.upstream is Format.CHAT else "stop_sequences"
         assert vendor.last.body[field] == ["END", "FIN"]

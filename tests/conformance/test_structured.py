@@ -50,8 +50,8 @@ async def test_a_schema(
 ) -> None:
     vendor.play(make_reply(JOURNEY.model_dump_json()))
     conversation.ask("Plan a journey.")
-    reply = await conversation.parse(Journey, mode, Options())
-    assert reply.parsed == JOURNEY
+    _, parsed = await conversation.parse(Journey, mode, Options())
+    assert parsed == JOURNEY
     schema = answer_schema_of(vendor.last)
     assert schema is not None
     assert set(schema["properties"]) == {"title", "stops"}
@@ -77,8 +77,8 @@ async def test_a_recursive_schema(
 
     vendor.play(answer)
     conversation.ask("Grow a tree.")
-    reply = await conversation.parse(Tree, mode, Options())
-    assert reply.parsed == TREE
+    reply, parsed = await conversation.parse(Tree, mode, Options())
+    assert parsed == TREE
     assert reply.calls == ()
 
 
@@ -97,8 +97,8 @@ async def test_a_schema_through_a_tool(
     vendor.play(answer)
     conversation = clients.conversation(client, OLDER)
     conversation.ask("Plan a journey.")
-    reply = await conversation.parse(Journey, mode, Options())
-    assert reply.parsed == JOURNEY
+    reply, parsed = await conversation.parse(Journey, mode, Options())
+    assert parsed == JOURNEY
     assert reply.stop == ("stop" if client is Format.CHAT else "completed")
     assert reply.calls == ()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.formats import Format
-from tests.conformance.clients.base import CallMode, Conversation, UsageCounts
+from tests.conformance.clients.base import CallMode, Conversation
 from tests.conformance.neutral_reply import Cost, NeutralReply, make_reply
 from tests.conformance.pairs import Clients, Pair
 from tests.conformance.validating_upstream import ValidatingUpstream
+from tests.support.formats.reply import UsageCounts
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

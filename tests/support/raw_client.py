@@ -9,7 +9,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
@@ -162,6 +162,14 @@ class RawClient:
         end = End.OPEN if complete else self.ended or End.OPEN
         return Received(status, headers, body, end, complete, tuple(interim))
 
+    def take(self) -> None:
+        """Reads some of what has come, without waiting for it."""
+        with suppress(BlockingIOError):
+            self._socket.recv(_READ)
+
+    def close(self) -> None:
+        self._socket.close()
+
     def leave(self, how: Leave) -> None:
         """Half-closed, it may still read."""
         if how is Leave.HALF_CLOSE:
@@ -236,8 +244,7 @@ class RawClient:
         return taken
 
 
-@asynccontextmanager
-async def raw_client(address: str, *, room: int = 0) -> AsyncIterator[RawClient]:
+async def connect(address: str, *, room: int = 0) -> RawClient:
     """A connection to the host and port of an address. `room`: the size of the receive buffer, in
     bytes, where it shall be small."""
     place = urlsplit(address)
@@ -248,6 +255,17 @@ async def raw_client(address: str, *, room: int = 0) -> AsyncIterator[RawClient]
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         async with asyncio.timeout(_PATIENCE):
             await asyncio.get_running_loop().sock_connect(connection, (place.hostname, place.port))
-        yield RawClient(connection)
-    finally:
+    except BaseException:
         connection.close()
+        raise
+    return RawClient(connection)
+
+
+@asynccontextmanager
+async def raw_client(address: str, *, room: int = 0) -> AsyncIterator[RawClient]:
+    """Closed at the end of the block; `room` as in `connect`."""
+    client = await connect(address, room=room)
+    try:
+        yield client
+    finally:
+        client.close()

@@ -7,12 +7,15 @@ objects to it, as programs do.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
+
+from tests.support.formats.reply import Reply
 
 
 class CallMode(Enum):
@@ -80,47 +83,20 @@ class Options:
     json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UsageCounts:
-    """A library's usage as the same five numbers: the whole prompt, of it read from and written to
-    a cache; the whole output, of it reasoning."""
-
-    input: int
-    cached: int
-    kept: int
-    output: int
-    thinking: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientReply:
-    """The fields of the library's final object, `reply`. `stop` is the format's value; `usage` is
-    None where the library has none; `sources` are addresses and titles."""
-
-    text: str
-    stop: str | None
-    model: str
-    thinking: str = ""
-    refusal: str | None = None
-    calls: tuple[tuple[str, str, dict[str, Any]], ...] = ()
-    sources: tuple[tuple[str, str], ...] = ()
-    usage: UsageCounts | None = None
-    reply: Any = None
-    parsed: Any = None
-
-    @property
-    def called(self) -> list[tuple[str, dict[str, Any]]]:
-        """Names and arguments of the calls."""
-        return [(name, arguments) for _, name, arguments in self.calls]
-
-
 Content = str | Image | Document
 
 
 class Conversation(ABC):
-    """A conversation; `turns` is its history in the library's own form."""
+    """A conversation; `turns` is its history in the library's own form. `endpoint` has the
+    library's functions, all with the arguments `fields`."""
 
-    def __init__(self, model: str) -> None:
+    reader: ModuleType
+    form_field: str
+    streaming: Mapping[str, Any] = {}
+    """More arguments for streams."""
+
+    def __init__(self, endpoint: Any, model: str) -> None:
+        self.endpoint = endpoint
         self.model = model
         self.turns: list[Any] = []
 
@@ -142,7 +118,23 @@ class Conversation(ABC):
     def fields(self, options: Options) -> dict[str, Any]:
         """The arguments for the library's own functions."""
 
-    async def receive(self, mode: CallMode, options: Options | None = None) -> ClientReply:
+    @abstractmethod
+    def collect(self, events: list[Any]) -> Any:
+        """The whole reply of the events of a stream, which are checked."""
+
+    @abstractmethod
+    async def final(self, helper: Any) -> Any:
+        """The whole reply that the library's helper has collected."""
+
+    @abstractmethod
+    def keep(self, reply: Any) -> None:
+        """Adds the library's whole reply to the history."""
+
+    @abstractmethod
+    def parsed(self, reply: Any) -> Any:
+        """The answer as the library parsed it."""
+
+    async def receive(self, mode: CallMode, options: Options | None = None) -> Reply:
         """Requests the next reply and adds it to the conversation."""
         options = options or Options()
         match mode:
@@ -153,15 +145,31 @@ class Conversation(ABC):
             case CallMode.HELPER:
                 return await self.helper(options)
 
-    @abstractmethod
-    async def create(self, options: Options) -> ClientReply: ...
+    async def create(self, options: Options) -> Reply:
+        return self._take(valid(await self.endpoint.create(**self.fields(options))))
 
-    @abstractmethod
-    async def stream(self, options: Options) -> ClientReply: ...
+    async def stream(self, options: Options) -> Reply:
+        fields = self.fields(options) | {"stream": True, **self.streaming}
+        events = [event async for event in await self.endpoint.create(**fields)]
+        return self._take(self.collect(events))
 
-    @abstractmethod
-    async def helper(self, options: Options) -> ClientReply: ...
+    async def helper(self, options: Options) -> Reply:
+        async with self.endpoint.stream(**self.fields(options), **self.streaming) as helper:
+            return self._take(await self.final(helper))
 
-    @abstractmethod
-    async def parse(self, form: type[BaseModel], mode: CallMode, options: Options) -> ClientReply:
-        """The answer as the library parses it, whole or by its helper."""
+    async def parse(
+        self, form: type[BaseModel], mode: CallMode, options: Options
+    ) -> tuple[Reply, Any]:
+        """The answer, and as the library parses it, whole or by its helper."""
+        fields = self.fields(options) | {self.form_field: form}
+        if mode is CallMode.CREATE:
+            reply = await self.endpoint.parse(**fields)
+        else:
+            async with self.endpoint.stream(**fields) as helper:
+                reply = await self.final(helper)
+        return self._take(reply), self.parsed(reply)
+
+    def _take(self, reply: Any) -> Reply:
+        self.keep(reply)
+        read: Reply = self.reader.reply_of(reply.to_dict(warnings=False))
+        return read

@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
 from anthropic import AsyncAnthropic
 from anthropic.types import Message
-from pydantic import BaseModel
 
-from tests.conformance.clients.base import (
-    CallMode,
-    ClientReply,
-    Content,
-    Conversation,
-    Document,
-    Image,
-    Options,
-    Tool,
-    UsageCounts,
-    valid,
-)
+from tests.conformance.clients.base import Content, Conversation, Document, Image, Options, Tool
+from tests.support.formats import messages
 
 
 class MessagesConversation(Conversation):
+    reader = messages
+    form_field = "output_format"
+
     def __init__(self, client: AsyncAnthropic, model: str) -> None:
-        super().__init__(model)
-        self._messages = client.messages
+        super().__init__(client.messages, model)
 
     def ask(self, *content: Content) -> None:
         self._user(_blocks(content))
@@ -62,26 +52,6 @@ class MessagesConversation(Conversation):
         else:
             self.turns.append({"role": "user", "content": blocks})
 
-    async def create(self, options: Options) -> ClientReply:
-        return self._take(valid(await self._messages.create(**self.fields(options))))
-
-    async def stream(self, options: Options) -> ClientReply:
-        gathered = _Gathered()
-        async for event in await self._messages.create(**self.fields(options), stream=True):
-            gathered.add(valid(event))
-        return self._take(gathered.message())
-
-    async def helper(self, options: Options) -> ClientReply:
-        async with self._messages.stream(**self.fields(options)) as helper:
-            return self._take(await helper.get_final_message())
-
-    async def parse(self, form: type[BaseModel], mode: CallMode, options: Options) -> ClientReply:
-        fields = self.fields(options) | {"output_format": form}
-        if mode is CallMode.CREATE:
-            return self._take(await self._messages.parse(**fields))
-        async with self._messages.stream(**fields) as helper:
-            return self._take(await helper.get_final_message())
-
     def fields(self, options: Options) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "model": self.model,
@@ -101,77 +71,18 @@ class MessagesConversation(Conversation):
             fields["extra_headers"] = {"anthropic-version": "2023-06-01"}
         return {name: value for name, value in fields.items() if value not in (None, [])}
 
-    def _take(self, message: Any) -> ClientReply:
-        self.turns.append({"role": "assistant", "content": message.content})
-        blocks = message.content
-        details = message.stop_details
-        return ClientReply(
-            text="".join(block.text for block in blocks if block.type == "text"),
-            stop=message.stop_reason,
-            model=message.model,
-            thinking="".join(block.thinking for block in blocks if block.type == "thinking"),
-            refusal=details.explanation if details else None,
-            calls=tuple(
-                (block.id, block.name, block.input) for block in blocks if block.type == "tool_use"
-            ),
-            sources=tuple(
-                (citation.url, citation.title)
-                for block in blocks
-                if block.type == "text"
-                for citation in block.citations or ()
-            ),
-            usage=_figures(message.usage),
-            reply=message,
-            parsed=getattr(message, "parsed_output", None),
-        )
+    def collect(self, events: list[Any]) -> Any:
+        body = messages.check_events(event.to_dict() for event in events)
+        return Message.model_validate(body)
 
+    async def final(self, helper: Any) -> Any:
+        return await helper.get_final_message()
 
-class _Gathered:
-    """What a plain loop over events gathers, one block after the other."""
+    def keep(self, reply: Any) -> None:
+        self.turns.append({"role": "assistant", "content": reply.content})
 
-    def __init__(self) -> None:
-        self._message: dict[str, Any] = {}
-        self._json = ""
-        self._stopped = False
-
-    def add(self, event: Any) -> None:
-        assert not self._stopped
-        match event.type:
-            case "message_start":
-                assert not self._message
-                self._message = event.message.to_dict()
-            case "content_block_start":
-                assert event.index == len(self._message["content"])
-                self._message["content"].append(event.content_block.to_dict())
-                self._json = ""
-            case "content_block_delta":
-                assert event.index == len(self._message["content"]) - 1
-                self._lengthen(self._message["content"][-1], event.delta.to_dict())
-            case "content_block_stop" if self._json:
-                self._message["content"][-1]["input"] = orjson.loads(self._json)
-            case "message_delta":
-                counted = {k: v for k, v in event.usage.to_dict().items() if v is not None}
-                self._message["usage"] |= counted
-                self._message |= event.delta.to_dict()
-            case "message_stop":
-                self._stopped = True
-
-    def _lengthen(self, block: dict[str, Any], delta: dict[str, Any]) -> None:
-        match delta:
-            case {"partial_json": piece}:
-                self._json += piece
-            case {"signature": signature}:
-                block["signature"] = signature
-            case {"text": piece}:
-                block["text"] += piece
-            case {"citation": citation}:
-                block["citations"] = [*(block.get("citations") or ()), citation]
-            case {"thinking": piece}:
-                block["thinking"] += piece
-
-    def message(self) -> Message:
-        assert self._stopped, "the stream has no message_stop"
-        return Message.model_validate(self._message)
+    def parsed(self, reply: Any) -> Any:
+        return reply.parsed_output
 
 
 def _blocks(content: Sequence[Content]) -> list[dict[str, Any]]:
@@ -215,15 +126,3 @@ def _thinking(options: Options) -> dict[str, Any] | None:
     if options.budget:
         return {"type": "enabled", "budget_tokens": options.budget}
     return {"type": "adaptive", "display": "summarized"} if options.effort else None
-
-
-def _figures(usage: Any) -> UsageCounts:
-    cached, kept = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
-    details = usage.output_tokens_details
-    return UsageCounts(
-        input=usage.input_tokens + cached + kept,
-        cached=cached,
-        kept=kept,
-        output=usage.output_tokens,
-        thinking=details.thinking_tokens if details else 0,
-    )

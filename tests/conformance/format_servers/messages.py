@@ -36,7 +36,8 @@ def render(reply: NeutralReply, number: int) -> Body:
 def frames(reply: NeutralReply, number: int, body: Body) -> Iterator[bytes]:
     del body
     begun = {"content": [], "stop_reason": None, "stop_sequence": None, "stop_details": None}
-    opening = _head(number) | begun | {"usage": _usage(reply) | {"output_tokens": 1}}
+    usage = _usage(reply) | {"output_tokens": 1, "output_tokens_details": None}
+    opening = _head(number) | begun | {"usage": usage}
     yield _event({"type": "message_start", "message": opening})
     yield _event({"type": "ping"})
     for index, part in enumerate(reply.parts):

@@ -23,8 +23,9 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
 from gateway.core.formats import Format
 from tests.resilience.chaos.client import headers, request_fields
-from tests.resilience.chaos.sample_replies import is_complete, speech
+from tests.resilience.chaos.sample_replies import speech
 from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS
 
 MODEL = "paced-{}"

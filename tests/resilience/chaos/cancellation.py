@@ -26,9 +26,10 @@ from gateway.routing.retry_budget import RetryBudget
 from gateway.store.logs import LogFilter
 from gateway.store.records import ExchangeState, RequestRow, Token
 from tests.quota.holders import spent
-from tests.resilience.chaos.client import Leave, RawClient
+from tests.resilience.chaos.client import encode_request
 from tests.server.key_limits import GROUP, NOTHING_IN_USE, in_use
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
+from tests.support.raw_client import Leave, RawClient, connect
 from tests.support.timing import SLACK
 from tests.support.upstream import Response, ScriptedUpstream, scripted_upstream
 
@@ -164,13 +165,11 @@ class Stage:
         token, key = await gateway.operations.create_key("broken", GROUP, limits={"concurrent": 1})
         if scene.queued:
             self._keep_busy(token)
-        client = await RawClient.connect(
-            gateway.address, receive_buffer=_NARROW if scene.late else 0
-        )
+        client = await connect(gateway.address, room=_NARROW if scene.late else 0)
         request = self.request = Request(token, client)
         reading = asyncio.ensure_future(request.take_late()) if scene.late else None
         try:
-            await client.say(key, Format.CHAT, token.id, stream=scene.streamed)
+            await client.send(encode_request(key, Format.CHAT, token.id, stream=scene.streamed))
             yield request
             async with asyncio.timeout(SLACK):
                 await request.over.wait()

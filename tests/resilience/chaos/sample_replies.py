@@ -1,4 +1,4 @@
-"""What upstreams say in each format, and how a client knows the end of it.
+"""What upstreams say in each format.
 
 It must not know who listens.
 """
@@ -55,30 +55,6 @@ def complete_body(format: Format) -> bytes:
         case _:
             reply = _response("completed", [_item("completed", text)])
     return orjson.dumps(reply | {"id": "reply_01", "model": MODEL, "usage": usage})
-
-
-def is_complete(format: Format, body: bytes) -> bool:
-    """Whether a streamed reply ends as the format's replies end."""
-    last = body.split(b"\n\n")[-2] if body.endswith(b"\n\n") else b""
-    match format:
-        case Format.CHAT:
-            return last == b"data: [DONE]"
-        case Format.MESSAGES:
-            return last.startswith(b"event: message_stop\n")
-        case Format.RESPONSES:
-            return last.startswith(b"event: response.completed\n")
-
-
-def ends_with_error(format: Format, body: bytes) -> bool:
-    """Whether a streamed reply ends with the format's own error."""
-    last = body.split(b"\n\n")[-2] if body.endswith(b"\n\n") else b""
-    match format:
-        case Format.CHAT:
-            return last.startswith(b'data: {"error":{')
-        case Format.MESSAGES:
-            return last.startswith(b'event: error\ndata: {"type":"error"')
-        case Format.RESPONSES:
-            return last.startswith(b"event: response.failed\n")
 
 
 def _chat() -> Speech:

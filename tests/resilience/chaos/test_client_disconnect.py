@@ -16,10 +16,11 @@ import pytest
 import pytest_asyncio
 
 from gateway.core.formats import Format
-from tests.resilience.chaos.client import Leave, RawClient
+from tests.resilience.chaos.client import send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, settled_rows, write_config
 from tests.resilience.chaos.sample_replies import complete_body, speech
 from tests.resilience.chaos.upstream import Call, Upstream, upstream
+from tests.support.raw_client import Leave
 from tests.support.timing import SLACK
 
 SOON = SLACK
@@ -71,10 +72,10 @@ async def test_the_upstream_connection_is_closed(
 ) -> None:
     name = f"{moment}/{how.value}/{stream}"
     committed = stream and moment == "begun"
-    client = await RawClient.ask(gateway.address, gateway.key, Format.CHAT, name, stream=stream)
+    client = await send_request(gateway.address, gateway.key, Format.CHAT, name, stream=stream)
     call = await gateway.upstream.called(name)
     if committed:
-        await client.read_until(b"word")
+        await client.receive_until(b"word")
     else:
         await asyncio.sleep(0.05)  # what was said has arrived: the gateway sits and waits
     assert not call.gone.is_set()
@@ -96,8 +97,8 @@ async def test_received_output_is_billed_in_every_format(
     gateway: SilentGateway, format: Format
 ) -> None:
     name = f"begun/{format}"
-    client = await RawClient.ask(gateway.address, gateway.key, format, name, stream=True)
-    await client.read_until(b"word")
+    client = await send_request(gateway.address, gateway.key, format, name, stream=True)
+    await client.receive_until(b"word")
     client.leave(Leave.RESET)
     row = (await settled_rows(gateway.folder, [name]))[name]
     assert (row["state"], row["status"]) == ("client_gone", 200)

@@ -11,7 +11,7 @@ import orjson
 from aiohttp import ClientConnectorError, ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from tests.resilience.chaos.client import Leave, RawClient, headers, request_fields
+from tests.resilience.chaos.client import headers, request_fields, send_request
 from tests.resilience.chaos.process import (
     GatewayProcess,
     create_key,
@@ -19,14 +19,11 @@ from tests.resilience.chaos.process import (
     settled_rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import (
-    complete_body,
-    ends_with_error,
-    is_complete,
-    speech,
-)
+from tests.resilience.chaos.sample_replies import complete_body, speech
 from tests.resilience.chaos.upstream import Call, Upstream, upstream
+from tests.support.formats.endings import error_at_end, is_complete
 from tests.support.gateway import PATHS
+from tests.support.raw_client import Leave
 
 DRAIN = 2.0
 OF_EACH = 5
@@ -90,7 +87,7 @@ def check(got: Got) -> None:
             assert is_complete(got.format, got.body)
         case "long" | "silent":
             assert got.status == 200
-            assert ends_with_error(got.format, got.body), got
+            assert error_at_end(got.format, got.body), got
         case "whole-brief":
             assert got.status == 200
             id = orjson.loads(got.body)["id"]
@@ -253,9 +250,7 @@ async def test_a_client_that_does_not_read_delays_no_one_for_long(tmp_path: Path
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             address = gateway.address()
-            idle = await RawClient.ask(
-                address, key, Format.CHAT, "idle", receive_buffer=4096, stream=True
-            )
+            idle = await send_request(address, key, Format.CHAT, "idle", room=4096, stream=True)
             await model.called("idle")
             await asyncio.sleep(1)
             gateway.signal(signal.SIGTERM)

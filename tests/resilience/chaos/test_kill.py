@@ -32,8 +32,9 @@ from tests.resilience.chaos.process import (
     settled_rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import complete_body, is_complete, speech
+from tests.resilience.chaos.sample_replies import complete_body, speech
 from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.formats.endings import is_complete
 from tests.support.gateway import ALPHA, BETA, PATHS
 from tests.support.sizes import DEATHS
 

@@ -13,16 +13,13 @@ import psutil
 from aiohttp import ClientError, ClientSession
 
 from gateway.core.formats import Format
-from tests.resilience.chaos.client import Leave, RawClient, headers, request_fields
+from tests.resilience.chaos.client import headers, request_fields, send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
-from tests.resilience.chaos.sample_replies import (
-    complete_body,
-    ends_with_error,
-    is_complete,
-    speech,
-)
+from tests.resilience.chaos.sample_replies import complete_body, speech
 from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.formats.endings import error_at_end, is_complete
 from tests.support.gateway import PATHS, RunningGateway, channels, run_gateway
+from tests.support.raw_client import Leave
 
 KINDS = ("complete", "whole", "refused", "limited", "cut", "cut whole", "silent", "silent whole")
 REQUESTS = 300
@@ -92,7 +89,7 @@ async def request(gateway: RunningGateway, format: Format, name: str) -> None:
     stream = "whole" not in kind
     if kind.startswith("silent"):
         fields = {"stream": stream, "model": model_of(format)}
-        client = await RawClient.ask(gateway.address, gateway.key, format, name, **fields)
+        client = await send_request(gateway.address, gateway.key, format, name, **fields)
         await asyncio.sleep(0.05)
         client.leave(Leave.RESET)
         return
@@ -108,7 +105,7 @@ async def request(gateway: RunningGateway, format: Format, name: str) -> None:
     if kind == "complete":
         assert is_complete(format, body)
     elif kind == "cut":
-        assert ends_with_error(format, body)
+        assert error_at_end(format, body)
 
 
 async def many(gateway: RunningGateway, count: int, prefix: str) -> None:
@@ -167,8 +164,8 @@ async def test_a_client_that_does_not_read_gets_no_memory(tmp_path: Path) -> Non
             await one_who_reads(address, key)
             before = memory.memory_info().rss
             idle = [
-                await RawClient.ask(
-                    address, key, Format.CHAT, f"idle {number}", receive_buffer=4096, stream=True
+                await send_request(
+                    address, key, Format.CHAT, f"idle {number}", room=4096, stream=True
                 )
                 for number in range(UNREAD)
             ]

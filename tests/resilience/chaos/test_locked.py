@@ -13,8 +13,9 @@ from gateway.core.formats import Format
 from gateway.server import client_stream
 from gateway.store.records import ExchangeState
 from tests.resilience.chaos.client import headers, request_fields
-from tests.resilience.chaos.sample_replies import complete_body, is_complete, speech
+from tests.resilience.chaos.sample_replies import complete_body, speech
 from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS, channels, run_gateway
 
 WINDOW = 0.1

@@ -15,11 +15,13 @@ import pytest
 from aiohttp import ClientError, ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from tests.resilience.chaos.client import RawClient, headers, request_fields
+from tests.resilience.chaos.client import encode_request, headers, request_fields, send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, rows, write_config
-from tests.resilience.chaos.sample_replies import complete_body, is_complete, speech
+from tests.resilience.chaos.sample_replies import complete_body, speech
 from tests.resilience.chaos.upstream import Call, upstream
+from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS
+from tests.support.raw_client import End, connect
 
 LOOPS = 10
 """Clients of each kind: complete replies, streams."""
@@ -172,15 +174,16 @@ async def test_a_thousand_idle_connections_delay_no_stop(
     config = write_config(tmp_path, max_connections=2000, max_connections_per_address=2000)
     with GatewayProcess(tmp_path, "--config", config, inherited=[held]) as gateway:
         address = gateway.address()
-        idle = [await RawClient.connect(address) for _ in range(1000)]
+        idle = [await connect(address) for _ in range(1000)]
         for client in idle[500:]:  # the others are accepted before these
             await client.send(b"GET /healthz HTTP/1.1\r\nhost: gateway\r\n\r\n")
         for client in idle[500:]:  # the others are accepted before these
-            await client.read_until(b'{"status": "ok"}')
+            await client.receive_until(b'{"status": "ok"}')
+            client.received.clear()
         gateway.signal(signal.SIGTERM)
         told_at = loop.time()
         for client in idle:
-            assert await client.read_end() == b""
+            assert (await client.receive_all(), client.ended) == (b"", End.EOF)
             client.close()
         assert await gateway.ended(10) == 0
         assert loop.time() - told_at < 8
@@ -194,14 +197,15 @@ async def test_a_request_on_a_kept_connection_is_served_and_is_its_last(
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config, inherited=[held]) as gateway:
-            kept = await RawClient.connect(gateway.address())
-            await kept.say(key, Format.CHAT, "before")
-            assert b"connection: close" not in await kept.read_until(b'"usage"')
+            kept = await send_request(gateway.address(), key, Format.CHAT, "before")
+            assert b"connection: close" not in await kept.receive_until(b'"usage"')
             gateway.signal(signal.SIGTERM)
             await asyncio.sleep(0.3)
-            await kept.say(key, Format.CHAT, "during", stream=True)
-            assert b"\r\nconnection: close\r\n" in await kept.read_until(b"[DONE]\n\n\r\n0\r\n\r\n")
-            assert await kept.read_end() == b""
+            kept.received.clear()
+            await kept.send(encode_request(key, Format.CHAT, "during", stream=True))
+            last = await kept.receive_until(b"[DONE]\n\n\r\n0\r\n\r\n")
+            assert b"\r\nconnection: close\r\n" in last
+            assert (await kept.receive_all(), kept.ended) == (last, End.EOF)
             kept.close()
             assert await gateway.ended(10) == 0
     assert {row["client_request_id"]: row["state"] for row in rows(tmp_path)} == {

@@ -15,7 +15,7 @@ from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.wire.registry import CODECS
 from tests.resilience.faults.outcomes import ClientError
-from tests.resilience.faults.sample_replies import frame_data
+from tests.support.formats.endings import error_at_end
 from tests.support.grammar import assert_grammar
 from tests.wire.stream_cases import decode
 
@@ -68,34 +68,15 @@ async def assert_error_in_stream(
     """A stream that breaks off with this error, or with what the upstream said of it; its text."""
     body = await answer.read()
     assert (answer.status, answer.content_type) == (200, "text/event-stream"), body
-    assert body.endswith(b"\n\n")
-    *before, last = body[:-2].split(b"\n\n")
     for mark in (b"[DONE]", b"message_stop", b"response.completed", b'"finish_reason":"stop"'):
         assert mark not in body, "it is made to look complete"
-    error = _error(format, last)
+    error = error_at_end(format, body)
+    assert error is not None
     assert error["message"] == (passed_on or expected.message + expected.wait)
     if not passed_on:
         named = error["type"] if format is Format.MESSAGES else error["code"]
         assert named == (expected.native if format is Format.MESSAGES else expected.code)
-    return _text(_events(format, b"".join(frame + b"\n\n" for frame in before)))
-
-
-def _error(format: Format, frame: bytes) -> dict[str, Any]:
-    data = frame_data(frame)
-    match format:
-        case Format.CHAT:
-            assert frame.startswith(b"data:")
-            error = data["error"]
-        case Format.MESSAGES:
-            assert frame.startswith(b"event: error\n")
-            assert data["type"] == "error"
-            error = data["error"]
-        case Format.RESPONSES:
-            assert frame.startswith(b"event: response.failed\n")
-            assert data["response"]["status"] == "failed"
-            error = data["response"]["error"]
-    assert isinstance(error, dict)
-    return error
+    return _text(_events(format, body[:-2].rpartition(b"\n\n")[0] + b"\n\n"))
 
 
 def _events(format: Format, body: bytes) -> list[Event]:

@@ -8,8 +8,10 @@ comes last and only where it was asked for.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
+import orjson
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.support.formats.frames import (
@@ -20,6 +22,7 @@ from tests.support.formats.frames import (
     is_text,
     strict_frames,
 )
+from tests.support.formats.reply import Reply, UsageCounts
 
 _LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _FINISHES: Final = {"stop", "length", "tool_calls", "content_filter"}
@@ -32,8 +35,9 @@ _KINDS: Final = {"function": "arguments", "custom": "input"}
 """The kinds of calls, and the field with what the model says to the tool."""
 
 
-def check(raw: bytes, *, errored: bool = False, include_usage: bool | None = None) -> None:
-    """`include_usage`: whether the client asked for usage; None where that is not known."""
+def check(raw: bytes, *, errored: bool = False, include_usage: bool | None = None) -> Object:
+    """The whole reply, or what came of it. `include_usage`: whether the client asked for usage;
+    None where that is not known."""
     stream = _Stream(include_usage)
     for name, data in strict_frames(raw):
         assert name is None, "an event line: stock helpers break on any name"
@@ -42,6 +46,16 @@ def check(raw: bytes, *, errored: bool = False, include_usage: bool | None = Non
         elif data == DONE:
             stream.done()
     stream.close(errored=errored)
+    return stream.body()
+
+
+def check_events(events: Iterable[Object], *, include_usage: bool | None = None) -> Object:
+    """The whole reply of a stream's chunks, of which a library gives no `[DONE]`."""
+    stream = _Stream(include_usage)
+    for event in events:
+        stream.take(event)
+    stream.done()
+    return stream.body()
 
 
 def check_body(body: Object) -> None:
@@ -68,15 +82,46 @@ def check_body(body: Object) -> None:
     _check_usage(body["usage"])
 
 
+def reply_of(body: Object) -> Reply:
+    (choice,) = body["choices"]
+    message = choice["message"]
+    cited = [annotation["url_citation"] for annotation in message.get("annotations") or ()]
+    return Reply(
+        text=message.get("content") or "",
+        stop=choice["finish_reason"],
+        model=body["model"],
+        thinking=message.get("reasoning_content") or "",
+        refusal=message.get("refusal"),
+        calls=tuple(
+            (call["id"], call["function"]["name"], orjson.loads(call["function"]["arguments"]))
+            for call in message.get("tool_calls") or ()
+        ),
+        sources=tuple((citation["url"], citation["title"]) for citation in cited),
+        usage=_counts(body["usage"]) if body.get("usage") else None,
+        body=body,
+    )
+
+
+def _counts(usage: Object) -> UsageCounts:
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    read = usage["prompt_tokens_details"]
+    return UsageCounts(
+        input=usage["prompt_tokens"],
+        cached=read["cached_tokens"],
+        kept=read.get("cache_write_tokens", 0),
+        output=usage["completion_tokens"],
+        thinking=usage["completion_tokens_details"]["reasoning_tokens"],
+    )
+
+
 class _Stream:
     def __init__(self, include_usage: bool | None) -> None:
         self._include_usage = include_usage
         self._head: tuple[object, ...] | None = None
         self._calls: list[_Call] = []
-        self._content = 0
-        self._lists = set[str]()
+        self._message: Object = {"role": "assistant", "content": None, "refusal": None}
         self._finish: str | None = None
-        self._counted = False
+        self._usage: Any = None
         self._done = False
         self._errored = False
 
@@ -104,12 +149,22 @@ class _Stream:
         assert not self._errored, "[DONE] after an error"
         assert self._finish is not None, "[DONE] without a finish reason"
         if self._include_usage is not None:
-            assert self._counted == self._include_usage, "usage missing, or not asked for"
+            counted = self._usage is not None
+            assert counted == self._include_usage, "usage missing, or not asked for"
         self._done = True
 
     def close(self, *, errored: bool) -> None:
         assert self._done or self._errored, "the stream came to no end"
         assert self._errored == errored, "a proper end" if errored else "an error"
+
+    def body(self) -> Object:
+        """The whole reply that the chunks make."""
+        id, _, created, model = self._head or (None,) * 4
+        calls = [call.whole for call in self._calls]
+        message = self._message | ({"tool_calls": calls} if calls else {})
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish}
+        head = {"id": id, "object": "chat.completion", "created": created, "model": model}
+        return {**head, "choices": [choice], "usage": self._usage}
 
     def _fail(self, data: Object) -> None:
         error = has_fields(data, {"error"})["error"]
@@ -138,14 +193,14 @@ class _Stream:
 
     def _grow(self, delta: Object) -> None:
         has_fields(delta, (), _TEXTS | _LISTS | {"tool_calls"}, "delta")
+        message = self._message
         for name in _TEXTS & set(delta):
-            is_text(delta[name], name)
-        self._content += len(delta.get("content", ""))
+            message[name] = (message.get(name) or "") + is_text(delta[name], name)
         for name in _LISTS & set(delta):
-            assert name not in self._lists, f"{name} in two deltas"
+            assert name not in message, f"{name} in two deltas"
             assert delta[name], f"{name} without an entry"
-            self._lists.add(name)
-        _check_lists(delta, self._content)
+            message[name] = delta[name]
+        _check_lists(delta, len(message["content"] or ""))
         for entry in delta.get("tool_calls", ()):
             self._call(entry)
         assert delta.get("tool_calls", True), "tool_calls without an entry"
@@ -170,9 +225,9 @@ class _Stream:
 
     def _count(self, data: Object) -> None:
         assert self._finish is not None, "usage before the finish"
-        assert not self._counted, "usage twice"
+        assert self._usage is None, "usage twice"
         _check_usage(data.get("usage"))
-        self._counted = True
+        self._usage = data["usage"]
 
 
 class _Call:
@@ -186,15 +241,21 @@ class _Call:
         assert _LEGAL.match(entry["id"]), f"an illegal id: {entry['id']!r}"
         is_text(result["name"], "name", empty=True)
         assert result[_KINDS[kind]] == "", "arguments on the start of a call"
-        self.kind = kind
+        self.kind: str = kind
         self.id: str = entry["id"]
-        self.said = False
+        self.whole = {"id": self.id, "type": kind, kind: dict(result)}
+
+    @property
+    def said(self) -> str:
+        """What the model says to the tool."""
+        return str(self.whole[self.kind][_KINDS[self.kind]])
 
     def grow(self, entry: Object) -> None:
         has_fields(entry, {"index", self.kind}, (), "a piece of a call")
         result = has_fields(entry[self.kind], {_KINDS[self.kind]}, (), "a piece of a call")
-        is_text(result[_KINDS[self.kind]], "a piece of a call")
-        self.said = True
+        self.whole[self.kind][_KINDS[self.kind]] += is_text(
+            result[_KINDS[self.kind]], "a piece of a call"
+        )
 
 
 def _calls_a_custom_tool(data: Object) -> bool:

@@ -7,7 +7,7 @@ indexes without gaps, thinking always signed, counts of the whole prompt in the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import orjson
@@ -22,6 +22,7 @@ from tests.support.formats.frames import (
     is_text,
     named_events,
 )
+from tests.support.formats.reply import Reply, UsageCounts
 
 _EVENTS: Final = by_type(RawMessageStreamEvent)
 _LEGAL = re.compile(r"[a-zA-Z0-9_-]+\Z")
@@ -56,12 +57,19 @@ _PIECES: Final = {
 """Which blocks a delta belongs to, and the field with its piece."""
 
 
-def check(raw: bytes, *, errored: bool = False) -> None:
+def check(raw: bytes, *, errored: bool = False) -> Object:
+    """The whole reply, or what came of it."""
+    return check_events(named_events(raw), errored=errored)
+
+
+def check_events(events: Iterable[Object | None], *, errored: bool = False) -> Object:
+    """The whole reply of a stream's events, of which a library gives no comments."""
     stream = _Stream()
-    for event in named_events(raw):
+    for event in events:
         assert event is not None, "a comment: agents take only a ping for a sign of life"
         stream.take(event)
     stream.close(errored=errored)
+    return stream.body()
 
 
 def check_body(body: Object) -> None:
@@ -81,9 +89,45 @@ def check_body(body: Object) -> None:
     _check_usage(body["usage"])
 
 
+def reply_of(body: Object) -> Reply:
+    blocks = body["content"]
+    texts = [block for block in blocks if block["type"] == "text"]
+    details = body.get("stop_details")
+    return Reply(
+        text="".join(block["text"] for block in texts),
+        stop=body["stop_reason"],
+        model=body["model"],
+        thinking="".join(block["thinking"] for block in blocks if block["type"] == "thinking"),
+        refusal=details["explanation"] if details else None,
+        calls=tuple(
+            (block["id"], block["name"], block["input"])
+            for block in blocks
+            if block["type"] == "tool_use"
+        ),
+        sources=tuple(
+            (citation["url"], citation["title"])
+            for block in texts
+            for citation in block.get("citations") or ()
+        ),
+        usage=_counts(body["usage"]),
+        body=body,
+    )
+
+
+def _counts(usage: Object) -> UsageCounts:
+    cached, kept = (usage.get(f"cache_{done}_input_tokens") or 0 for done in ("read", "creation"))
+    return UsageCounts(
+        input=usage["input_tokens"] + cached + kept,
+        cached=cached,
+        kept=kept,
+        output=usage["output_tokens"],
+        thinking=(usage.get("output_tokens_details") or {}).get("thinking_tokens", 0),
+    )
+
+
 class _Stream:
     def __init__(self) -> None:
-        self._begun = False
+        self._message: Object = {}
         self._over = False
         self._errored = False
         self._stop: str | None = None
@@ -96,7 +140,8 @@ class _Stream:
         handle = self._HANDLERS.get(kind)
         assert handle is not None, f"an event of an unknown type: {kind}"
         if kind not in ("ping", "error"):
-            assert self._begun == (kind != "message_start"), f"{kind} where it may not stand"
+            begun = bool(self._message)
+            assert begun == (kind != "message_start"), f"{kind} where it may not stand"
         handle(self, event)
         if kind not in ("ping", "error") and not _is_open(event):
             _EVENTS[kind].model_validate(event)
@@ -105,6 +150,10 @@ class _Stream:
         assert self._over, "the stream came to no end"
         assert self._errored == errored, "a proper end" if errored else "an error"
 
+    def body(self) -> Object:
+        """The whole reply that the events make."""
+        return self._message | {"content": [block.whole for block in self._blocks]}
+
     def _on_start(self, event: Object) -> None:
         message = has_fields(event, {"type", "message"})["message"]
         _check_message(message)
@@ -112,7 +161,7 @@ class _Stream:
         assert message["stop_reason"] is None, "a stop reason before the stop"
         assert message["stop_sequence"] is None, "a stop sequence before the stop"
         _check_usage(message["usage"])
-        self._begun = True
+        self._message = dict(message)
 
     def _on_block_start(self, event: Object) -> None:
         has_fields(event, {"type", "index", "content_block"})
@@ -149,6 +198,8 @@ class _Stream:
         _check_stop(delta["stop_reason"], delta["stop_sequence"], called=called)
         _check_usage(event["usage"])
         self._stop = delta["stop_reason"]
+        counted = {name: value for name, value in event["usage"].items() if value is not None}
+        self._message |= delta | {"usage": self._message["usage"] | counted}
         for block in self._blocks:
             block.close(cut=self._stop in _MAY_CUT_A_CALL)
 
@@ -188,34 +239,39 @@ class _Block:
         _check_block(block, whole=False)
         self.kind: str = block["type"]
         self.id = str(block.get("id", ""))
-        self._signed = False
-        self._pieces: list[str] = []
+        self.whole = dict(block)
+        self._json: str | None = None
 
     def grow(self, delta: Object) -> None:
         kind = delta["type"]
         if kind == "citations_delta":
             assert self.kind == "text", f"a citation of {self.kind}"
-            has_fields(has_fields(delta, {"type", "citation"})["citation"], {"type"}, _CITATION)
+            citation = has_fields(delta, {"type", "citation"})["citation"]
+            has_fields(citation, {"type"}, _CITATION)
+            self.whole["citations"] = [*(self.whole.get("citations") or ()), citation]
             return
         owners, field = _PIECES[kind]
         assert self.kind in owners, f"{kind} in a block of {self.kind}"
-        assert not self._signed, "a delta after the signature"
+        assert not self.whole.get("signature"), "a delta after the signature"
         has_fields(delta, {"type", field})
-        first_json = kind == "input_json_delta" and not self._pieces
-        self._pieces.append(is_text(delta[field], kind, empty=first_json))
-        self._signed = kind == "signature_delta"
+        if field == "partial_json":
+            piece = is_text(delta[field], kind, empty=self._json is None)
+            self._json = (self._json or "") + piece
+        else:
+            self.whole[field] += is_text(delta[field], kind)
 
     def close(self, *, cut: bool) -> None:
         """At the end of a message that did not fail; `cut`: a limit ended it."""
         if self.kind == "thinking":
-            assert self._signed, "thinking without a signature"
-        elif self.kind in _CALLS and (text := "".join(self._pieces)):
+            assert self.whole["signature"], "thinking without a signature"
+        elif text := self._json:
             parsed = (
                 from_json(text.encode(), partial_mode=True)
                 if cut and self.kind == "tool_use"
                 else orjson.loads(text)
             )
             assert isinstance(parsed, dict), f"input that is no object: {text}"
+            self.whole["input"] = parsed
 
 
 _CITATION: Final = {

@@ -10,28 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Final
 
 from tests.support.formats import chat, messages, responses
 from tests.support.formats.frames import Object
 
+READERS: Final[dict[str, Any]] = {"chat": chat, "messages": messages, "responses": responses}
+
 
 def check(
     format: str, raw: bytes, *, errored: bool = False, include_usage: bool | None = None
-) -> None:
-    """`include_usage`: whether a chat client asked for usage; None where that is not known."""
+) -> Object:
+    """The whole reply, or what came of it. `include_usage`: whether a chat client asked for usage;
+    None where that is not known."""
+    options = {"include_usage": include_usage} if format == "chat" else {}
     with _refusing():
-        match format:
-            case "chat":
-                chat.check(raw, errored=errored, include_usage=include_usage)
-            case "messages":
-                messages.check(raw, errored=errored)
-            case "responses":
-                responses.check(raw, errored=errored)
+        body: Object = READERS[format].check(raw, errored=errored, **options)
+        return body
 
 
 def check_body(format: str, body: Object) -> None:
     with _refusing():
-        {"chat": chat, "messages": messages, "responses": responses}[format].check_body(body)
+        READERS[format].check_body(body)
 
 
 @contextmanager

@@ -6,9 +6,10 @@ without gaps, ids that never change, every item added and done, and the same out
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+import orjson
 from openai.types.responses import Response, ResponseStreamEvent
 
 from tests.support.formats.frames import (
@@ -20,6 +21,7 @@ from tests.support.formats.frames import (
     named_events,
 )
 from tests.support.formats.items import Item, check_item
+from tests.support.formats.reply import Reply, UsageCounts
 
 _EVENTS: Final = by_type(ResponseStreamEvent)
 _ALWAYS: Final = {
@@ -57,17 +59,25 @@ _SOMETIMES: Final = {
     "tool_usage",
     "top_logprobs",
 }
+_READ: Final = ("message", "reasoning", "function_call")
 _REASONS: Final = {"max_output_tokens", "content_filter", "max_messages", "steered"}
 
 
-def check(raw: bytes, *, errored: bool = False) -> None:
+def check(raw: bytes, *, errored: bool = False) -> Object:
+    """The whole reply, or what came of it."""
+    return check_events(named_events(raw), errored=errored)
+
+
+def check_events(events: Iterable[Object | None], *, errored: bool = False) -> Object:
+    """The whole reply of a stream's events, of which a library gives no comments."""
     stream = _Stream()
-    for event in named_events(raw):
+    for event in events:
         if event is None:
             stream.comment()
         else:
             stream.take(event)
     stream.close(errored=errored)
+    return stream.response
 
 
 def check_body(body: Object) -> None:
@@ -82,6 +92,43 @@ def check_body(body: Object) -> None:
     _check_call_ids(body["output"])
 
 
+def reply_of(body: Object) -> Reply:
+    items = {kind: [item for item in body["output"] if item["type"] == kind] for kind in _READ}
+    parts = [part for item in items["message"] for part in item["content"]]
+    texts = [part for part in parts if part["type"] == "output_text"]
+    refusals = [part["refusal"] for part in parts if part["type"] == "refusal"]
+    details = body.get("incomplete_details")
+    return Reply(
+        text="".join(part["text"] for part in texts),
+        stop=details["reason"] if details else body["status"],
+        model=body["model"],
+        thinking="".join(part["text"] for item in items["reasoning"] for part in item["summary"]),
+        refusal="".join(refusals) or None,
+        calls=tuple(
+            (call["call_id"], call["name"], orjson.loads(call["arguments"]))
+            for call in items["function_call"]
+        ),
+        sources=tuple(
+            (annotation["url"], annotation["title"])
+            for part in texts
+            for annotation in part["annotations"]
+        ),
+        usage=_counts(body["usage"]) if body.get("usage") else None,
+        body=body,
+    )
+
+
+def _counts(usage: Object) -> UsageCounts:
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+    return UsageCounts(
+        input=usage["input_tokens"],
+        cached=usage["input_tokens_details"]["cached_tokens"],
+        kept=usage["input_tokens_details"]["cache_write_tokens"],
+        output=usage["output_tokens"],
+        thinking=usage["output_tokens_details"]["reasoning_tokens"],
+    )
+
+
 class _Stream:
     def __init__(self) -> None:
         self._sequence = 0
@@ -89,6 +136,8 @@ class _Stream:
         self._started = False
         self._ended: str | None = None
         self._items: list[Item] = []
+        self.response: Object = {}
+        """As the last event has it."""
 
     def comment(self) -> None:
         assert self._head is None, "a comment: agents take only an event for a sign of life"
@@ -135,6 +184,7 @@ class _Stream:
     def _check_head(self, event: Object) -> tuple[object, ...]:
         response = has_fields(event, {"type", "sequence_number", "response"})["response"]
         head = _check_response(response)
+        self.response = response
         assert self._head in (None, head), f"another response: {head}"
         assert response["status"] == "in_progress", f"status {response['status']}"
         assert (response["output"], response["usage"]) == ([], None), "an end at the start"
@@ -161,6 +211,7 @@ class _Stream:
         response = has_fields(event, {"type", "sequence_number", "response"})["response"]
         assert self._started, "an end before response.in_progress"
         assert self._head == _check_response(response), "another response at the end"
+        self.response = response
         assert response["status"] == kind, f"{kind}: status {response['status']}"
         assert all(item.done for item in self._items), "the response ends before its items do"
         assert response["output"] == [item.done for item in self._items], "another output"

@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.support.formats.chat import reply_of
 from tests.support.formats.readers import check, check_body
+from tests.support.formats.reply import UsageCounts
 from tests.support.formats.violations import (
     Events,
     Violation,
@@ -103,6 +105,27 @@ def test_valid_streams_have_no_violations() -> None:
     check(F, write(STREAM[:COUNTED]), include_usage=False)
     check(F, b": alive\n\n" + write(STREAM))
     check(F, write([event | {"usage": event.get("usage")} for event in STREAM]))
+
+
+def test_the_whole_reply_of_a_stream_is_read() -> None:
+    body = check(F, write(STREAM))
+    calls = body["choices"][0]["message"]["tool_calls"]
+    assert calls.pop() == {
+        "id": "call_b",
+        "type": "custom",
+        "custom": {"name": "g", "input": "free"},
+    }
+    check_body(F, body)
+    reply = reply_of(body)
+    assert (reply.text, reply.thinking, reply.stop, reply.model) == (
+        "Hi",
+        "hm",
+        "tool_calls",
+        "beta-1",
+    )
+    assert reply.calls == (("call_a", "f", {"a": 1}),)
+    assert reply.sources == (("https://x.example", "T"),)
+    assert reply.usage == UsageCounts(input=25, cached=5, kept=0, output=40, thinking=7)
 
 
 def test_streams_may_end_with_an_expected_error() -> None:

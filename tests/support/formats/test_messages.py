@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.support.formats.messages import reply_of
 from tests.support.formats.readers import check, check_body
+from tests.support.formats.reply import UsageCounts
 from tests.support.formats.violations import (
     Events,
     Violation,
@@ -113,6 +115,20 @@ def write(events: Events) -> bytes:
 
 def test_valid_streams_have_no_violations() -> None:
     check(F, write(STREAM))
+
+
+def test_the_whole_reply_of_a_stream_is_read() -> None:
+    body = check(F, write(STREAM))
+    assert body == BODY | {"usage": USAGE | {"output_tokens_details": {"thinking_tokens": 1}}}
+    reply = reply_of(body)
+    assert (reply.text, reply.thinking, reply.stop, reply.model) == (
+        "Hi",
+        "hm",
+        "tool_use",
+        "alpha-1",
+    )
+    assert reply.calls == (("call_a", "f", {"a": 1}),)
+    assert reply.usage == UsageCounts(input=24, cached=0, kept=0, output=1, thinking=1)
 
 
 def test_streams_may_end_with_an_expected_error() -> None:

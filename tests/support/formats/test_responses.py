@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from tests.support.formats.readers import check, check_body
+from tests.support.formats.responses import reply_of
 from tests.support.formats.violations import (
     Events,
     Violation,
@@ -184,6 +185,21 @@ def test_valid_streams_have_no_violations() -> None:
     check(F, write(STREAM))
     check(F, b": alive\n\n" + write(STREAM))
     check(F, write([*STREAM[:HI], STREAM[PROGRESS], *STREAM[HI:]]))
+
+
+def test_the_whole_reply_of_a_stream_is_read() -> None:
+    body = check(F, write(STREAM))
+    assert body == STREAM[END]["response"]
+    reply = reply_of(body)
+    assert (reply.text, reply.thinking, reply.stop, reply.model) == (
+        "Hi",
+        "hm",
+        "completed",
+        RESPONSE["model"],
+    )
+    assert reply.calls == (("call_a", "f", {"a": 1}),)
+    assert reply.sources == ((CITED["url"], CITED["title"]),)
+    assert reply.usage is not None and reply.usage.input == USAGE["input_tokens"]
 
 
 def test_items_may_interleave() -> None:
