@@ -21,11 +21,11 @@ from gateway.server.listener import BindError
 from gateway.store.errors import StateLocked
 from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.sample_replies import speech
-from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.databases import database_options, on_server
 from tests.support.formats.endings import error_at_end
 from tests.support.gateway import PATHS, channels, run_gateway
 from tests.support.timing import SLACK
+from tests.support.upstream import ReceivedRequest, scripted_upstream
 
 
 def config(state_dir: Path, **server: Any) -> Config:
@@ -96,17 +96,17 @@ async def fails_to_start(config: Config) -> None:
             raise AssertionError("two servers on one port")
 
 
-async def begin_and_wait(call: Call) -> None:
-    await call.head()
-    await call.say(speech(call.format).opening)
-    await call.gone.wait()
+async def begin_and_wait(call: ReceivedRequest) -> None:
+    await call.answer.begin_stream()
+    await call.answer.say(speech(call.format).opening)
+    await call.disconnected.wait()
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
 async def test_abort_twice_ends_requests_once(tmp_path: Path, turns: int) -> None:
     """Signals can come at any time, also during the effect of the first."""
     async with (
-        upstream(begin_and_wait) as model,
+        scripted_upstream(begin_and_wait) as model,
         run_gateway(tmp_path, channels(model.address), server={"drain_timeout": 30}) as gateway,
         gateway.http.post(
             PATHS[Format.MESSAGES],

@@ -65,7 +65,7 @@ async def fail(gateway: RunningGateway, upstream: FaultUpstream, *names: str) ->
     for name in names:
         upstream.set_plan("refuse:401", key=KEYS[name])
     for number in range(64):
-        if all(upstream.calls_of(key=KEYS[name]) for name in names):
+        if all(upstream.requests_of(key=KEYS[name]) for name in names):
             return
         turns = [{"role": "user", "content": f"Hello {number}"}]
         await gateway.post(Format.CHAT, messages=turns)
@@ -76,7 +76,7 @@ async def test_running_requests_use_the_account(
 ) -> None:
     upstream.set_plan("stall:text")
     asking = asyncio.ensure_future(gateway.post(Format.CHAT, stream=True))
-    call = await upstream.wait_for_call()
+    call = await upstream.wait_for_request()
     async with asyncio.timeout(5):
         while not any(row["under_way"] for row in await accounts(client)):
             await asyncio.sleep(0.01)
@@ -148,7 +148,7 @@ async def test_a_try_leaves_no_state(
     assert result["output_tokens"] > 0
     assert (runtime.current.active_requests, len(runtime.scheduler)) == (0, 0)
     assert not any(row["under_way"] for row in await accounts(client))
-    (call,) = upstream.calls
+    (call,) = upstream.requests
     sent = orjson.loads(call.body)
     assert (sent["model"], sent["max_completion_tokens"]) == ("upstream", 64)
 

@@ -105,7 +105,7 @@ async def test_a_removed_account_ends_its_streams(tmp_path: Path, faulty: FaultU
             assert reloaded.changes.added == (f"account {NAME}/new",)
             assert reloaded.changes.removed == (f"account {NAME}/old",)
             assert (await gateway.post(Format.MESSAGES)).status == 200
-            assert [call.key for call in faulty.calls] == ["old", "new"]
+            assert [call.key for call in faulty.requests] == ["old", "new"]
             assert (old.active_requests, old.upstream.is_closed) == (1, False)
             assert is_complete(Format.MESSAGES, begun + await running.read())
         await it.until(lambda: old.upstream.is_closed)
@@ -143,7 +143,7 @@ async def test_a_new_key_applies_immediately_and_ends_a_ban(
         assert reloaded.changes.changed == (f"account {NAME}/one",)
         assert it.runtime.health.status(place, model, now).state is HealthState.HEALTHY
         assert (await it.gateway.post(Format.MESSAGES)).status == 200
-        assert faulty.calls[-1].key == "second"
+        assert faulty.requests[-1].key == "second"
 
 
 async def test_health_of_unchanged_accounts_is_kept(tmp_path: Path, faulty: FaultUpstream) -> None:
@@ -235,7 +235,7 @@ async def test_file_changes_are_applied(tmp_path: Path, faulty: FaultUpstream) -
 
         async def used_key() -> str:
             assert (await it.gateway.post(Format.MESSAGES)).status == 200
-            return faulty.calls[-1].key
+            return faulty.requests[-1].key
 
         it.configure(messages_channel(faulty, "two"))
         await it.until(lambda: it.runtime.current.hash != first)

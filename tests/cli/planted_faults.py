@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
-import orjson
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
+from aiohttp.test_utils import TestServer
 
 from gateway.simulator import build_simulator
+from tests.support.answer import EVENTS
+from tests.support.loop_thread import run_in_thread
+from tests.support.upstream import (
+    ReceivedRequest,
+    Response,
+    by_frame,
+    event_stream,
+    json_response,
+    scripted_upstream,
+)
 
 Body = dict[str, Any]
 
@@ -27,7 +34,7 @@ class Fault:
     def edit(self, body: Body) -> Body:
         return body
 
-    def frames(self, frames: list[bytes]) -> list[bytes]:
+    def frames(self, frames: Sequence[bytes]) -> Sequence[bytes]:
         return frames
 
 
@@ -37,7 +44,7 @@ class WithoutFrames(Fault):
     def __init__(self, *types: bytes) -> None:
         self._types = types
 
-    def frames(self, frames: list[bytes]) -> list[bytes]:
+    def frames(self, frames: Sequence[bytes]) -> Sequence[bytes]:
         return [
             frame
             for frame in frames
@@ -74,53 +81,29 @@ class NeverStreams(Fault):
         }
 
 
-@contextmanager
-def planted(fault: Fault) -> Iterator[str]:
+def planted(fault: Fault) -> AbstractContextManager[str]:
     """The address of the server, without /v1."""
-    ready: Future[str] = Future()
-    stop = threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(_serve(fault, ready, stop)))
-    thread.start()
-    try:
-        yield ready.result(10)
-    finally:
-        stop.set()
-        thread.join(10)
-    assert not thread.is_alive()
+    return run_in_thread(_serve(fault))
 
 
-async def _serve(fault: Fault, ready: Future[str], stop: threading.Event) -> None:
-    inner = web.AppRunner(build_simulator(pace=0))
-    await inner.setup()
-    await web.TCPSite(inner, "127.0.0.1", 0).start()
-    async with ClientSession(f"http://127.0.0.1:{inner.addresses[0][1]}") as simulator:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/{path:.*}", _handler(fault, simulator))
-        outer = web.AppRunner(app)
-        await outer.setup()
-        await web.TCPSite(outer, "127.0.0.1", 0).start()
-        ready.set_result(f"http://127.0.0.1:{outer.addresses[0][1]}")
-        await asyncio.to_thread(stop.wait)
-        await outer.cleanup()
-    await inner.cleanup()
-
-
-def _handler(fault: Fault, simulator: ClientSession) -> Callable[[web.Request], Any]:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        body = orjson.loads(await request.read())
+@asynccontextmanager
+async def _serve(fault: Fault) -> AsyncIterator[str]:
+    async def answer(request: ReceivedRequest) -> Response:
+        body = request.json
         if (refusal := fault.refuse(body)) is not None:
             status, message = refusal
             error = {"type": "invalid_request_error", "message": message}
-            return web.json_response({"type": "error", "error": error}, status=status)
-        edited = orjson.dumps(fault.edit(body))
-        async with simulator.post(request.path, data=edited) as answer:
-            content, kind = await answer.read(), answer.content_type
-        if kind != "text/event-stream":
-            return web.Response(body=content, status=answer.status, content_type=kind)
-        response = web.StreamResponse(headers={"content-type": kind})
-        await response.prepare(request)
-        for frame in fault.frames(content.split(b"\n\n")):
-            await response.write(frame + b"\n\n")
-        return response
+            return json_response({"type": "error", "error": error}, status)
+        async with simulator.post(request.path, json=fault.edit(body)) as reply:
+            content, kind = await reply.read(), reply.content_type
+        if kind != EVENTS:
+            return json_response(content, reply.status)
+        frames = fault.frames(by_frame(event_stream(content)).chunks)
+        return event_stream(content).with_changes(chunks=tuple(frames))
 
-    return handle
+    async with (
+        TestServer(build_simulator(pace=0)) as inner,
+        ClientSession(inner.make_url("")) as simulator,
+        scripted_upstream(answer) as outer,
+    ):
+        yield outer.address

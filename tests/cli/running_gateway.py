@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
 from tests.support.gateway import RunningGateway, run_gateway
+from tests.support.loop_thread import run_in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,6 @@ class GatewayProcess:
     loop: asyncio.AbstractEventLoop
     running: RunningGateway
     upstream: FaultUpstream
-    stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     def do(self, work: Callable[[], Awaitable[Any]]) -> Any:
         async def done() -> Any:
@@ -31,36 +29,17 @@ class GatewayProcess:
         return asyncio.run_coroutine_threadsafe(done(), self.loop).result(10)
 
 
-@contextmanager
 def running_gateway(
     state_dir: Path, channels: Callable[[FaultUpstream], list[dict[str, Any]]], **config: Any
-) -> Iterator[GatewayProcess]:
+) -> AbstractContextManager[GatewayProcess]:
     """A gateway whose channels lead to an upstream that fails as it is told."""
-    ready: Future[GatewayProcess] = Future()
 
-    async def serve() -> None:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[GatewayProcess]:
         async with (
             fault_upstream() as upstream,
             run_gateway(state_dir, channels(upstream), **config) as running,
         ):
-            gateway = GatewayProcess(asyncio.get_running_loop(), running, upstream)
-            ready.set_result(gateway)
-            await gateway.stopped.wait()
+            yield GatewayProcess(asyncio.get_running_loop(), running, upstream)
 
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    gateway = ready.result(10)
-    try:
-        yield gateway
-    finally:
-        gateway.loop.call_soon_threadsafe(gateway.stopped.set)
-        thread.join(15)
-    assert not thread.is_alive()
+    return run_in_thread(serve())

@@ -49,7 +49,7 @@ def disable_by_auth_failure(gateway: GatewayProcess) -> None:
         for number in range(64):  # conversations, until one belongs to it
             turns = [{"role": "user", "content": f"Hello {number}"}]
             assert (await gateway.running.post(Format.CHAT, messages=turns)).status == 200
-            if gateway.upstream.calls_of(key=FIRST):
+            if gateway.upstream.requests_of(key=FIRST):
                 return
 
     gateway.do(ask)
@@ -120,7 +120,7 @@ def test_a_disabled_account_gets_no_requests(shell: CommandRunner, gateway: Gate
             await gateway.running.post(Format.CHAT)
 
     gateway.do(ask)
-    assert len(gateway.upstream.calls_of(key=SECOND)) == 0
+    assert len(gateway.upstream.requests_of(key=SECOND)) == 0
     assert "stays disabled" in shell("account", "reset", "spare").stderr
     assert states(shell)["chat-up/spare"] == "disabled"
     (row,) = shell.json("account", "enable", "spare")
@@ -135,7 +135,7 @@ def test_a_try_uses_the_format_of_the_channel(
     assert (tried["ok"], tried["status"], tried["words"]) == (True, 200, "Hello, world!")
     assert tried["model"] == ALPHA
     assert (tried["upstream_model"], tried["format"]) == (UPSTREAM_MODEL, format.value)
-    call = gateway.upstream.calls[-1]
+    call = gateway.upstream.requests[-1]
     assert call.key == FIRST
     assert call.model == UPSTREAM_MODEL
     rows = shell.json("logs", "list")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -15,29 +13,19 @@ from tests.cli.cli_runner import CommandRunner
 from tests.cli.running_gateway import GatewayProcess, running_gateway
 from tests.resilience.faults.upstream import FaultUpstream
 from tests.support.gateway import channel
+from tests.support.loop_thread import run_in_thread
+from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
 STATUSES = {"/good": 204, "/bad": 500}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(STATUSES[self.path])
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
-
-
 @pytest.fixture
 def receiver() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    async def answer(request: ReceivedRequest) -> Response:
+        return json_response(b"", STATUSES[request.path])
+
+    with run_in_thread(scripted_upstream(answer)) as server:
+        yield server.address
 
 
 HELD_BACK = {"account_auth_failed": 2}

@@ -73,7 +73,7 @@ def test_a_running_gateway_has_no_problem(
     for word in ("the gateway answers", "requests are served", "chat-up/good", "healthy"):
         assert word in result.output
     assert GOOD not in result.output
-    assert gateway.upstream.calls == []
+    assert gateway.upstream.requests == []
     report = shell.json("doctor", "--config", str(file))
     assert report["ok"] is True
     assert {each["area"] for each in report["findings"]} == {
@@ -104,7 +104,7 @@ def test_probes_through_the_running_gateway(
     assert "replied within" in result.output
     assert "replace the credential, then: gateway reload" in result.output
     assert BAD not in result.output
-    assert len([call for call in gateway.upstream.calls if call.key == GOOD]) == 2
+    assert len([call for call in gateway.upstream.requests if call.key == GOOD]) == 2
 
 
 def test_probes_without_a_running_gateway(
@@ -160,7 +160,7 @@ def test_secrets_that_cannot_be_read_are_named(
     assert result.exit_code == 1
     assert "NOT_SET is not set" in result.output
     assert "not probed, as secrets are missing" in result.output
-    assert all(call.method == "HEAD" for call in gateway.upstream.calls)
+    assert all(call.method == "HEAD" for call in gateway.upstream.requests)
 
 
 def test_a_client_is_replayed_through_the_running_gateway(

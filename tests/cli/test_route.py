@@ -100,7 +100,7 @@ def test_the_order_of_the_running_gateway(shell: CommandRunner, gateway: Gateway
         "fallback: lower priority",
         "translated from chat to messages",
     ]
-    assert gateway.upstream.calls == []
+    assert gateway.upstream.requests == []
 
 
 def test_a_disabled_account_is_skipped(shell: CommandRunner, gateway: GatewayProcess) -> None:
@@ -122,7 +122,7 @@ def test_an_account_with_failed_auth_is_skipped(
         for number in range(64):  # conversations, until one belongs to it
             turns = [{"role": "user", "content": f"Hello {number}"}]
             await gateway.running.post(Format.CHAT, messages=turns)
-            if gateway.upstream.calls_of(key="secret-key-0"):
+            if gateway.upstream.requests_of(key="secret-key-0"):
                 return
 
     gateway.do(ask_it)

@@ -6,17 +6,13 @@ Tests script its replies in a neutral form. It is independent of the gateway.
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import struct
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
 import orjson
-from aiohttp import web
 
 from gateway.core.formats import Format
 from tests.conformance.format_servers import chat, messages, responses
@@ -26,6 +22,15 @@ from tests.conformance.rules import chat as chat_rules
 from tests.conformance.rules import messages as messages_rules
 from tests.conformance.rules import responses as responses_rules
 from tests.conformance.rules.ids import IssuedIds
+from tests.support import upstream
+from tests.support.answer import JSON
+from tests.support.upstream import (
+    ReceivedRequest,
+    Response,
+    ScriptedUpstream,
+    json_response,
+    run_upstream,
+)
 
 Body = dict[str, Any]
 
@@ -37,9 +42,6 @@ PATHS: Final = {
 _VERSIONS: Final = ("2023-06-01", "2026-10-21")
 _STREAM: Final = "text/event-stream; charset=utf-8"
 _WRITE_SIZE: Final = 311
-_LARGEST: Final = 1 << 24
-_TURNS: Final = 20
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class Ending(Enum):
@@ -49,6 +51,12 @@ class Ending(Enum):
     TRUNCATED = "the connection closes inside the body"
     RESET = "the connection is reset inside the body"
     ERROR = "an error event"
+
+
+_ENDINGS: Final = {
+    Ending.TRUNCATED: upstream.Ending.TRUNCATED,
+    Ending.RESET: upstream.Ending.RESET,
+}
 
 
 class Trouble(Enum):
@@ -139,110 +147,87 @@ class Request:
     body: Body
 
 
-@dataclass(slots=True)
-class ValidatingUpstream:
+class ValidatingUpstream(ScriptedUpstream):
     """`violations`: why requests were refused; `received`: the requests since the last `play`."""
 
-    address: str = ""
-    received: list[Request] = field(default_factory=list)
-    violations: list[str] = field(default_factory=list)
-    extended: bool = False
-    _scripts: list[Script] = field(default_factory=list)
-    _issued: dict[Format, IssuedIds] = field(default_factory=dict)
-    _answers: int = 0
+    def __init__(self) -> None:
+        super().__init__(self.reply)
+        self._answers = 0
+        self.play()
 
     def play(self, *scripts: Script, extended: bool = False) -> None:
         """One answer for each request from now on. `extended`: a server of open models, which
         takes more than the libraries know."""
-        self._scripts = list(scripts)
+        self._replies = list(scripts)
         self._issued = {format: IssuedIds() for format in Format}
-        self.received, self.violations, self.extended = [], [], extended
+        self.received: list[Request] = []
+        self.violations: list[str] = []
+        self.extended = extended
+        self.requests.clear()
 
     @property
     def last(self) -> Request:
         return self.received[-1]
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def reply(self, request: ReceivedRequest) -> Response:
         format = PATHS[request.path]
-        raw = await request.read()
-        found = list(self._refusals(request, format, raw))
+        found = list(self._refusals(request, format))
         if found:
             self.violations += [f"{request.path}: {reason}" for reason in found]
-            return self._refuse(format, Trouble.BAD, "; ".join(found))
-        body = orjson.loads(raw)
+            return _refuse(format, Trouble.BAD, "; ".join(found))
+        body = request.json
         self.received.append(Request(format, body))
-        if not self._scripts:
+        if not self._replies:
             self.violations.append(f"{request.path}: asked once too often")
-            return self._refuse(format, Trouble.BROKEN, "Nothing more to say.")
+            return _refuse(format, Trouble.BROKEN, "Nothing more to say.")
         self._answers += 1
-        script = self._scripts.pop(0)
+        script = self._replies.pop(0)
         match script(body) if callable(script) else script:
             case Refused(trouble):
-                return self._refuse(format, trouble, COMPLAINT)
+                return _refuse(format, trouble, COMPLAINT)
             case Broken() as broken:
-                return await self._break(request, format, broken, body)
+                return self._break(format, broken, body)
             case WholeBody(content):
-                return await self._say(request, format, content, body | {"stream": False})
+                return self._say(format, content, body | {"stream": False})
             case NeutralReply() as content:
-                return await self._say(request, format, content, body)
+                return self._say(format, content, body)
 
-    def _refusals(self, request: web.Request, format: Format, raw: bytes) -> Iterator[str]:
+    def _refusals(self, request: ReceivedRequest, format: Format) -> Iterator[str]:
         version = request.headers.get("anthropic-version")
         if format is Format.MESSAGES and version not in _VERSIONS:
             yield f"anthropic-version: {version!r}"
         if not {"authorization", "x-api-key"} & {name.lower() for name in request.headers}:
             yield "no credential"
-        body = orjson.loads(raw)
+        body = request.json
         wrong = violations(
             format,
-            raw,
+            request.body,
             streamed=body.get("stream") is True,
             old=version == _VERSIONS[0],
             extended=self.extended,
         )
         yield from wrong or RULES[format](body, self._issued[format])
 
-    def _refuse(self, format: Format, trouble: Trouble, message: str) -> web.Response:
-        error = FORMAT_SERVERS[format].error(_kind(format, trouble), message)
-        return web.json_response(error, status=trouble.value)
-
-    async def _say(
-        self, request: web.Request, format: Format, reply: NeutralReply, body: Body
-    ) -> web.StreamResponse:
+    def _say(self, format: Format, reply: NeutralReply, body: Body) -> Response:
         self._sign(format, reply)
         server = FORMAT_SERVERS[format]
         if not body.get("stream"):
-            return web.json_response(server.render(reply, self._answers))
-        answer = await _begin(request, _STREAM)
-        await _write(answer, b"".join(server.frames(reply, self._answers, body)))
-        await answer.write_eof()
-        return answer
+            return json_response(server.render(reply, self._answers))
+        return _in_pieces(_STREAM, b"".join(server.frames(reply, self._answers, body)))
 
-    async def _break(
-        self, request: web.Request, format: Format, broken: Broken, body: Body
-    ) -> web.StreamResponse:
-        server = FORMAT_SERVERS[format]
-        if body.get("stream"):
+    def _break(self, format: Format, broken: Broken, body: Body) -> Response:
+        server, streamed = FORMAT_SERVERS[format], body.get("stream")
+        if streamed:
             frames = [*server.frames(broken.content, self._answers, body)]
         else:
             encoded = orjson.dumps(server.render(broken.content, self._answers))
             frames = [bytes([byte]) for byte in encoded]
         frames = frames[: int(len(frames) * broken.share)]
-        answer = await _begin(request, _STREAM if body.get("stream") else "application/json")
-        await _write(answer, b"".join(frames))
-        assert request.transport is not None
-        match broken.ending:
-            case Ending.ERROR:
-                kind = _kind(format, broken.trouble)
-                await answer.write(server.error_frame(kind, COMPLAINT, len(frames)))
-                await answer.write_eof()
-            case Ending.NEAT:
-                await answer.write_eof()
-            case Ending.TRUNCATED:
-                request.transport.close()
-            case Ending.RESET:
-                await _reset(request.transport)
-        return answer
+        ending = _ENDINGS.get(broken.ending, upstream.Ending.COMPLETE)
+        if broken.ending is Ending.ERROR:
+            kind = _kind(format, broken.trouble)
+            frames.append(server.error_frame(kind, COMPLAINT, len(frames)))
+        return _in_pieces(_STREAM if streamed else JSON, b"".join(frames), ending)
 
     def _sign(self, format: Format, reply: NeutralReply) -> None:
         issued = self._issued[format]
@@ -261,39 +246,19 @@ def _kind(format: Format, trouble: Trouble) -> str:
     return _KINDS.get(format, _OTHER_KINDS)[trouble]
 
 
-async def _begin(request: web.Request, content_type: str) -> web.StreamResponse:
-    answer = web.StreamResponse(headers={"content-type": content_type})
-    answer.enable_chunked_encoding()
-    await answer.prepare(request)
-    return answer
+def _refuse(format: Format, trouble: Trouble, message: str) -> Response:
+    return json_response(
+        FORMAT_SERVERS[format].error(_kind(format, trouble), message), trouble.value
+    )
 
 
-async def _write(answer: web.StreamResponse, body: bytes) -> None:
+def _in_pieces(
+    kind: str, body: bytes, ending: upstream.Ending = upstream.Ending.COMPLETE
+) -> Response:
     """In pieces that respect no frame and no character."""
-    for start in range(0, len(body), _WRITE_SIZE):
-        await answer.write(body[start : start + _WRITE_SIZE])
+    pieces = (body[start : start + _WRITE_SIZE] for start in range(0, len(body), _WRITE_SIZE))
+    return Response(headers={"content-type": kind}, chunks=tuple(pieces), ending=ending)
 
 
-async def _reset(transport: asyncio.Transport) -> None:
-    """A reset overtakes what its reader, who lives in the same loop, has not come to read yet."""
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)
-    connection = transport.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-    transport.abort()
-
-
-@asynccontextmanager
-async def validating_upstream() -> AsyncIterator[ValidatingUpstream]:
-    upstream = ValidatingUpstream()
-    app = web.Application(client_max_size=_LARGEST)
-    for path in PATHS:
-        app.router.add_post(path, upstream.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        upstream.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield upstream
-    finally:
-        await runner.cleanup()
+def validating_upstream() -> AbstractAsyncContextManager[ValidatingUpstream]:
+    return run_upstream(ValidatingUpstream())

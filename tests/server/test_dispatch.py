@@ -141,7 +141,7 @@ async def test_upstreams_that_only_stream_are_detected(
         for _ in range(2):
             status, _ = await post_request(gateway, format, stream=streamed)
             assert status == 200
-        assert len(upstream.calls) == (2 if streamed else 3), "found out once"
+        assert len(upstream.requests) == (2 if streamed else 3), "found out once"
 
 
 @each_format
@@ -152,7 +152,7 @@ async def test_a_channel_can_force_streams(tmp_path: Path, format: Format) -> No
     ):
         answer = await gateway.post(format, model="beta-5.4")
         reply = CODECS[format].parse_reply(await answer.json())
-        assert upstream.calls[0].streamed
+        assert upstream.requests[0].streamed
     assert [part.text for part in reply.parts if isinstance(part, Text)] == ["Hello, world!"]
     assert reply.usage is not None
 
@@ -226,7 +226,7 @@ async def test_the_retry_budget_limits_requests_to_failing_upstreams(tmp_path: P
         statuses = await asyncio.gather(*(one() for _ in range(requests)))
         assert set(statuses) == {503}
         assert perf_counter() - began < 30
-        assert len(upstream.calls) <= 1.25 * requests + 3
+        assert len(upstream.requests) <= 1.25 * requests + 3
 
 
 async def test_responses_have_headers_of_the_exchange(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ async def test_a_channel_without_the_model_takes_no_retries(
             await asyncio.gather(*(one() for _ in range(20)))
     assert answers == {(200, False, None) if second == "ok" else (503, True, "false")}
     if concurrent == 1:
-        assert len(upstream.calls) == 25
+        assert len(upstream.requests) == 25
 
 
 async def test_a_channel_without_the_model_is_not_waited_for(

@@ -157,7 +157,7 @@ async def test_they_are_the_commit(tmp_path: Path, format: Format) -> None:
     assert isinstance(decode(CODECS[format].decoder(), body)[-1], Fail)
     assert (row.state, row.attempts, row.channel) == (ExchangeState.ERROR, 1, "c0")
     assert (row.error_code, row.usage_source) == ("upstream_timeout", "estimated")
-    assert len(upstream.calls) == 1
+    assert len(upstream.requests) == 1
 
 
 async def test_comments_of_an_upstream_are_no_opening(

@@ -26,7 +26,7 @@ async def listening(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncItera
         assert task is not None
         talking.add(task)
         try:
-            with suppress(ConnectionError, ssl.SSLError, asyncio.CancelledError):
+            with suppress(ConnectionError, EOFError, ssl.SSLError, asyncio.CancelledError):
                 await talk(reader, writer)
                 writer.close()
                 await writer.wait_closed()

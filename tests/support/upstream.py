@@ -1,28 +1,39 @@
 """An upstream that does what it is told: a real server that may also break HTTP on purpose.
 
-Every request takes the next `Script` of those that `play` lined up, and the last of them again
-once no other is left. What was asked is on record in `seen`. It must not know the gateway.
+Every request takes the next script of those that `respond_with` lined up, and the last of them
+again once no other is left. A script is a `Response`, or a function of the request that returns one
+or writes to `request.answer` itself. Requests are on record. It must not know the gateway.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import orjson
 from multidict import CIMultiDict
 
+from gateway.core.formats import Format
+from tests.support.answer import EVENTS, JSON, Answer, Framing
 from tests.support.paths import STREAMS
+from tests.support.tcp_server import listening
 
-_SO_LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_ENDPOINTS = {
+    Format.CHAT: "/chat/completions",
+    Format.MESSAGES: "/messages",
+    Format.RESPONSES: "/responses",
+}
+
+
+class ScriptError(ValueError):
+    """An upstream was told nothing, or nothing that makes sense, about a request."""
 
 
 class Ending(Enum):
@@ -62,14 +73,12 @@ def json_response(body: object, status: int = 200, **headers: str) -> Response:
     """A JSON body (or bytes as they are) with a content-length."""
     written = body if isinstance(body, bytes) else orjson.dumps(body)
     named = {key.replace("_", "-"): value for key, value in headers.items()}
-    return Response(
-        status=status, headers={"content-type": "application/json"} | named, chunks=(written,)
-    )
+    return Response(status=status, headers={"content-type": JSON} | named, chunks=(written,))
 
 
 def event_stream(body: bytes, *, ending: Ending = Ending.COMPLETE) -> Response:
     """An event stream in one piece; see `by_frame` and `by_byte`."""
-    return Response(headers={"content-type": "text/event-stream"}, chunks=(body,), ending=ending)
+    return Response(headers={"content-type": EVENTS}, chunks=(body,), ending=ending)
 
 
 def fixture_reply(upstream_format: str, case: str = "text") -> Response:
@@ -124,165 +133,318 @@ TRUNCATIONS = {
 """Ways in which a stream may stop before its terminal event."""
 
 
-@dataclass(slots=True)
+class Left(Enum):
+    """How a peer hangs up."""
+
+    FIN = "fin"
+    RESET = "reset"
+
+
+@dataclass(kw_only=True)
 class ReceivedRequest:
-    """One request as it came. `left` is set when its sender closes the connection."""
+    """One request as it came. Times are those of the loop's clock, in seconds: `answered_at` when
+    its answer was at its end, sound or not; `left_at` and `left_by` when and how the peer closed
+    the connection, if it did so first: `disconnected` is set then."""
 
     method: str
     target: str
     headers: CIMultiDict[str]
+    body: bytes
     connection: int
-    body: bytes = b""
+    nth: int
+    """Of its connection, from 1."""
+    arrived_at: float
+    answer: Answer
+    answered_at: float | None = None
+    left_at: float | None = None
+    left_by: Left | None = None
     disconnected: asyncio.Event = field(default_factory=asyncio.Event)
+    plan: str = ""
+    step: str = ""
+    """What was done to it, by an upstream that has plans."""
 
     @property
     def url(self) -> SplitResult:
         return urlsplit(self.target)
 
     @property
+    def path(self) -> str:
+        return self.url.path
+
+    @property
     def json(self) -> Any:
         return orjson.loads(self.body)
 
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The body's object; empty where it is none."""
+        try:
+            value = self.json
+        except orjson.JSONDecodeError:
+            value = None
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def key(self) -> str:
+        """The account's key."""
+        bearer = self.headers.get("authorization", "")
+        return self.headers.get("x-api-key") or bearer.removeprefix("Bearer ")
+
+    @property
+    def model(self) -> str:
+        return str(self.fields.get("model", ""))
+
+    @property
+    def prompt(self) -> str:
+        """Its first text, by which tests know their requests."""
+        turns = self.fields.get("messages")
+        return str(turns[0]["content"] if turns else self.fields.get("input"))
+
+    @property
+    def streamed(self) -> bool:
+        """Whether a stream is asked for."""
+        return self.fields.get("stream") is True
+
+    @property
+    def format(self) -> Format:
+        """That of the path, also of its minor endpoints; chat where it tells none."""
+        for format, end in _ENDPOINTS.items():
+            if end in self.path:
+                return format
+        return Format.CHAT
+
+    @property
+    def generates(self) -> bool:
+        """Whether a reply of a model is asked for."""
+        return self.path.endswith(_ENDPOINTS[self.format])
+
+    def leave(self, how: Left) -> None:
+        self.left_at, self.left_by = asyncio.get_running_loop().time(), how
+        self.disconnected.set()
+
+
+Respond = Callable[[ReceivedRequest], Awaitable[Response | None]]
+Script = Response | Respond
+
 
 class ScriptedUpstream:
-    """Its `address` is host and port; `connections` counts those that were accepted."""
+    """Its `address` is scheme, host and port; `connections` counts those that were accepted,
+    `errors` tells of requests that could not be answered as a test wanted."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.address = f"http://127.0.0.1:{port}"
+    def __init__(self, *scripts: Script) -> None:
+        self.address = ""
         self.connections = 0
+        self.open_connections = 0
         self.requests: list[ReceivedRequest] = []
-        self._responses: list[Response] = []
+        self.errors: list[str] = []
+        self._scripts = list(scripts)
         self._arrived = asyncio.Condition()
 
-    def respond_with(self, *scripts: Response) -> None:
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.address).port
+        assert port
+        return port
+
+    def respond_with(self, *scripts: Script) -> None:
         """These are the answers from now on."""
-        self._responses = list(scripts)
+        self._scripts = list(scripts)
 
     @property
     def last_request(self) -> ReceivedRequest:
         return self.requests[-1]
 
-    async def wait_for_request(self, times: int = 1) -> ReceivedRequest:
-        """Waits until that many requests have come; the newest of them."""
-        async with asyncio.timeout(5), self._arrived:
-            await self._arrived.wait_for(lambda: len(self.requests) >= times)
-        return self.requests[times - 1]
+    def requests_of(
+        self, *, key: str | None = None, model: str | None = None, prompt: str | None = None
+    ) -> list[ReceivedRequest]:
+        """Those of an account, for a model, or with a prompt, in their order."""
+        return [
+            each
+            for each in self.requests
+            if key in (None, each.key)
+            and model in (None, each.model)
+            and prompt in (None, each.prompt)
+        ]
+
+    async def wait_for_request(self, times: int = 1, **those: str) -> ReceivedRequest:
+        """Waits until that many of `those` requests have come; the newest of them."""
+        async with asyncio.timeout(10), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.requests_of(**those)) >= times)
+        return self.requests_of(**those)[times - 1]
+
+    def choose(self, request: ReceivedRequest) -> Script:
+        """What is to be done to a request. Raises `ScriptError`."""
+        if not self._scripts:
+            raise ScriptError(f"{request.method} {request.target}: no script")
+        return self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
 
     async def serve_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One connection. The next request is awaited while an answer is given: that is how a
-        peer that leaves is noticed."""
+        """One connection."""
         self.connections += 1
-        number = self.connections
-        request = await _read_request(reader, number)
-        while request is not None:
-            async with self._arrived:
-                self.requests.append(request)
-                self._arrived.notify_all()
-            script = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
-            following = asyncio.ensure_future(_next_request(reader, number, request.disconnected))
-            try:
-                goes_on = await _write_response(script, writer, request.disconnected)
-                request = await following if goes_on else None
-            finally:
-                following.cancel()
+        self.open_connections += 1
+        line = _Line(reader, writer, self.connections)
+        try:
+            request: ReceivedRequest | Left | None = await line.receive()
+            while isinstance(request, ReceivedRequest):
+                request = await self._exchange(line, request)
+        except ScriptError as error:
+            self.errors.append(str(error))
+        except (ValueError, asyncio.LimitOverrunError) as error:
+            self.errors.append(f"no HTTP request: {error!r}")
+        finally:
+            self.open_connections -= 1
+
+    async def _exchange(
+        self, line: _Line, request: ReceivedRequest
+    ) -> ReceivedRequest | Left | None:
+        """Answers; then what the peer does next, None where it is not waited for. The next request
+        is awaited while an answer is given: that is how a peer that leaves is noticed, and the
+        answer ends at once."""
+        answer = request.answer
+        script = self.choose(request)
+        async with self._arrived:
+            self.requests.append(request)
+            self._arrived.notify_all()
+        following = asyncio.ensure_future(line.receive())
+        answering = asyncio.ensure_future(self._answer(request, script))
+
+        def note(received: asyncio.Future[ReceivedRequest | Left]) -> None:
+            if received.cancelled() or received.exception() or not answer.keep_alive:
+                return
+            if isinstance(left := received.result(), Left):
+                request.leave(left)
+                answering.cancel()
+
+        following.add_done_callback(note)
+        try:
+            await asyncio.wait({answering})
+            if not answer.keep_alive:
+                return None
+            async with asyncio.timeout(answer.idle):
+                return await following
+        except TimeoutError:
+            return None
+        finally:
+            following.cancel()
+            answering.cancel()
+            await asyncio.gather(following, answering, return_exceptions=True)
+
+    async def _answer(self, request: ReceivedRequest, script: Script) -> None:
+        try:
+            response = script if isinstance(script, Response) else await script(request)
+            if response is not None:
+                await _write_response(response, request.answer)
+        except ConnectionError:
+            if request.answer.keep_alive:
+                request.leave(Left.RESET)
+            request.answer.hang_up()
+        except Exception as error:  # whatever a script may do: it is told at the end
+            self.errors.append(f"{request.plan or request.target}: {error!r}")
+            request.answer.hang_up()
+        finally:
+            request.answered_at = asyncio.get_running_loop().time()
+
+
+class _Line:
+    """The requests of one connection."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._number = number
+        self._count = 0
+
+    async def receive(self) -> ReceivedRequest | Left:
+        """The next request, or how the peer closed instead."""
+        try:
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            request, *lines = head.decode("latin-1").rstrip().split("\r\n")
+            method, target, _ = request.split(" ")
+            named = (line.partition(":") for line in lines)
+            headers = CIMultiDict((name, value.strip()) for name, _, value in named)
+            body = await self._body(headers)
+        except asyncio.IncompleteReadError:
+            return Left.FIN
+        except ConnectionError:
+            return Left.RESET
+        self._count += 1
+        return ReceivedRequest(
+            method=method,
+            target=target,
+            headers=headers,
+            body=body,
+            connection=self._number,
+            nth=self._count,
+            arrived_at=asyncio.get_running_loop().time(),
+            answer=Answer(self._writer),
+        )
+
+    async def _body(self, headers: CIMultiDict[str]) -> bytes:
+        if "chunked" not in headers.get("transfer-encoding", ""):
+            return await self._reader.readexactly(int(headers.get("content-length", "0")))
+        body = b""
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
+            body += (await self._reader.readexactly(size + 2))[:-2]
+        await self._reader.readuntil(b"\r\n")
+        return body
+
+
+async def _write_response(response: Response, answer: Answer) -> None:
+    await asyncio.sleep(response.delay)
+    if response.raw is not None:
+        await answer.raw(response.raw)
+        answer.hang_up()
+        return
+    match response.ending:
+        case Ending.COMPLETE if len(response.chunks) == 1:
+            framing = Framing.LENGTH
+        case Ending.CLOSE:
+            framing = Framing.CLOSE
+        case _:
+            framing = Framing.CHUNKED
+    headers, length = response.headers.items(), len(response.body)
+    await answer.head(response.status, None, headers, framing=framing, length=length)
+    for chunk in response.chunks:
+        await answer.say(chunk)
+        await asyncio.sleep(response.pause)
+    match response.ending:
+        case Ending.COMPLETE | Ending.CLOSE:
+            await answer.end()
+        case Ending.TRUNCATED:
+            answer.hang_up()
+        case Ending.RESET:
+            await answer.reset()
+        case Ending.STALLED:
+            await asyncio.Event().wait()
+    if response.close_after:
+        answer.hang_up()
+
+
+Upstream = TypeVar("Upstream", bound=ScriptedUpstream)
 
 
 @asynccontextmanager
-async def scripted_upstream() -> AsyncIterator[ScriptedUpstream]:
-    """A scripted upstream on a loopback port of its own."""
-    conversations: set[asyncio.Task[None]] = set()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        conversations.add(task)
+async def run_upstream(
+    upstream: Upstream, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Upstream]:
+    """The upstream on a loopback port of its own. At its end an error of a script is raised, lest a
+    slip of the pen be taken for a fault."""
+    async with listening(upstream.serve_connection, tls) as port:
+        upstream.address = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         try:
-            with suppress(ConnectionError, asyncio.CancelledError):
-                await upstream.serve_connection(reader, writer)
-        finally:
-            conversations.discard(task)
-            writer.close()
-            with suppress(ConnectionError, asyncio.CancelledError):
-                await writer.wait_closed()
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    upstream = ScriptedUpstream(server.sockets[0].getsockname()[1])
-    try:
-        yield upstream
-    finally:
-        server.close()
-        for task in tuple(conversations):
-            task.cancel()
-        await asyncio.gather(*conversations, return_exceptions=True)
+            yield upstream
+        except BaseException as error:
+            for mistake in upstream.errors:
+                error.add_note(mistake)
+            raise
+    if upstream.errors:
+        raise ScriptError("; ".join(upstream.errors))
 
 
-async def _next_request(
-    reader: asyncio.StreamReader, connection: int, left: asyncio.Event
-) -> ReceivedRequest | None:
-    request = await _read_request(reader, connection)
-    if request is None:
-        left.set()
-    return request
-
-
-async def _read_request(reader: asyncio.StreamReader, connection: int) -> ReceivedRequest | None:
-    """None where the peer closes instead."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-        request, *lines = head.decode("latin-1").rstrip().split("\r\n")
-        method, target, _ = request.split(" ")
-        fields = (line.partition(":") for line in lines)
-        headers = CIMultiDict((name, value.strip()) for name, _, value in fields)
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
-    return ReceivedRequest(method, target, headers, connection, body)
-
-
-async def _write_response(
-    script: Response, writer: asyncio.StreamWriter, left: asyncio.Event
-) -> bool:
-    """Whether the connection goes on."""
-    await asyncio.sleep(script.delay)
-    if script.raw is not None:
-        writer.write(script.raw)
-        await writer.drain()
-        return False
-    chunked = script.ending in (Ending.TRUNCATED, Ending.RESET, Ending.STALLED) or (
-        script.ending is Ending.COMPLETE and len(script.chunks) != 1
-    )
-    writer.write(_head(script, chunked))
-    for piece in script.chunks:
-        writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-        await writer.drain()
-        await asyncio.sleep(script.pause)
-    match script.ending:
-        case Ending.COMPLETE if chunked:
-            writer.write(b"0\r\n\r\n")
-            await writer.drain()
-        case Ending.RESET:
-            # Let the client read what was said before: a reset discards what it has not read yet.
-            await asyncio.sleep(0.05)
-            connection = writer.get_extra_info("socket")
-            connection.setsockopt(*_SO_LINGER, _RESET_ON_CLOSE)
-            writer.transport.abort()
-        case Ending.STALLED:
-            await left.wait()
-        case _:
-            pass
-    return script.ending is Ending.COMPLETE and not script.close_after
-
-
-def _head(script: Response, chunked: bool) -> bytes:
-    lines = [f"HTTP/1.1 {script.status} Scripted"]
-    lines += [f"{name}: {value}" for name, value in script.headers.items()]
-    if chunked:
-        lines.append("transfer-encoding: chunked")
-    elif script.ending is Ending.COMPLETE:
-        lines.append(f"content-length: {len(script.body)}")
-    else:
-        lines.append("connection: close")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+def scripted_upstream(*scripts: Script) -> AbstractAsyncContextManager[ScriptedUpstream]:
+    """A scripted upstream on a loopback port of its own."""
+    return run_upstream(ScriptedUpstream(*scripts))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -16,13 +16,12 @@ from gateway.core.events import FailureKind
 from gateway.upstream.connection import Connection
 from gateway.upstream.pool import ConnectionPool, Origin
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
+from tests.support.tcp_server import Talk, listening
 
 HOST = "127.0.0.1"
 CONNECT_TIMEOUT = 5.0
 OK = b"HTTP/1.1 200 OK\r\n"
 HELLO = OK + b"content-length: 5\r\n\r\nhello"
-
-ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def request_head(length: int = 0) -> bytes:
@@ -139,37 +138,21 @@ class RawUpstream:
 
 @asynccontextmanager
 async def raw_upstream(
-    converse: ConnectionHandler, tls: ssl.SSLContext | None = None
+    converse: Talk, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RawUpstream]:
     """`converse` has each connection, which is closed behind it."""
-    tasks: set[asyncio.Task[None]] = set()
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
+    async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream.connections += 1
         upstream.open += 1
         try:
-            with suppress(ConnectionError, EOFError, ssl.SSLError, asyncio.CancelledError):
-                await converse(reader, writer)
+            await converse(reader, writer)
         finally:
             upstream.open -= 1
-            tasks.discard(task)
-            writer.close()
-            with suppress(ConnectionError, ssl.SSLError, TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(writer.wait_closed(), 1)
 
-    server = await asyncio.start_server(accept, HOST, 0, ssl=tls)
-    port = server.sockets[0].getsockname()[1]
-    upstream = RawUpstream(Origin(HOST, port, tls is not None))
-    try:
+    async with listening(counted, tls) as port:
+        upstream = RawUpstream(Origin(HOST, port, tls is not None))
         yield upstream
-    finally:
-        server.close()
-        for task in tuple(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
@@ -179,7 +162,7 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     return head, await reader.readexactly(length)
 
 
-def respond_with(*answers: bytes) -> ConnectionHandler:
+def respond_with(*answers: bytes) -> Talk:
     """Every connection gives these answers in turn, and is closed with the last of them."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

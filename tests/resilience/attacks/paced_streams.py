@@ -24,9 +24,9 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 from gateway.core.formats import Format
 from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.sample_replies import speech
-from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS
+from tests.support.upstream import ReceivedRequest, scripted_upstream
 
 MODEL = "paced-{}"
 """The model of the channel of one format, so that streams take all nine pairs of formats."""
@@ -82,19 +82,19 @@ def _distribution(seconds: list[float]) -> dict[str, float]:
     }
 
 
-async def answer(call: Call) -> None:
+async def answer(call: ReceivedRequest) -> None:
     """Every event carries the time when it was sent."""
     spoken = speech(call.format)
     loop = asyncio.get_running_loop()
-    await call.head()
-    await call.say(spoken.opening)
+    await call.answer.begin_stream()
+    await call.answer.say(spoken.opening)
     due = loop.time()
     for _ in range(EVENTS):
         due += PACE
         await asyncio.sleep(due - loop.time())
-        await call.say(spoken.word.replace(b" word", b"@%.6f@" % time.monotonic()))
-    await call.say(spoken.ending)
-    await call.end()
+        await call.answer.say(spoken.word.replace(b" word", b"@%.6f@" % time.monotonic()))
+    await call.answer.say(spoken.ending)
+    await call.answer.end()
 
 
 class PacedStreams:
@@ -184,7 +184,7 @@ class PacedStreams:
 async def main() -> None:
     gc.disable()
     async with (
-        upstream(answer) as model,
+        scripted_upstream(answer) as model,
         ClientSession(connector=TCPConnector(limit=0), timeout=_TIMEOUT) as http,
     ):
         streams = PacedStreams(http, model.address)

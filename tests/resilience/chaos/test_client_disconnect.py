@@ -19,9 +19,9 @@ from gateway.core.formats import Format
 from tests.resilience.chaos.client import send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, settled_rows, write_config
 from tests.resilience.chaos.sample_replies import complete_body, speech
-from tests.resilience.chaos.upstream import Call, Upstream, upstream
 from tests.support.raw_client import Leave
 from tests.support.timing import SLACK
+from tests.support.upstream import ReceivedRequest, ScriptedUpstream, scripted_upstream
 
 SOON = SLACK
 """Seconds within which an upstream must hear that nobody listens any more."""
@@ -33,27 +33,27 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @dataclass(frozen=True, slots=True)
 class SilentGateway:
-    upstream: Upstream
+    upstream: ScriptedUpstream
     address: str
     key: str
     folder: Path
 
 
-async def fall_silent(call: Call) -> None:
+async def fall_silent(call: ReceivedRequest) -> None:
     """Says as much as the call's name tells, and nothing after it."""
-    moment = call.name.partition("/")[0]
+    moment = call.prompt.partition("/")[0]
     if moment != "nothing said":
-        await call.head()
+        await call.answer.begin_stream()
     if moment == "begun":
-        begun = speech(call.format).opening if call.stream else complete_body(call.format)[:40]
-        await call.say(begun)
-    await call.gone.wait()
+        begun = speech(call.format).opening if call.streamed else complete_body(call.format)[:40]
+        await call.answer.say(begun)
+    await call.disconnected.wait()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SilentGateway]:
     folder = tmp_path_factory.mktemp("leave")
-    async with upstream(fall_silent) as silent:
+    async with scripted_upstream(fall_silent) as silent:
         config = write_config(folder, silent.address)
         key = await create_key(folder)
         with GatewayProcess(folder, "--config", config) as process:
@@ -73,23 +73,23 @@ async def test_the_upstream_connection_is_closed(
     name = f"{moment}/{how.value}/{stream}"
     committed = stream and moment == "begun"
     client = await send_request(gateway.address, gateway.key, Format.CHAT, name, stream=stream)
-    call = await gateway.upstream.called(name)
+    call = await gateway.upstream.wait_for_request(prompt=name)
     if committed:
         await client.receive_until(b"word")
     else:
         await asyncio.sleep(0.05)  # what was said has arrived: the gateway sits and waits
-    assert not call.gone.is_set()
+    assert not call.disconnected.is_set()
     left_at = asyncio.get_running_loop().time()
     client.leave(how)
     try:
         async with asyncio.timeout(SLACK):
-            await call.gone.wait()
+            await call.disconnected.wait()
     finally:
         client.close()
     row = (await settled_rows(gateway.folder, [name]))[name]
     assert (row["state"], row["end_reason"]) == ("client_gone", "client_gone")
     assert row["status"] == (200 if committed else 499)
-    assert call.gone_at - left_at <= SOON
+    assert call.left_at - left_at <= SOON
 
 
 @pytest.mark.parametrize("format", Format)
@@ -125,4 +125,4 @@ async def test_a_disconnect_during_the_request(gateway: SilentGateway) -> None:
         await reader.read()
     row = (await settled_rows(gateway.folder, [name]))[name]
     assert (row["state"], row["status"]) == ("client_gone", 499)
-    assert name not in [call.name for call in gateway.upstream.calls]
+    assert name not in [call.prompt for call in gateway.upstream.requests]

@@ -20,10 +20,16 @@ from tests.resilience.chaos.process import (
     write_config,
 )
 from tests.resilience.chaos.sample_replies import complete_body, speech
-from tests.resilience.chaos.upstream import Call, Upstream, upstream
 from tests.support.formats.endings import error_at_end, is_complete
 from tests.support.gateway import PATHS
 from tests.support.raw_client import Leave
+from tests.support.upstream import (
+    ReceivedRequest,
+    Response,
+    ScriptedUpstream,
+    json_response,
+    scripted_upstream,
+)
 
 DRAIN = 2.0
 OF_EACH = 5
@@ -32,33 +38,34 @@ OF_EACH = 5
 KINDS = ("brief", "long", "silent", "unopened", "whole-brief", "whole-long")
 
 
-async def answer(call: Call) -> None:
+async def answer(call: ReceivedRequest) -> Response | None:
     """`brief` calls are answered within the drain time, the others never."""
-    result, kind = speech(call.format), call.name.rpartition("-")[0]
+    result, kind = speech(call.format), call.prompt.rpartition("-")[0]
     match kind:
         case "brief":
-            await call.head()
-            await call.say(result.opening)
+            await call.answer.begin_stream()
+            await call.answer.say(result.opening)
             for _ in range(10):
                 await asyncio.sleep(0.1)
-                await call.say(result.word)
-            await call.say(result.ending)
-            await call.end()
+                await call.answer.say(result.word)
+            await call.answer.say(result.ending)
+            await call.answer.end()
         case "whole-brief":
             await asyncio.sleep(1)
-            await call.send_body(complete_body(call.format))
+            return json_response(complete_body(call.format))
         case "long":
-            await call.head()
-            await call.say(result.opening)
+            await call.answer.begin_stream()
+            await call.answer.say(result.opening)
             while True:
                 await asyncio.sleep(0.1)
-                await call.say(result.word)
+                await call.answer.say(result.word)
         case "silent":
-            await call.head()
-            await call.say(result.opening)
-            await call.gone.wait()
+            await call.answer.begin_stream()
+            await call.answer.say(result.opening)
+            await call.disconnected.wait()
         case _:
-            await call.gone.wait()
+            await call.disconnected.wait()
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +109,16 @@ def check(got: Got) -> None:
             )
 
 
-async def all_called(model: Upstream, calls: int) -> None:
+async def all_called(model: ScriptedUpstream, calls: int) -> None:
     async with asyncio.timeout(10):
-        while len(model.calls) < calls:
+        while len(model.requests) < calls:
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.2)
 
 
 async def test_replies_end_as_their_format_requires(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
@@ -132,7 +139,7 @@ async def test_replies_end_as_their_format_requires(tmp_path: Path) -> None:
                     check(got)
             assert await gateway.ended(DRAIN + 5) == 0
             assert DRAIN <= loop.time() - told_at <= DRAIN + 5
-    found = await settled_rows(tmp_path, [call.name for call in model.calls])
+    found = await settled_rows(tmp_path, [call.prompt for call in model.requests])
     assert len(rows(tmp_path)) == len(found) == len(requests)
     for name, row in found.items():
         brief = "brief" in name
@@ -144,7 +151,7 @@ async def test_replies_end_as_their_format_requires(tmp_path: Path) -> None:
 
 async def test_of_a_hundred_streams_half_end_in_time(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
@@ -168,7 +175,7 @@ async def test_of_a_hundred_streams_half_end_in_time(tmp_path: Path) -> None:
                     check(got)
             assert await gateway.ended(DRAIN + 5) == 0
             assert loop.time() - told_at <= DRAIN + 5
-    found = await settled_rows(tmp_path, [call.name for call in model.calls])
+    found = await settled_rows(tmp_path, [call.prompt for call in model.requests])
     assert [row["state"] for row in found.values()].count("ok") == 50
     assert len(rows(tmp_path)) == len(found) == 100
 
@@ -183,7 +190,7 @@ async def nobody_is_let_in(address: str) -> None:
 
 
 async def test_readiness_ends_and_kept_connections_have_one_more_request(tmp_path: Path) -> None:
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN * 2)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
@@ -201,7 +208,7 @@ async def test_readiness_ends_and_kept_connections_have_one_more_request(tmp_pat
                 answered = await asking.get("/readyz")
                 assert (answered.status, answered.headers["connection"]) == (503, "close")
                 served = await ask(kept, key, Format.MESSAGES, "brief", 1)
-                assert (served.status, len(model.calls)) == (200, 2)
+                assert (served.status, len(model.requests)) == (200, 2)
                 check(served)
                 check(await held)
             assert await gateway.ended(5) == 0
@@ -211,7 +218,7 @@ async def test_readiness_ends_and_kept_connections_have_one_more_request(tmp_pat
 
 async def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=60)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
@@ -239,19 +246,19 @@ async def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
 async def test_a_client_that_does_not_read_delays_no_one_for_long(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
 
-    async def pour(call: Call) -> None:
-        await call.head()
-        await call.say(speech(call.format).opening)
+    async def pour(call: ReceivedRequest) -> None:
+        await call.answer.begin_stream()
+        await call.answer.say(speech(call.format).opening)
         while True:
-            await call.say(speech(call.format).word * 500)
+            await call.answer.say(speech(call.format).word * 500)
 
-    async with upstream(pour) as model:
+    async with scripted_upstream(pour) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
             address = gateway.address()
             idle = await send_request(address, key, Format.CHAT, "idle", room=4096, stream=True)
-            await model.called("idle")
+            await model.wait_for_request(prompt="idle")
             await asyncio.sleep(1)
             gateway.signal(signal.SIGTERM)
             told_at = loop.time()

@@ -68,7 +68,7 @@ async def test_failure_everywhere_multiplies_no_load(tmp_path: Path) -> None:
             tasks.append(asyncio.create_task(gateway.post(Format.CHAT)))
         statuses = Counter([(await each).status for each in tasks])
         assert set(statuses) == {503}
-        assert len(upstream.calls) / (seconds * rate) <= 1.25
+        assert len(upstream.requests) / (seconds * rate) <= 1.25
 
 
 @pytest.mark.timeout(50)
@@ -95,7 +95,7 @@ async def test_conversations_stay_with_their_account(tmp_path: Path) -> None:
 
         names = [f"number {number}" for number in range(conversations)]
         await asyncio.gather(*map(talk, names))
-        for call in upstream.calls:
+        for call in upstream.requests:
             fields[call.fields["messages"][0]["content"]][call.key] += 1
     assert len(fields) == conversations
     kept = sum(max(counts.values()) for counts in fields.values())

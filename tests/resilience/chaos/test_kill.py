@@ -33,10 +33,10 @@ from tests.resilience.chaos.process import (
     write_config,
 )
 from tests.resilience.chaos.sample_replies import complete_body, speech
-from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.formats.endings import is_complete
 from tests.support.gateway import ALPHA, BETA, PATHS
 from tests.support.sizes import DEATHS
+from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
 STREAMS = 100
 COMPLETE = 12
@@ -56,19 +56,19 @@ class Received:
     maybe: set[str] = field(default_factory=set)
 
 
-async def stream_slowly(call: Call) -> None:
+async def stream_slowly(call: ReceivedRequest) -> Response | None:
     """Without end where the call's name asks for it."""
-    if not call.stream:
-        await call.send_body(complete_body(call.format))
-        return
+    if not call.streamed:
+        return json_response(complete_body(call.format))
     text = speech(call.format)
-    await call.head()
-    await call.say(text.opening)
-    while "slow" in call.name:
+    await call.answer.begin_stream()
+    await call.answer.say(text.opening)
+    while "slow" in call.prompt:
         await asyncio.sleep(0.05)
-        await call.say(text.word)
-    await call.say(text.ending)
-    await call.end()
+        await call.answer.say(text.word)
+    await call.answer.say(text.ending)
+    await call.answer.end()
+    return None
 
 
 class Clients:
@@ -114,7 +114,7 @@ class Clients:
 @pytest.mark.timeout(300)  # as many starts of a process; it waits for nothing else
 async def test_every_call_is_recorded(tmp_path: Path) -> None:
     received = Received()
-    async with upstream(stream_slowly) as model:
+    async with scripted_upstream(stream_slowly) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
         for number in range(DEATHS):
@@ -125,7 +125,7 @@ async def test_every_call_is_recorded(tmp_path: Path) -> None:
             assert is_consistent(tmp_path)
             gateway.signal(signal.SIGTERM)
             assert gateway.wait() == 0
-        called = Counter(call.name for call in model.calls)
+        called = Counter(call.prompt for call in model.requests)
     assert is_consistent(tmp_path)
     ledger = rows(tmp_path)
     for row in ledger:

@@ -24,8 +24,8 @@ from tests.resilience.chaos.process import (
     write_config,
 )
 from tests.resilience.chaos.sample_replies import complete_body, speech
-from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS
+from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
 COST = 12_500_000
 """Micro-units: 7 tokens of the prompt and 3 of the reply, with the model's 1.25."""
@@ -88,13 +88,13 @@ class Client:
         assert await answer.content.readany()
 
 
-async def answer(call: Call) -> None:
-    if not call.stream:
-        await call.send_body(complete_body(call.format))
-        return
-    await call.head()
-    await call.say(speech(call.format).opening)
-    await call.gone.wait()
+async def answer(call: ReceivedRequest) -> Response | None:
+    if not call.streamed:
+        return json_response(complete_body(call.format))
+    await call.answer.begin_stream()
+    await call.answer.say(speech(call.format).opening)
+    await call.disconnected.wait()
+    return None
 
 
 async def kill(gateway: GatewayProcess) -> None:
@@ -114,7 +114,7 @@ async def committed(folder: Path) -> None:
 
 
 async def test_a_budget_survives_a_kill(tmp_path: Path) -> None:
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path, limits={"budget": BUDGET})
 

@@ -16,10 +16,11 @@ from gateway.core.formats import Format
 from tests.resilience.chaos.client import headers, request_fields, send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
 from tests.resilience.chaos.sample_replies import complete_body, speech
-from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.formats.endings import error_at_end, is_complete
 from tests.support.gateway import PATHS, RunningGateway, channels, run_gateway
 from tests.support.raw_client import Leave
+from tests.support.answer import Framing
+from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
 KINDS = ("complete", "whole", "refused", "limited", "cut", "cut whole", "silent", "silent whole")
 REQUESTS = 300
@@ -30,28 +31,32 @@ WANTED = 40 * MiB
 UNREAD = 5
 
 
-async def misbehave(call: Call) -> None:
+async def misbehave(call: ReceivedRequest) -> Response | None:
     """Does what the call's name tells."""
-    kind, result = call.name.partition("/")[0], speech(call.format)
+    kind, result = call.prompt.partition("/")[0], speech(call.format)
     match kind:
         case "refused":
-            await call.send_body(b'{"error":{"message":"no"}}', 400)
+            return json_response(b'{"error":{"message":"no"}}', 400)
         case "limited":
-            await call.send_body(b'{"error":{"message":"slow down"}}', 429)
+            return json_response(b'{"error":{"message":"slow down"}}', 429)
         case "whole":
-            await call.send_body(complete_body(call.format))
+            return json_response(complete_body(call.format))
         case "cut whole":
-            await call.head(length=1000)
+            await call.answer.head(framing=Framing.LENGTH, length=1000)
+            call.answer.hang_up()
         case "silent whole":
-            await call.gone.wait()
+            await call.disconnected.wait()
         case _:
-            await call.head()
-            await call.say(result.opening)
+            await call.answer.begin_stream()
+            await call.answer.say(result.opening)
             if kind == "complete":
-                await call.say(result.word + result.ending)
-                await call.end()
+                await call.answer.say(result.word + result.ending)
+                await call.answer.end()
             elif kind == "silent":
-                await call.gone.wait()
+                await call.disconnected.wait()
+            else:
+                call.answer.hang_up()
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ async def many(gateway: RunningGateway, count: int, prefix: str) -> None:
 async def test_nothing_leaks(tmp_path: Path) -> None:
     models = [{"id": model_of(format), "family": "beta"} for format in Format]
     async with (
-        upstream(misbehave) as model,
+        scripted_upstream(misbehave) as model,
         run_gateway(tmp_path, apart(model.address), models=models) as gateway,
     ):
         await many(gateway, len(KINDS) * len(Format), "warm")
@@ -143,19 +148,19 @@ async def test_nothing_leaks(tmp_path: Path) -> None:
         assert {row.state.value for row in rows} <= {"ok", "error", "client_gone", "upstream_cut"}
 
 
-async def pour(call: Call) -> None:
+async def pour(call: ReceivedRequest) -> None:
     text = speech(call.format)
     long_word = text.word.replace(b" word", b" word" * 13_000)
-    await call.head()
-    await call.say(text.opening)
-    while call.sent < WANTED:
-        await call.say(long_word)
-    await call.say(text.ending)
-    await call.end()
+    await call.answer.begin_stream()
+    await call.answer.say(text.opening)
+    while call.answer.sent < WANTED:
+        await call.answer.say(long_word)
+    await call.answer.say(text.ending)
+    await call.answer.end()
 
 
 async def test_a_client_that_does_not_read_gets_no_memory(tmp_path: Path) -> None:
-    async with upstream(pour) as model:
+    async with scripted_upstream(pour) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as process:
@@ -169,18 +174,20 @@ async def test_a_client_that_does_not_read_gets_no_memory(tmp_path: Path) -> Non
                 )
                 for number in range(UNREAD)
             ]
-            calls = [await model.called(f"idle {number}") for number in range(UNREAD)]
+            calls = [
+                await model.wait_for_request(prompt=f"idle {number}") for number in range(UNREAD)
+            ]
             sent, peak = -1, before
-            while sent != (sent := sum(call.sent for call in calls)):
+            while sent != (sent := sum(call.answer.sent for call in calls)):
                 await asyncio.sleep(0.5)
                 peak = max(peak, memory.memory_info().rss)
             for client in idle:
                 client.leave(Leave.CLOSE)
             for call in calls:
                 async with asyncio.timeout(5):
-                    await call.gone.wait()
+                    await call.disconnected.wait()
     assert peak - before <= 32 * MiB
-    assert all(call.sent < WANTED / 2 for call in calls)
+    assert all(call.answer.sent < WANTED / 2 for call in calls)
 
 
 async def one_who_reads(address: str, key: str) -> None:

@@ -14,25 +14,25 @@ from gateway.server import client_stream
 from gateway.store.records import ExchangeState
 from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.sample_replies import complete_body, speech
-from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS, channels, run_gateway
+from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
 WINDOW = 0.1
 """Seconds between signs of life: a window ends while the first byte waits for its row."""
 
 
-async def begin_late(call: Call) -> None:
-    if not call.stream:
-        await call.send_body(complete_body(call.format))
-        return
+async def begin_late(call: ReceivedRequest) -> Response | None:
+    if not call.streamed:
+        return json_response(complete_body(call.format))
     text = speech(call.format)
-    await call.head()
+    await call.answer.begin_stream()
     await asyncio.sleep(WINDOW / 2)
-    await call.say(text.opening)
+    await call.answer.say(text.opening)
     await asyncio.sleep(3 * WINDOW)
-    await call.say(text.word + text.ending)
-    await call.end()
+    await call.answer.say(text.word + text.ending)
+    await call.answer.end()
+    return None
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
@@ -42,7 +42,7 @@ async def test_no_reply_is_lost(
 ) -> None:
     monkeypatch.setattr(client_stream, "PING_INTERVAL", WINDOW)
     async with (
-        upstream(begin_late) as model,
+        scripted_upstream(begin_late) as model,
         run_gateway(tmp_path, channels(model.address)) as gateway,
     ):
         with closing(sqlite3.connect(tmp_path / "gateway.db")) as other:

@@ -29,9 +29,9 @@ from tests.resilience.chaos.process import (
     write_config,
 )
 from tests.resilience.chaos.sample_replies import complete_body
-from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.gateway import PATHS
 from tests.support.timing import SLACK
+from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
 REPLIES = 200
 REFUSED = 4800
@@ -43,8 +43,8 @@ SOON = SLACK
 """Seconds from the signal to the end of the process."""
 
 
-async def answer(call: Call) -> None:
-    await call.send_body(complete_body(call.format))
+async def answer(call: ReceivedRequest) -> Response:
+    return json_response(complete_body(call.format))
 
 
 @contextmanager
@@ -86,7 +86,7 @@ async def be_refused(address: str, key: str, times: int) -> None:
 @pytest.mark.timeout(120)
 async def test_queued_rows_are_written_before_the_end(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:
@@ -120,7 +120,7 @@ async def test_queued_rows_are_written_before_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(60)
 async def test_a_stop_that_loses_rows_says_how_many(tmp_path: Path) -> None:
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config) as gateway:

@@ -18,10 +18,10 @@ from gateway.core.formats import Format
 from tests.resilience.chaos.client import encode_request, headers, request_fields, send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, rows, write_config
 from tests.resilience.chaos.sample_replies import complete_body, speech
-from tests.resilience.chaos.upstream import Call, upstream
 from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS
 from tests.support.raw_client import End, connect
+from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
 LOOPS = 10
 """Clients of each kind: complete replies, streams."""
@@ -44,20 +44,20 @@ def address_of(held: socket.socket) -> str:
     return f"http://{host}:{port}"
 
 
-async def answer(call: Call) -> None:
+async def answer(call: ReceivedRequest) -> Response | None:
     """A complete reply after 20 ms, a stream for 300 ms."""
-    if not call.stream:
+    if not call.streamed:
         await asyncio.sleep(0.02)
-        await call.send_body(complete_body(call.format))
-        return
+        return json_response(complete_body(call.format))
     said = speech(call.format)
-    await call.head()
-    await call.say(said.opening)
+    await call.answer.begin_stream()
+    await call.answer.say(said.opening)
     for _ in range(6):
         await asyncio.sleep(0.05)
-        await call.say(said.word)
-    await call.say(said.ending)
-    await call.end()
+        await call.answer.say(said.word)
+    await call.answer.say(said.ending)
+    await call.answer.end()
+    return None
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def ask_repeatedly(
 @pytest.mark.timeout(180)
 async def test_restart_under_load(tmp_path: Path, held: socket.socket) -> None:
     over, seen = asyncio.Event(), Counter[str]()
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
         key = await create_key(tmp_path)
         address = address_of(held)
@@ -151,7 +151,7 @@ async def more_complete(seen: Counter[str], count: int) -> None:
 
 
 async def test_connections_wait_while_no_gateway_runs(tmp_path: Path, held: socket.socket) -> None:
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address)
         key = await create_key(tmp_path)
         async with kept_httpx(address_of(held)) as post:
@@ -193,7 +193,7 @@ async def test_a_thousand_idle_connections_delay_no_stop(
 async def test_a_request_on_a_kept_connection_is_served_and_is_its_last(
     tmp_path: Path, held: socket.socket
 ) -> None:
-    async with upstream(answer) as model:
+    async with scripted_upstream(answer) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)
         key = await create_key(tmp_path)
         with GatewayProcess(tmp_path, "--config", config, inherited=[held]) as gateway:

@@ -6,11 +6,11 @@ import asyncio
 from enum import Enum
 
 from tests.resilience.faults.fault_dsl import PlanError
-from tests.resilience.faults.recorded_request import Call
-from tests.resilience.faults.response import Framing
 from tests.resilience.faults.sample_replies import Place
 from tests.resilience.faults.scenario_registry import begin, say, scenario, sound
 from tests.resilience.faults.timing_scenarios import ok
+from tests.support.answer import Framing
+from tests.support.upstream import ReceivedRequest
 
 
 class Cut(Enum):
@@ -43,7 +43,7 @@ _READ_TIME = 0.02
 
 
 @scenario
-async def cut(call: Call, place: Place = Place.TEXT, how: Cut = Cut.CHUNKED) -> None:
+async def cut(call: ReceivedRequest, place: Place = Place.TEXT, how: Cut = Cut.CHUNKED) -> None:
     """The answer breaks off at a place."""
     reply = sound(call)
     if place is not Place.HEAD:
@@ -58,7 +58,7 @@ async def cut(call: Call, place: Place = Place.TEXT, how: Cut = Cut.CHUNKED) -> 
 
 
 @scenario
-async def hangup(call: Call, how: str = "fin") -> None:
+async def hangup(call: ReceivedRequest, how: str = "fin") -> None:
     """The connection ends after the request: `fin` or `reset` without a byte, `head` within the
     head, `status` within the status line."""
     begun = {"fin": b"", "reset": b"", "head": b"HTTP/1.1 200 OK\r\nconte", "status": b"HTTP/1"}
@@ -69,7 +69,7 @@ async def hangup(call: Call, how: str = "fin") -> None:
 
 
 @scenario
-async def stale(call: Call, how: str = "close", seconds: float = 0) -> None:
+async def stale(call: ReceivedRequest, how: str = "close", seconds: float = 0) -> None:
     """A connection that dies while nobody uses it: `close` hangs up so many seconds after a sound
     answer that promised to go on; with `next` and `reset` the first request of a connection is
     answered, and any later one gets FIN or RST without a byte."""
@@ -85,7 +85,7 @@ async def stale(call: Call, how: str = "close", seconds: float = 0) -> None:
 
 
 @scenario
-async def malformed(call: Call, place: Place = Place.TEXT, what: str = "json") -> None:
+async def malformed(call: ReceivedRequest, place: Place = Place.TEXT, what: str = "json") -> None:
     """One event that is no JSON (`json`), no UTF-8 (`utf8`) or has nothing in it (`empty`), and
     then the rest. Not streamed: a body that is none from that place on."""
     bad = {"json": b'{"bad', "utf8": b'{"bad":"\xff\xfe"}', "empty": b""}[what]
@@ -100,7 +100,7 @@ async def malformed(call: Call, place: Place = Place.TEXT, what: str = "json") -
 
 
 @scenario
-async def violate(call: Call, what: str = "status") -> None:
+async def violate(call: ReceivedRequest, what: str = "status") -> None:
     """What is no HTTP: a bad `status` line, `header` line or first `chunk`, two different content
     `lengths`, a length beside chunks (`both`), or the `banner` of another protocol."""
     start = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"

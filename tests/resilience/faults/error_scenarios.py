@@ -10,16 +10,17 @@ import orjson
 from gateway.core.formats import Format
 from tests.resilience.faults import error_bodies
 from tests.resilience.faults.error_bodies import ERROR_TEXTS, OF_STATUS
-from tests.resilience.faults.recorded_request import Call
 from tests.resilience.faults.retry_hints import Hint, hint_headers
 from tests.resilience.faults.sample_replies import Place
-from tests.resilience.faults.scenario_registry import JSON, begin, scenario, sound
+from tests.resilience.faults.scenario_registry import begin, scenario, sound
 from tests.resilience.faults.timing_scenarios import ok
+from tests.support.answer import JSON
+from tests.support.upstream import ReceivedRequest
 
 
 @scenario
 async def refuse(
-    call: Call,
+    call: ReceivedRequest,
     status: int = 503,
     error_name: str = "",
     dress: str = "own",
@@ -44,7 +45,7 @@ async def refuse(
 
 @scenario
 async def error(
-    call: Call,
+    call: ReceivedRequest,
     place: Place = Place.START,
     error_name: str = "overloaded",
     form: str = "own",
@@ -67,7 +68,7 @@ async def error(
 
 
 @scenario
-async def stream_only(call: Call, wording: str = "detail") -> None:
+async def stream_only(call: ReceivedRequest, wording: str = "detail") -> None:
     """Refuses whoever does not ask for a stream, in one of `refusals.STREAM_ONLY`."""
     if call.streamed or not call.generates:
         await ok(call)
@@ -77,7 +78,7 @@ async def stream_only(call: Call, wording: str = "detail") -> None:
 
 
 @scenario
-async def page(call: Call, status: int = 200) -> None:
+async def page(call: ReceivedRequest, status: int = 200) -> None:
     """An HTML page where JSON belongs."""
     await call.answer.send_body(
         status, "text/html; charset=utf-8", error_bodies.page("Are you human?")
@@ -85,7 +86,7 @@ async def page(call: Call, status: int = 200) -> None:
 
 
 @scenario
-async def redirect(call: Call, status: int = 307, port: int = 0) -> None:
+async def redirect(call: ReceivedRequest, status: int = 307, port: int = 0) -> None:
     """To `/elsewhere` at another port, or at this one."""
     place = f"127.0.0.1:{port}" if port else call.headers["host"]
     await call.answer.send_body(status, None, b"", [("location", f"http://{place}/elsewhere")])

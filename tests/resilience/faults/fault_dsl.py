@@ -16,10 +16,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
+from tests.support.upstream import ScriptError
+
 _AGAIN = "again"
 
 
-class PlanError(ValueError):
+class PlanError(ScriptError):
     """An invalid plan."""
 
 

@@ -11,14 +11,15 @@ from functools import lru_cache
 
 from tests.resilience.faults import sample_replies
 from tests.resilience.faults.fault_dsl import PlanError
-from tests.resilience.faults.recorded_request import Call
 from tests.resilience.faults.sample_replies import Place, Reply
-from tests.resilience.faults.scenario_registry import EVENTS, JSON, head, say, scenario, sound
+from tests.resilience.faults.scenario_registry import head, say, scenario, sound
 from tests.resilience.faults.timing_scenarios import ok
+from tests.support.answer import EVENTS, JSON
+from tests.support.upstream import ReceivedRequest
 
 
 @scenario
-async def empty(call: Call, what: str = "reply") -> None:
+async def empty(call: ReceivedRequest, what: str = "reply") -> None:
     """A success that says nothing: a complete `reply` without content and usage; `usage`: with it;
     `bytes`: a 200 without a body; `done`: the stream's end alone."""
     reply = sound(call, "empty")
@@ -39,7 +40,7 @@ async def empty(call: Call, what: str = "reply") -> None:
 
 
 @scenario
-async def no_usage(call: Call) -> None:
+async def no_usage(call: ReceivedRequest) -> None:
     """A sound reply without a word about usage."""
     await head(call)
     await say(call, sample_replies.uncounted(sound(call), call.streamed).chunks)
@@ -47,7 +48,7 @@ async def no_usage(call: Call) -> None:
 
 
 @scenario
-async def huge(call: Call, size: int = 17 * 2**20) -> None:
+async def huge(call: ReceivedRequest, size: int = 17 * 2**20) -> None:
     """One event, or a body, of so many bytes and a few."""
     chunks = ["Hello ", "x" * size]
     await head(call)
@@ -61,7 +62,7 @@ async def huge(call: Call, size: int = 17 * 2**20) -> None:
 
 
 @scenario
-async def headers(call: Call, size: int = 20_000, count: int = 1) -> None:
+async def headers(call: ReceivedRequest, size: int = 20_000, count: int = 1) -> None:
     """A sound reply under so many headers of so many bytes each."""
     reply = sound(call)
     extra = [(f"x-upstream-{number}", "h" * size) for number in range(count)]
@@ -71,7 +72,7 @@ async def headers(call: Call, size: int = 20_000, count: int = 1) -> None:
 
 
 @scenario
-async def encoded(call: Call, coding: str = "gzip") -> None:
+async def encoded(call: ReceivedRequest, coding: str = "gzip") -> None:
     """A sound reply in a coding that nobody asked for: `gzip`, `deflate`; `br`, whose bytes are
     none; `bad`: gzip by name alone."""
     named = "gzip" if coding == "bad" else coding
@@ -87,7 +88,7 @@ async def encoded(call: Call, coding: str = "gzip") -> None:
 
 
 @scenario
-async def bomb(call: Call, size: int = 2**30) -> None:
+async def bomb(call: ReceivedRequest, size: int = 2**30) -> None:
     """A sound reply in gzip behind so many bytes of blanks (streamed: of a comment)."""
     start, end = (b":", b"\n\n") if call.streamed else (b"", b"")
     tail = end + sound(call).body
@@ -118,7 +119,7 @@ def _bomb(start: bytes, size: int, tail: bytes) -> list[bytes]:
 
 
 @scenario
-async def streams_anyway(call: Call) -> None:
+async def streams_anyway(call: ReceivedRequest) -> None:
     """A stream, whatever was asked for."""
     await call.answer.head(200, EVENTS)
     await say(call, sample_replies.reply(call.format, True).chunks)
@@ -126,13 +127,13 @@ async def streams_anyway(call: Call) -> None:
 
 
 @scenario
-async def whole_anyway(call: Call) -> None:
+async def whole_anyway(call: ReceivedRequest) -> None:
     """One JSON body, whatever was asked for."""
     await call.answer.send_body(200, JSON, sample_replies.reply(call.format, False).body)
 
 
 @scenario
-async def mislabelled(call: Call, kind: str = "none") -> None:
+async def mislabelled(call: ReceivedRequest, kind: str = "none") -> None:
     """A sound reply under another content type: `none`, `json`, `events`, `text`, `octets`."""
     kinds = {"none": None, "json": JSON, "events": EVENTS}
     kinds |= {"text": "text/plain", "octets": "application/octet-stream"}
@@ -142,7 +143,7 @@ async def mislabelled(call: Call, kind: str = "none") -> None:
 
 
 @scenario
-async def early(call: Call, status: int = 103) -> None:
+async def early(call: ReceivedRequest, status: int = 103) -> None:
     """An interim answer (100, 102, 103) before the sound one."""
     await call.answer.raw(b"HTTP/1.1 %d Early\r\nlink: </a.css>; rel=preload\r\n\r\n" % status)
     await ok(call)

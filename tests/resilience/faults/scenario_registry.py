@@ -11,15 +11,12 @@ from typing import Any
 import orjson
 
 from tests.resilience.faults import sample_replies
-from tests.resilience.faults.recorded_request import Call
-from tests.resilience.faults.response import Framing
 from tests.resilience.faults.sample_replies import Place, Reply
+from tests.support.answer import EVENTS, JSON, Framing
+from tests.support.upstream import ReceivedRequest
 
 Scenario = Callable[..., Coroutine[Any, Any, None]]
 """Takes the call and the words of its step."""
-
-JSON = "application/json"
-EVENTS = "text/event-stream"
 
 SCENARIOS: dict[str, Scenario] = {}
 
@@ -31,7 +28,7 @@ def scenario(play: Scenario) -> Scenario:
     return play
 
 
-def sound(call: Call, case: str = "text") -> Reply:
+def sound(call: ReceivedRequest, case: str = "text") -> Reply:
     """What a sound upstream says."""
     if call.generates:
         return sample_replies.reply(call.format, call.streamed, case)
@@ -45,7 +42,7 @@ def sound(call: Call, case: str = "text") -> Reply:
 
 
 async def head(
-    call: Call,
+    call: ReceivedRequest,
     framing: Framing = Framing.CHUNKED,
     length: int = 0,
     headers: Iterable[tuple[str, str]] = (),
@@ -55,7 +52,7 @@ async def head(
 
 
 async def begin(
-    call: Call,
+    call: ReceivedRequest,
     reply: Reply,
     place: Place,
     framing: Framing = Framing.CHUNKED,
@@ -66,6 +63,6 @@ async def begin(
     await say(call, reply.until(place))
 
 
-async def say(call: Call, chunks: Iterable[bytes]) -> None:
+async def say(call: ReceivedRequest, chunks: Iterable[bytes]) -> None:
     for piece in chunks:
         await call.answer.say(piece)

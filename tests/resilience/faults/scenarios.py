@@ -14,14 +14,14 @@ from tests.resilience.faults import (
     timing_scenarios,
 )
 from tests.resilience.faults.fault_dsl import PlanError, Step
-from tests.resilience.faults.recorded_request import Call
 from tests.resilience.faults.scenario_registry import SCENARIOS
+from tests.support.upstream import ReceivedRequest
 
 ROOMS = (timing_scenarios, disconnect_scenarios, error_scenarios, odd_successes)
 """Where they are entered."""
 
 
-async def play_step(call: Call, step: Step) -> None:
+async def play_step(call: ReceivedRequest, step: Step) -> None:
     """Raises `PlanError` where the step names nothing or its words do not fit."""
     if step.name not in SCENARIOS:
         raise PlanError(f"{step.text}: no such scenario")

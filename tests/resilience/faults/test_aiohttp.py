@@ -109,7 +109,7 @@ async def test_a_stale_connection_is_not_replaced(
     await posted(http, upstream, f"stale:{how}")
     with pytest.raises((aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)):
         await posted(http, upstream, f"stale:{how}")
-    assert [(call.connection, call.nth) for call in upstream.calls] == [(1, 1), (1, 2)]
+    assert [(call.connection, call.nth) for call in upstream.requests] == [(1, 1), (1, 2)]
 
 
 async def test_a_compression_bomb_expands_when_read(
@@ -122,6 +122,6 @@ async def test_redirects_are_followed_by_default(
     http: aiohttp.ClientSession, upstream: FaultUpstream
 ) -> None:
     assert await posted(http, upstream, "redirect") == b""
-    assert [call.path for call in upstream.calls] == ["/v1/messages"]
+    assert [call.path for call in upstream.requests] == ["/v1/messages"]
     await posted(http, upstream, "redirect", redirected=True)
-    assert upstream.calls[-1].path == "/elsewhere"
+    assert upstream.requests[-1].path == "/elsewhere"

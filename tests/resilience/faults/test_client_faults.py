@@ -90,7 +90,7 @@ def request_with_fault(place: Place, misdeed: Misdeed, format: Format, streamed:
 
 @pytest.fixture(autouse=True)
 def no_calls_yet(place: Place) -> None:
-    place.upstream.calls.clear()
+    place.upstream.requests.clear()
 
 
 async def latest_row(place: Place, before: str | None) -> RequestRow | None:
@@ -118,17 +118,17 @@ async def test_leaving(place: Place, misdeed: Misdeed, format: Format, streamed:
     assert misdeed.leave is not None
     async with raw_client(place.gateway.address) as client:
         await client.send(request_with_fault(place, misdeed, format, streamed))
-        call = await place.upstream.wait_for_call()
+        call = await place.upstream.wait_for_request()
         if misdeed.status == 200:
             await client.receive_until(b"\r\n\r\n")
             await client.receive_until(b"Hello")
         else:
             await asyncio.sleep(0.03)  # what was said has arrived: the gateway sits and waits
-        assert not call.gone.is_set()
+        assert not call.disconnected.is_set()
         left_at = asyncio.get_running_loop().time()
         client.leave(misdeed.leave)
         async with asyncio.timeout(SLACK):
-            await call.gone.wait()
+            await call.disconnected.wait()
     assert call.left_at is not None
     assert call.left_at - left_at <= SOON
     row = await ended(place, before)
@@ -147,13 +147,13 @@ async def test_slow_reader(place: Place, misdeed: Misdeed, format: Format, strea
         patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
         async with raw_client(place.gateway.address, room=SMALL) as client:
             await client.send(request_with_fault(place, misdeed, format, streamed))
-            call = await place.upstream.wait_for_call()
+            call = await place.upstream.wait_for_request()
             row = await ended(place, before)
             async with asyncio.timeout(SOON):
                 while call.answered_at is None:
                     await asyncio.sleep(0.01)
     check_row(row, misdeed)
-    assert call.sent < 16 * 2**20, "the upstream was read although nobody took it"
+    assert call.answer.sent < 16 * 2**20, "the upstream was read although nobody took it"
     check_health(place)
 
 
@@ -168,7 +168,7 @@ async def test_slow_body(place: Place, misdeed: Misdeed, format: Format, streame
             await client.drip(requested[-20:-1], every=0.05)
             check_error(await client.answer(), format, misdeed.error)
     check_row(await ended(place, before), misdeed)
-    assert place.upstream.calls == []
+    assert place.upstream.requests == []
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(BODIES)])
@@ -191,7 +191,7 @@ async def test_invalid_requests(
         assert await latest_row(place, before) is None
     else:
         check_row(await ended(place, before), misdeed)
-    assert len(place.upstream.calls) == (1 if misdeed.upstream == CALLED else 0)
+    assert len(place.upstream.requests) == (1 if misdeed.upstream == CALLED else 0)
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(HTTP)])
@@ -207,7 +207,7 @@ async def test_invalid_http(place: Place, misdeed: Misdeed, format: Format, stre
     error = orjson.loads(answer.body)["error"]
     assert (error["code"], error["message"]) == (MALFORMED.code, MALFORMED.message)
     assert await latest_row(place, before) is None
-    assert place.upstream.calls == []
+    assert place.upstream.requests == []
 
 
 @pytest.mark.parametrize("format", Format)

@@ -13,7 +13,6 @@ import pytest
 
 from gateway.core.formats import Format
 from tests.resilience.faults import sample_replies
-from tests.resilience.faults.recorded_request import Left
 from tests.resilience.faults.requests import encode_request
 from tests.resilience.faults.unreachable import closed_port
 from tests.resilience.faults.upstream import FaultUpstream
@@ -31,6 +30,7 @@ from tests.support.toxics import (
     Timeout,
     Toxic,
 )
+from tests.support.upstream import Left
 
 FIXTURE = sample_replies.reply(Format.MESSAGES, True).body
 
@@ -69,7 +69,7 @@ async def test_large_bodies_pass_unchanged(upstream: FaultUpstream, client: RawC
         encode_request(upstream, "huge:3_000_000", stream=False, input="x" * 1_000_000)
     )
     assert len((await client.answer()).body) > 3_000_000
-    assert len(upstream.calls[0].fields["input"]) == 1_000_000
+    assert len(upstream.requests[0].fields["input"]) == 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ async def test_a_client_close_is_passed_on(
     upstream: FaultUpstream, proxy: FaultProxy, client: RawClient, how: Leave, noted: Left
 ) -> None:
     await client.send(encode_request(upstream, "stall:head"))
-    call = await upstream.wait_for_call()
+    call = await upstream.wait_for_request()
     client.leave(how)
     async with asyncio.timeout(SLACK):
-        await call.gone.wait()
+        await call.disconnected.wait()
     assert call.left_by is noted
     await no_connections(proxy)
 
@@ -124,10 +124,10 @@ async def test_a_refused_connection_is_closed() -> None:
 async def test_backpressure_reaches_the_server(upstream: FaultUpstream, proxy: FaultProxy) -> None:
     async with raw_client(proxy.address, room=4096) as client:
         await client.send(encode_request(upstream, "tick:0:size=100000"))
-        call = await upstream.wait_for_call()
+        call = await upstream.wait_for_request()
         sent = -1
-        while sent != call.sent:
-            sent = call.sent
+        while sent != call.answer.sent:
+            sent = call.answer.sent
             await asyncio.sleep(0.1)
         assert 0 < sent < 32 * 2**20
 
@@ -149,7 +149,7 @@ async def test_latency_upward(
     proxy.add(Latency(0.1, jitter=0.05), Direction.UP)
     began = asyncio.get_running_loop().time()
     await client.send(encode_request(upstream))
-    assert (await upstream.wait_for_call()).arrived_at - began >= 0.05
+    assert (await upstream.wait_for_request()).arrived_at - began >= 0.05
     assert (await client.answer()).body == FIXTURE
 
 
@@ -192,7 +192,7 @@ async def test_timeout_blocks_and_then_closes(
     assert await client.receive_all() == b""
     assert client.ended is End.EOF
     assert time.monotonic() - began >= 0.1
-    assert len(upstream.calls) == 1
+    assert len(upstream.requests) == 1
 
 
 async def test_timeout_upward_hides_the_request(
@@ -201,7 +201,7 @@ async def test_timeout_upward_hides_the_request(
     proxy.add(Timeout(0.05), Direction.UP)
     await client.send(encode_request(upstream))
     assert await client.receive_all() == b""
-    assert upstream.calls == []
+    assert upstream.requests == []
 
 
 async def test_timeout_ends_when_it_is_removed(
@@ -209,7 +209,7 @@ async def test_timeout_ends_when_it_is_removed(
 ) -> None:
     proxy.add(Timeout())
     await client.send(encode_request(upstream))
-    await upstream.wait_for_call()
+    await upstream.wait_for_request()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await client.receive()
@@ -241,9 +241,9 @@ async def test_toxics_that_end_a_connection_after_bytes(
     received = await client.receive_all()
     assert (client.ended, len(received)) == (end, toxic.size)
     assert time.monotonic() - began >= least
-    call = upstream.calls[0]
+    call = upstream.requests[0]
     async with asyncio.timeout(SLACK):
-        await call.gone.wait()
+        await call.disconnected.wait()
     await no_connections(proxy)
 
 
@@ -254,7 +254,7 @@ async def test_reset_peer_upward(
     await client.send(encode_request(upstream))
     await client.receive_all()
     assert client.ended is End.RESET
-    assert upstream.calls == []
+    assert upstream.requests == []
     assert proxy.moved[Direction.UP] == 50
 
 
@@ -325,7 +325,7 @@ async def test_nothing_leaks(upstream: FaultUpstream, caplog: pytest.LogCaptureF
         async with fault_proxy(upstream.address) as proxy, raw_client(proxy.address) as client:
             proxy.add(toxic)
             await client.send(encode_request(upstream, "stale"))
-            await upstream.wait_for_call(len(upstream.calls) + 1)
+            await upstream.wait_for_request(len(upstream.requests) + 1)
             await asyncio.sleep(0.01)
             assert len(proxy.connections) == 1
         assert proxy.connections == []

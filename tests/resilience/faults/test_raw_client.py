@@ -11,11 +11,11 @@ import pytest
 
 from gateway.core.formats import Format
 from tests.resilience.faults import sample_replies
-from tests.resilience.faults.recorded_request import Left
 from tests.resilience.faults.requests import ask_on, encode_request
 from tests.resilience.faults.upstream import FaultUpstream
 from tests.support.raw_client import BrokenHead, End, Leave, RawClient, raw_client, request
 from tests.support.tcp_server import listening
+from tests.support.upstream import Left
 
 
 @asynccontextmanager
@@ -107,11 +107,11 @@ async def test_normal(upstream: FaultUpstream) -> None:
 async def test_not_reading_blocks_the_other_side(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address, room=4096) as client:
         await client.send(encode_request(upstream, "huge:30_000_000", stream=False))
-        call = await upstream.wait_for_call()
+        call = await upstream.wait_for_request()
         await asyncio.sleep(0.1)
-        held = call.sent
+        held = call.answer.sent
         await asyncio.sleep(0.05)
-        assert (call.sent, call.answered_at) == (held, None)
+        assert (call.answer.sent, call.answered_at) == (held, None)
         assert 0 < held < 16 * 2**20
         assert client.received == b""
 
@@ -133,9 +133,9 @@ async def test_leaving_after_a_byte_count(upstream: FaultUpstream, how: Leave, c
         await client.send(encode_request(upstream, "stall:text"))
         await client.leave_at(count, how)
         assert len(client.received) == count
-        call = await upstream.wait_for_call()
+        call = await upstream.wait_for_request()
         async with asyncio.timeout(1):
-            await call.gone.wait()
+            await call.disconnected.wait()
     assert call.left_by is Left.RESET  # also of a socket that is closed before it has read all
 
 

@@ -141,15 +141,15 @@ async def test_stall_is_silence_from_a_place(
 ) -> None:
     async with raw_client(upstream.address) as client:
         await client.send(encode_request(upstream, f"stall:{place.value}", format, stream=stream))
-        call = await upstream.wait_for_call()
+        call = await upstream.wait_for_request()
         if place is not Place.HEAD:
             await client.receive_until(b"\r\n\r\n")
         expected = len(before(format, place, stream))
         async with asyncio.timeout(5):
-            while call.sent < expected:
+            while call.answer.sent < expected:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.005)
-        assert (call.sent, call.answered_at) == (expected, None)
+        assert (call.answer.sent, call.answered_at) == (expected, None)
 
 
 @formats
@@ -194,7 +194,7 @@ async def test_tick_never_ends(upstream: FaultUpstream, format: Format, stream: 
     async with raw_client(upstream.address) as client:
         await client.send(encode_request(upstream, "tick:0:size=1000", format, stream=stream))
         await client.receive_bytes(100_000)
-    assert upstream.calls[0].sent > 90_000
+    assert upstream.requests[0].answer.sent > 90_000
 
 
 @formats
@@ -253,7 +253,7 @@ async def test_hangup_sends_nothing_complete(
         await ask(upstream, plan)
     result, rest = broken.value.args
     assert (result, rest) == (end, came)
-    assert len(upstream.calls) == 1
+    assert len(upstream.requests) == 1
 
 
 @pytest.mark.parametrize(("plan", "seconds"), [("stale", 0.0), ("stale:close:0.1", 0.1)])

@@ -13,13 +13,12 @@ import aiohttp
 import pytest
 
 from gateway.core.formats import Format
-from tests.resilience.faults.fault_dsl import PlanError
-from tests.resilience.faults.recorded_request import Left
 from tests.resilience.faults.requests import ask, ask_on, encode_request
 from tests.resilience.faults.unreachable import self_signed
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
 from tests.support.raw_client import BrokenHead, End, Leave, raw_client, request
 from tests.support.timing import SLACK
+from tests.support.upstream import Left, ScriptError
 
 ENDPOINTS = {
     Format.CHAT: "/v1/chat/completions",
@@ -34,7 +33,7 @@ SOON = SLACK
 async def test_requests_are_recorded(upstream: FaultUpstream, format: Format) -> None:
     before = asyncio.get_running_loop().time()
     await ask(upstream, "ok:text", format, key="key-b", model="some-model", temperature=0)
-    (call,) = upstream.calls
+    (call,) = upstream.requests
     assert call.method == "POST"
     assert call.path == ENDPOINTS[format]
     assert (call.format, call.generates, call.streamed) == (format, True, True)
@@ -50,7 +49,8 @@ async def test_queries_are_not_part_of_the_path(upstream: FaultUpstream) -> None
     async with raw_client(upstream.address) as client:
         await client.send(request(upstream.address, "/s/ok/v1/messages?beta=true", {}))
         await client.answer()
-    assert (upstream.calls[0].path, upstream.calls[0].query) == ("/v1/messages", "beta=true")
+    url = upstream.last_request.url
+    assert (url.path, url.query) == ("/v1/messages", "beta=true")
 
 
 async def test_chunked_requests_are_read(upstream: FaultUpstream) -> None:
@@ -63,7 +63,7 @@ async def test_chunked_requests_are_read(upstream: FaultUpstream) -> None:
         http.post("/v1/messages", data=body()) as answer,
     ):
         assert answer.status == 200
-    assert upstream.calls[0].fields == {"model": "m"}
+    assert upstream.requests[0].fields == {"model": "m"}
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/messages/count_tokens"])
@@ -73,7 +73,7 @@ async def test_other_endpoints_follow_plans_too(upstream: FaultUpstream, path: s
         assert (await client.answer()).status == 200
         await client.send(request(upstream.address, f"/s/ok,refuse:404{path}", {}))
         assert (await client.answer()).status == 404
-    assert not upstream.calls[0].generates
+    assert not upstream.requests[0].generates
 
 
 async def test_turns_are_counted_for_each_account_model_and_endpoint(
@@ -90,10 +90,8 @@ async def test_turns_are_counted_for_each_account_model_and_endpoint(
         (await ask(upstream, plan)).status,
     ]
     assert results == [503, 200, 503, 503, 503, 500, 200]
-    assert [call.step for call in upstream.calls_of(key="key-a", model="upstream-model")][:2] == [
-        "refuse:503",
-        "ok",
-    ]
+    requests = upstream.requests_of(key="key-a", model="upstream-model")
+    assert [request.step for request in requests[:2]] == ["refuse:503", "ok"]
 
 
 async def test_a_rule_overrides_the_url(upstream: FaultUpstream) -> None:
@@ -114,7 +112,7 @@ async def test_a_rule_overrides_the_url(upstream: FaultUpstream) -> None:
 
 async def test_a_call_can_be_waited_for(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address) as client:
-        waiting = asyncio.ensure_future(upstream.wait_for_call(2, key="key-a"))
+        waiting = asyncio.ensure_future(upstream.wait_for_request(2, key="key-a"))
         await ask(upstream, key="key-b")
         await client.send(encode_request(upstream))
         await client.answer()
@@ -127,7 +125,7 @@ async def test_connections_are_reused(upstream: FaultUpstream) -> None:
         for stream in (True, False, True):
             assert (await ask_on(client, upstream, stream=stream)).end is End.OPEN
         assert upstream.open_connections == 1
-    assert [(call.connection, call.nth) for call in upstream.calls] == [(1, 1), (1, 2), (1, 3)]
+    assert [(call.connection, call.nth) for call in upstream.requests] == [(1, 1), (1, 2), (1, 3)]
 
 
 async def test_requests_may_be_pipelined(upstream: FaultUpstream) -> None:
@@ -149,28 +147,28 @@ async def test_a_disconnect_is_recorded_and_ends_the_response(
     loop = asyncio.get_running_loop()
     async with raw_client(upstream.address) as client:
         await client.send(encode_request(upstream, plan))
-        call = await upstream.wait_for_call()
+        call = await upstream.wait_for_request()
         if plan != "stall:head":
             await client.receive_until(b"\r\n\r\n")
         left_at = loop.time()
         client.leave(how)
         async with asyncio.timeout(SOON):
-            await call.gone.wait()
+            await call.disconnected.wait()
         # What is written to a closed socket comes back as a reset.
         assert call.left_by is noted or (plan.startswith("tick") and how is Leave.CLOSE)
         assert call.left_at is not None
         assert call.left_at >= left_at
-        sent = call.sent
+        sent = call.answer.sent
         await asyncio.sleep(0.02)
-        assert call.sent == sent
+        assert call.answer.sent == sent
     assert call.answered_at is not None
 
 
 async def test_a_disconnect_after_the_response_is_recorded(upstream: FaultUpstream) -> None:
     await ask(upstream)
     async with asyncio.timeout(SOON):
-        await upstream.calls[0].gone.wait()
-    assert upstream.calls[0].left_by is Left.FIN
+        await upstream.requests[0].disconnected.wait()
+    assert upstream.requests[0].left_by is Left.FIN
 
 
 @pytest.mark.parametrize("plan", ["hangup", "cut:text", "cut:text:reset", "stale:close"])
@@ -179,30 +177,30 @@ async def test_an_upstream_close_is_no_disconnect(upstream: FaultUpstream, plan:
         await client.send(encode_request(upstream, plan))
         await client.receive_all()
     await asyncio.sleep(0.01)
-    assert upstream.calls[0].left_by is None
+    assert upstream.requests[0].left_by is None
     assert upstream.open_connections == 0
 
 
 async def test_unread_bytes_are_not_counted_as_sent(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address, room=4096) as client:
         await client.send(encode_request(upstream, "tick:0:size=100000"))
-        call = await upstream.wait_for_call()
+        call = await upstream.wait_for_request()
         while True:
-            sent = call.sent
+            sent = call.answer.sent
             await asyncio.sleep(0.05)
-            if sent == call.sent:
+            if sent == call.answer.sent:
                 break
         assert 0 < sent < 16 * 2**20
         await client.receive_bytes(1_000_000)
         await asyncio.sleep(0.02)
-        assert call.sent > sent
+        assert call.answer.sent > sent
 
 
 @pytest.mark.parametrize(
     "plan", ["nothing", "refuse:many", "ok:no_such_case", "error:start:nice", "stale:later"]
 )
 async def test_an_invalid_plan_fails_at_the_end(plan: str) -> None:
-    with pytest.raises(PlanError, match=plan):
+    with pytest.raises(ScriptError, match=plan):
         async with fault_upstream() as upstream, raw_client(upstream.address) as client:
             await client.send(encode_request(upstream, plan))
             with pytest.raises(BrokenHead):
@@ -217,7 +215,7 @@ async def test_an_invalid_plan_is_reported_with_the_test_failure() -> None:
 
 
 async def test_an_invalid_request_fails_at_the_end() -> None:
-    with pytest.raises(PlanError, match="no HTTP request"):
+    with pytest.raises(ScriptError, match="no HTTP request"):
         async with fault_upstream() as upstream, raw_client(upstream.address) as client:
             await client.send(b"What is the time?\r\n\r\n")
             await client.receive_all()
@@ -237,7 +235,7 @@ async def test_nothing_leaks(caplog: pytest.LogCaptureFixture) -> None:
         for plan in plans:
             client = await clients.enter_async_context(raw_client(upstream.address))
             await client.send(encode_request(upstream, plan))
-        await upstream.wait_for_call(len(plans))
+        await upstream.wait_for_request(len(plans))
     gc.collect()
     assert (len(asyncio.all_tasks()), open_files()) == (tasks, files)
     assert loud == []
@@ -249,7 +247,7 @@ async def test_tls_with_a_self_signed_certificate(tmp_path: Path) -> None:
     async with fault_upstream(context) as upstream, aiohttp.ClientSession() as http:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await http.post(f"{upstream.address}/v1/messages", json={})
-        assert upstream.calls == []
+        assert upstream.requests == []
         trusting = ssl.create_default_context(cafile=certificate)
         for plan, status in (("ok", 200), ("refuse:404", 404)):
             url = f"{upstream.base_url(Format.MESSAGES, plan)}/v1/messages"

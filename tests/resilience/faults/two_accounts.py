@@ -25,7 +25,6 @@ from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.runtime import Snapshot
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow
-from tests.resilience.faults.recorded_request import Call
 from tests.resilience.faults.unreachable import (
     closed_port,
     full_backlog,
@@ -36,6 +35,7 @@ from tests.resilience.faults.unreachable import (
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
 from tests.support.gateway import ALPHA, BETA, UPSTREAM_MODEL, RunningGateway
 from tests.support.timing import SLACK
+from tests.support.upstream import ReceivedRequest
 
 FAULTY, SOUND, ALONE = "faulty", "sound", "alone"
 """Names of accounts."""
@@ -55,7 +55,7 @@ class Outcome:
     row: RequestRow
     attempts: list[AttemptRow]
     report: HealthReport
-    calls: list[Call]
+    calls: list[ReceivedRequest]
     """At the account that failed."""
 
     @property
@@ -71,7 +71,7 @@ class Pool:
     alone: Outcome
     before: float
     after: float
-    sound_calls: list[Call]
+    sound_calls: list[ReceivedRequest]
 
 
 @asynccontextmanager
@@ -162,7 +162,7 @@ async def arranged(
 ) -> AsyncIterator[None]:
     """As if the gateway had just been started before such an upstream: no connections, no state of
     any account. Chance is left out of it: nobody waits longer than told."""
-    upstream.calls.clear()
+    upstream.requests.clear()
     upstream.clear_plans()
     upstream.set_plan(plan)
     upstream.set_plan(f"ok:{SOUND_CASE}", key=key(SOUND))
@@ -223,8 +223,8 @@ async def ask_both(
             row,
             await gateway.operations.list_attempts(row.id),
             reports[account],
-            upstream.calls_of(key=key(account)),
+            upstream.requests_of(key=key(account)),
         )
         for answer, row, account in zip(answers, rows, (FAULTY, ALONE), strict=True)
     ]
-    return Pool(outcomes[0], outcomes[1], before, after, upstream.calls_of(key=key(SOUND)))
+    return Pool(outcomes[0], outcomes[1], before, after, upstream.requests_of(key=key(SOUND)))

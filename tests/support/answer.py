@@ -1,4 +1,4 @@
-"""One response on the wire, valid or not: heads, chunks and all the ways to end."""
+"""The answer to one request as it is written, valid HTTP or not: heads, chunks, all ways to end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import struct
 from collections.abc import Iterable
 from enum import Enum
 
-SLICE = 64 * 1024
-"""Bytes of one write, so that a huge piece is taken by and by."""
+JSON = "application/json"
+EVENTS = "text/event-stream"
 
+_SLICE = 64 * 1024
+"""Bytes of one write, so that a huge piece is taken by and by."""
 _LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
 _ABORT = struct.pack("ii", 1, 0)
 _READ_TIME = 0.05
@@ -47,14 +49,14 @@ class Answer:
     async def head(
         self,
         status: int = 200,
-        kind: str | None = "application/json",
+        kind: str | None = JSON,
         headers: Iterable[tuple[str, str]] = (),
         *,
         framing: Framing = Framing.CHUNKED,
         length: int = 0,
     ) -> None:
         """`kind` is the content type; `length` counts with `Framing.LENGTH` alone."""
-        lines = [f"HTTP/1.1 {status} Fault"]
+        lines = [f"HTTP/1.1 {status} Scripted"]
         lines += [f"content-type: {kind}"] if kind else []
         lines += [f"{name}: {value}" for name, value in headers]
         match framing:
@@ -67,10 +69,14 @@ class Answer:
         self._framing = framing
         await self.raw("\r\n".join([*lines, "", ""]).encode("latin-1"))
 
+    async def begin_stream(self) -> None:
+        """The head of an event stream in chunks."""
+        await self.head(kind=EVENTS)
+
     async def say(self, data: bytes) -> None:
         """A part of the body."""
-        for start in range(0, len(data), SLICE):
-            part = data[start : start + SLICE]
+        for start in range(0, len(data), _SLICE):
+            part = data[start : start + _SLICE]
             chunked = self._framing is Framing.CHUNKED
             await self.raw(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
             self.sent += len(part)
