@@ -16,10 +16,10 @@ from gateway.core.formats import Format
 from tests.resilience.chaos.client import headers, request_fields, send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
 from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.support.answer import Framing
 from tests.support.formats.endings import error_at_end, is_complete
 from tests.support.gateway import PATHS, RunningGateway, channels, run_gateway
 from tests.support.raw_client import Leave
-from tests.support.answer import Framing
 from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
 KINDS = ("complete", "whole", "refused", "limited", "cut", "cut whole", "silent", "silent whole")
