@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI, BadRequestError
 
@@ -20,7 +18,14 @@ from tests.support import image_files as files
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 from tests.support.image_files import REFUSED, data_uri
 from tests.support.image_requests import image_part, image_request, sent_images
-from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream
+from tests.support.upstream import (
+    ReceivedRequest,
+    Response,
+    ScriptedUpstream,
+    fixture_reply,
+    fixture_stream,
+    run_upstream,
+)
 
 FILES = {
     "/png": files.PNG,
@@ -34,15 +39,15 @@ FILES = {
 }
 
 
-@dataclass
-class ImageHost:
-    """A web server with `FILES`; `paths` are those of its requests."""
-
-    port: int = 0
-    paths: list[str] = field(default_factory=list)
+class ImageHost(ScriptedUpstream):
+    """A web server with `FILES`."""
 
     def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"{self.address}{path}"
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.path for request in self.requests]
 
     def open_gateway(
         self, state: Path, upstream: ScriptedUpstream, format: Format, **channel_fields: Any
@@ -53,27 +58,21 @@ class ImageHost:
         return run_gateway(state, [channel(format, upstream.address, **fields)], images=allowed)
 
 
+async def serve_file(request: ReceivedRequest) -> Response:
+    if request.path == "/silent":
+        await asyncio.sleep(30)
+    file = FILES.get(request.path)
+    return Response(
+        status=404 if file is None else 200,
+        headers={"content-type": "text/plain"},
+        chunks=(file or b"a secret",),
+    )
+
+
 @pytest.fixture
 async def image_host() -> AsyncIterator[ImageHost]:
-    async def serve(request: web.Request) -> web.Response:
-        host.paths.append(request.path)
-        if request.path == "/silent":
-            await asyncio.sleep(30)
-        if (file := FILES.get(request.path)) is None:
-            raise web.HTTPNotFound(text="a secret")
-        return web.Response(body=file, content_type="text/plain")
-
-    host = ImageHost()
-    app = web.Application()
-    app.router.add_get("/{path:.*}", serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host.port = runner.addresses[0][1]
+    async with run_upstream(ImageHost(serve_file)) as host:
         yield host
-    finally:
-        await runner.cleanup()
 
 
 @pytest.mark.parametrize("in_result", [False, True], ids=["message", "result"])

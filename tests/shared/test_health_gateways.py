@@ -9,56 +9,48 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from gateway.core.formats import Format
 from gateway.routing.circuit_breaker import HealthState
 from tests.support.gateway import BETA, RunningGateway, channel
 from tests.support.replicas import run_replicas
 from tests.support.timing import until_within
-from tests.support.upstream import fixture_reply, fixture_stream
+from tests.support.upstream import (
+    ReceivedRequest,
+    Response,
+    ScriptedUpstream,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+    run_upstream,
+)
 
 FIRST = ("chat-main", "first")
 KEYS = ("key-of-the-first", "key-of-the-second", "key-of-the-third")
 
 
-class Upstream:
+class LimitingUpstream(ScriptedUpstream):
     """`failing` are the keys that it limits, for `pause` seconds each; `delay` before answers."""
 
     def __init__(self) -> None:
-        self.address = ""
+        super().__init__()
         self.seen = Counter[str]()
         self.failing: set[str] = set()
         self.pause = "1"
         self.delay = 0.0
 
-    async def answer(self, request: web.Request) -> web.Response:
-        key = request.headers["authorization"].removeprefix("Bearer ")
-        self.seen[key] += 1
-        await asyncio.sleep(self.delay)
-        if key in self.failing:
-            headers = {"retry-after": self.pause}
-            return web.json_response({"error": {"message": "slow"}}, status=429, headers=headers)
-        if (await request.json()).get("stream"):
-            body, kind = fixture_stream("chat").body, "text/event-stream"
+    def choose(self, request: ReceivedRequest) -> Response:
+        self.seen[request.key] += 1
+        if request.key in self.failing:
+            answer = json_response({"error": {"message": "slow"}}, 429, retry_after=self.pause)
         else:
-            body, kind = fixture_reply("chat").body, "application/json"
-        return web.Response(body=body, content_type=kind)
+            answer = fixture_stream("chat") if request.streamed else fixture_reply("chat")
+        return answer.with_changes(delay=self.delay)
 
 
 @asynccontextmanager
-async def upstream() -> AsyncIterator[Upstream]:
-    upstream, app = Upstream(), web.Application()
-    app.router.add_post("/v1/chat/completions", upstream.answer)
-    async with TestServer(app) as server:
-        upstream.address = str(server.make_url("")).rstrip("/")
-        yield upstream
-
-
-@asynccontextmanager
-async def fleet(tmp_path: Path) -> AsyncIterator[tuple[Upstream, list[RunningGateway]]]:
-    async with upstream() as up:
+async def fleet(tmp_path: Path) -> AsyncIterator[tuple[LimitingUpstream, list[RunningGateway]]]:
+    async with run_upstream(LimitingUpstream()) as up:
         names = ("first", "second", "third")
         accounts = [
             {"name": name, "key": key, "priority": -index}

@@ -9,16 +9,18 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import parse_qsl
 
 import pytest
-from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.config.schema import Images
 from gateway.upstream import image_download
 from gateway.upstream.address_guard import AddressInfo
 from gateway.upstream.image_download import DownloadFailed, ImageDownloader
+from tests.support.answer import Answer
 from tests.support.image_files import PNG
+from tests.support.upstream import ReceivedRequest, Response, scripted_upstream
 
 PUBLIC = "1.1.1.1"
 MAX_BYTES = 100_000
@@ -175,15 +177,14 @@ async def test_proxies_of_the_environment_are_not_used(
 
 @dataclass
 class Host:
-    """A web server on loopback, which is allowed; `paths` are those of its requests."""
+    """A web server on loopback, which is allowed."""
 
     dials: Dials
     resolver: Resolver
     downloads: ImageDownloader
     settings: Images = field(default_factory=Images)
     port: int = 0
-    paths: list[str] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     running: int = 0
     most: int = 0
 
@@ -193,9 +194,7 @@ class Host:
     async def download(self, path: str, **more: str) -> bytes:
         return await download(self.downloads, self.url(path), self.settings, **more)
 
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        self.paths.append(request.path)
-        self.headers.append(dict(request.headers))
+    async def serve(self, request: ReceivedRequest) -> Response | None:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -204,43 +203,43 @@ class Host:
             self.running -= 1
 
 
-def _redirect(to: str, status: int = 302) -> web.Response:
-    return web.Response(status=status, headers={"location": to})
+def _redirect(to: str, status: int = 302) -> Response:
+    return Response(status=status, headers={"location": to}, chunks=(b"",))
 
 
-async def _answer(request: web.Request) -> web.StreamResponse:
+async def _answer(request: ReceivedRequest) -> Response | None:
+    query = dict(parse_qsl(request.url.query))
     match request.path:
         case "/redirect":
-            return _redirect(request.query["to"])
+            return _redirect(query["to"])
         case "/count":
-            left = int(request.query["n"])
+            left = int(query["n"])
             return _redirect(f"/count?n={left - 1}" if left else "/a.png", 307)
         case "/endless":
-            return await _write(request, bytes(1000), 0.001)
+            return await _write(request.answer, bytes(1000), 0.001)
         case "/drip":
-            return await _write(request, b"x", 0.02)
+            return await _write(request.answer, b"x", 0.02)
         case "/slow" | "/silent":
             await asyncio.sleep(0.1 if request.path == "/slow" else 30)
-            return web.Response(body=PNG)
+            return Response(chunks=(PNG,))
         case path:
-            return ANSWERS[path]()
+            return ANSWERS[path]
 
 
-async def _write(request: web.Request, piece: bytes, pause: float) -> web.StreamResponse:
-    response = web.StreamResponse()
-    await response.prepare(request)
+async def _write(answer: Answer, piece: bytes, pause: float) -> None:
+    await answer.head()
     while True:
-        await response.write(piece)
+        await answer.say(piece)
         await asyncio.sleep(pause)
 
 
-ANSWERS: dict[str, Callable[[], web.Response]] = {
-    "/a.png": lambda: web.Response(body=PNG),
-    "/loop": lambda: _redirect("/loop"),
-    "/nowhere": lambda: web.Response(status=301),
-    "/large": lambda: web.Response(body=bytes(MAX_BYTES + 1)),
-    "/zipped": lambda: web.Response(body=bytes(1000), headers={"content-encoding": "gzip"}),
-    "/missing": lambda: web.Response(status=404, text="a page with a secret"),
+ANSWERS: dict[str, Response] = {
+    "/a.png": Response(chunks=(PNG,)),
+    "/loop": _redirect("/loop"),
+    "/nowhere": Response(status=301, chunks=(b"",)),
+    "/large": Response(chunks=(bytes(MAX_BYTES + 1),)),
+    "/zipped": Response(headers={"content-encoding": "gzip"}, chunks=(bytes(1000),)),
+    "/missing": Response(status=404, chunks=(b"a page with a secret",)),
 }
 
 
@@ -249,18 +248,11 @@ async def host(dials: Dials) -> AsyncIterator[Host]:
     dials.may_dial = True
     resolver = Resolver(["127.0.0.1"])
     host = Host(dials, resolver, ImageDownloader(resolver, dials))
-    app = web.Application()
-    app.router.add_get("/{path:.*}", host.serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host.port = runner.addresses[0][1]
+    async with scripted_upstream(host.serve) as server:
+        host.port, host.requests = server.port, server.requests
         allowed = f'{{"allowed_networks": ["127.0.0.1/32"], "allowed_ports": [{host.port}]}}'
         host.settings = Images.model_validate_json(allowed)
         yield host
-    finally:
-        await runner.cleanup()
 
 
 async def test_an_image(host: Host) -> None:
@@ -269,9 +261,9 @@ async def test_an_image(host: Host) -> None:
     body = await download(host.downloads, url, host.settings, book=booked.append)
     assert body == PNG
     assert sum(booked) == len(PNG)
-    (headers,) = host.headers
-    assert headers["Accept-Encoding"] == "identity"
-    assert not headers.keys() & {"Cookie", "Authorization", "Referer"}
+    (request,) = host.requests
+    assert request.headers["accept-encoding"] == "identity"
+    assert not any(name in request.headers for name in ("cookie", "authorization", "referer"))
 
 
 async def test_a_few_redirects_are_followed(host: Host) -> None:
@@ -280,7 +272,7 @@ async def test_a_few_redirects_are_followed(host: Host) -> None:
         await host.download("/count?n=3")
     with pytest.raises(DownloadFailed, match="too many redirects"):
         await host.download("/loop")
-    assert len(host.paths) == 4 + 4 + 4
+    assert len(host.requests) == 4 + 4 + 4
 
 
 @pytest.mark.parametrize(
@@ -297,7 +289,7 @@ async def test_redirects_are_checked_like_addresses(host: Host, to: str) -> None
     with pytest.raises(DownloadFailed):
         await host.download(f"/redirect?to={target}")
     assert host.dials.addresses == ["127.0.0.1"]
-    assert host.paths == ["/redirect"]
+    assert [request.path for request in host.requests] == ["/redirect"]
 
 
 async def test_a_redirect_to_a_name_of_a_private_address(host: Host) -> None:
@@ -340,14 +332,14 @@ async def test_what_the_caller_refuses_to_book_ends_the_download(host: Host) -> 
 async def test_images_are_kept_per_key(host: Host) -> None:
     for key, requests in (("one", 1), ("one", 1), ("two", 2)):
         assert await host.download("/a.png", key=key) == PNG
-        assert len(host.paths) == requests
+        assert len(host.requests) == requests
 
 
 async def test_kept_images_expire(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_download, "CACHE_TIME", 0.0)
     for _ in range(2):
         await host.download("/a.png")
-    assert len(host.paths) == 2
+    assert len(host.requests) == 2
 
 
 async def test_kept_images_have_a_limit(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,14 +347,14 @@ async def test_kept_images_have_a_limit(host: Host, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(image_download, "MAX_CACHED", 2 * len(PNG))
     for query in ("1", "2", "1", "3", "1", "2"):
         await host.download(f"/a.png?{query}")
-    assert len(host.paths) == 4
+    assert len(host.requests) == 4
 
 
 async def test_failures_are_not_kept(host: Host) -> None:
     for _ in range(2):
         with pytest.raises(DownloadFailed):
             await host.download("/missing")
-    assert len(host.paths) == 2
+    assert len(host.requests) == 2
 
 
 @pytest.mark.parametrize(("keys", "most"), [(1, image_download.PER_KEY), (8, image_download.ALL)])
