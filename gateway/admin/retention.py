@@ -17,6 +17,8 @@ from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
 from gateway.store.retention import delete_before, has_much_free, server_of, shrink
 
+START_DELAY: Final = 5.0
+"""Seconds of a start that belong to requests: clients that have waited for it come all at once."""
 CHECK_INTERVAL: Final = 600.0
 """Seconds."""
 
@@ -39,6 +41,7 @@ async def run_retention(runtime: Runtime, database: Database, audit: Audit) -> A
 
 async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
     hint = None
+    await asyncio.sleep(START_DELAY)
     while True:
         try:
             if runtime.is_leader:

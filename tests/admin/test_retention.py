@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,23 @@ async def test_a_changed_configuration_applies(
     assert await gateway.rows(0) == []
 
 
-async def test_rows_are_deleted_at_the_start(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+async def test_rows_are_deleted_soon_after_the_start(
+    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once: the first requests have the start for themselves."""
+    assert 1 <= room.START_DELAY <= 60
     upstream.respond_with(fixture_reply("chat"))
     async with gateway_with_retention(upstream, tmp_path) as gateway:
         await add_requests(gateway, -5)
+    began = time.monotonic()
+    monkeypatch.setattr(room, "START_DELAY", 0.5)
     async with (
         gateway_with_retention(upstream, tmp_path, keep="2d") as gateway,
         asyncio.timeout(SLACK),
     ):
         while await gateway.rows(0):
             await asyncio.sleep(0.01)
+        assert time.monotonic() - began > 0.5
         assert (await gateway.operations.check_integrity()).ok
 
 
@@ -131,6 +139,7 @@ async def test_a_failed_deletion_is_retried(
     upstream.respond_with(fixture_reply("chat"))
     async with gateway_with_retention(upstream, tmp_path) as gateway:
         await add_requests(gateway, -5)
+    monkeypatch.setattr(room, "START_DELAY", 0.05)
     monkeypatch.setattr(room, "CHECK_INTERVAL", 0.05)  # earlier it would create that day
     stuck, not_stuck = SERVER_STUCK if on_server() else SQLITE_STUCK
     with raw_connection(tmp_path / DATABASE_NAME) as connection:
