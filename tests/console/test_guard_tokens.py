@@ -12,8 +12,10 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.config.schema import Server
+from gateway.store import admins as store
+from gateway.store.database import Writer
 from gateway.store.keys import ADMIN_PREFIX, generate_key, well_formed
-from gateway.store.records import Role, Scope
+from gateway.store.records import AdminToken, Role, Scope
 from tests.admin.feed_client import follow_feed
 from tests.console.access_api import (
     API,
@@ -193,16 +195,15 @@ async def test_tokens_do_not_sign_in_to_endpoints_and_pages(gateway: RunningGate
 async def test_the_last_use_is_noted_and_saved_at_most_once_a_minute(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved = 0
-    save = access_of(gateway).tokens._audit.database.write
+    saved = []
+    save = store.touch_token
 
-    async def count(work: object) -> object:
-        nonlocal saved
-        saved += 1
-        return await save(work)  # type: ignore[arg-type]
+    async def note(database: Writer, used: AdminToken) -> None:
+        saved.append(used)
+        await save(database, used)
 
     secret = await create_token(gateway, Scope.READ)
-    monkeypatch.setattr(access_of(gateway).tokens._audit.database, "write", count)
+    monkeypatch.setattr(store, "touch_token", note)
     before = gateway.daemon.runtime.now()
     config = gateway.daemon.runtime.config
     behind = {"public_url": "https://gateway.example", "trusted_proxies": ["127.0.0.1/32"]}
@@ -215,7 +216,7 @@ async def test_the_last_use_is_noted_and_saved_at_most_once_a_minute(
     assert token.last_used_at is not None
     assert token.last_used_at >= before
     assert token.last_address == "203.0.113.1"
-    assert saved == 1
+    assert [used.last_address for used in saved] == ["203.0.113.0"]
 
 
 async def test_invalid_tokens_are_slowed_down_and_valid_ones_are_not(
