@@ -16,6 +16,7 @@ from gateway.simulator import build_simulator
 from tests.conformance import matrix
 from tests.support import hypothesis_profiles
 from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.stock_clients import open_anthropic, open_openai
 from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 hypothesis_profiles.register()
@@ -24,6 +25,7 @@ pytest_plugins = [
     "tests.support.durations",
     "tests.support.database_option",
     "tests.support.memory",
+    "tests.support.shared_gateway",
 ]
 
 
@@ -40,16 +42,29 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[ScriptedUpstream]:
+async def upstream_of_test() -> AsyncIterator[ScriptedUpstream]:
     async with scripted_upstream() as upstream:
         yield upstream
 
 
 @pytest.fixture
-async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
-    """A gateway whose three channels lead to the scripted upstream."""
+async def gateway_of_test(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> AsyncIterator[RunningGateway]:
     async with run_gateway(tmp_path, channels(upstream.address)) as gateway:
         yield gateway
+
+
+@pytest.fixture
+async def openai_of_test(gateway: RunningGateway) -> AsyncIterator[AsyncOpenAI]:
+    async with open_openai(gateway) as client:
+        yield client
+
+
+@pytest.fixture
+async def anthropic_of_test(gateway: RunningGateway) -> AsyncIterator[AsyncAnthropic]:
+    async with open_anthropic(gateway) as client:
+        yield client
 
 
 @pytest.fixture
@@ -64,21 +79,6 @@ async def simulated_gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
             yield gateway
     finally:
         await runner.cleanup()
-
-
-@pytest.fixture
-async def openai(gateway: RunningGateway) -> AsyncIterator[AsyncOpenAI]:
-    address = f"{gateway.address}/v1"
-    async with AsyncOpenAI(base_url=address, api_key=gateway.key, max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-async def anthropic(gateway: RunningGateway) -> AsyncIterator[AsyncAnthropic]:
-    async with AsyncAnthropic(
-        base_url=gateway.address, api_key=gateway.key, max_retries=0
-    ) as client:
-        yield client
 
 
 pytest_terminal_summary = matrix.pytest_terminal_summary

@@ -8,6 +8,8 @@ from gateway.app import build_app
 from gateway.core.formats import Format
 from tests.support.gateway import PATHS, RunningGateway, request_body
 
+pytestmark = pytest.mark.shared_gateway
+
 UPGRADE = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
 
 

@@ -17,6 +17,8 @@ from tests.support.upstream import (
     json_response,
 )
 
+pytestmark = pytest.mark.shared_gateway
+
 DIGITS = b"18446744073709551617"
 NESTED = b'"extra":[-1e2, 1.10, %b]' % DIGITS
 

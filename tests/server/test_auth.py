@@ -8,6 +8,8 @@ from gateway.core.formats import Format
 from tests.support.gateway import PATHS, RunningGateway, request_body
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
+pytestmark = pytest.mark.shared_gateway
+
 REPLY = fixture_reply("chat")
 UNKNOWN_KEY = "sk-" + "A" * 48
 SPELLINGS = ["Bearer {}", "bearer {}", "BEARER   {} "]

@@ -12,6 +12,8 @@ from gateway.core.formats import Format
 from gateway.server.base_address import base_address_hint, count_bad_path
 from tests.support.gateway import RunningGateway, channels, run_gateway
 
+pytestmark = pytest.mark.shared_gateway
+
 ADD = "add /v1 to the base address"
 SLASH = "remove the slash at the end of the"
 

@@ -21,6 +21,8 @@ from gateway.server.content_encoding import ENCODINGS, MAX_RATIO, decompress
 from tests.support.gateway import RunningGateway, channels, request_body, run_gateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
+pytestmark = pytest.mark.shared_gateway
+
 MIB = 2**20
 
 

@@ -14,12 +14,16 @@ from openai import AsyncOpenAI
 from gateway.admin.retention import delete_unused_conversations
 from gateway.core.formats import Format
 from tests.support.gateway import BETA, RunningGateway, channel, run_gateway
+from tests.support.shared_gateway import as_new, in_the_modules_loop
+from tests.support.stock_clients import open_openai
 from tests.support.upstream import (
     ScriptedUpstream,
     fixture_reply,
     fixture_stream,
     json_response,
 )
+
+pytestmark = pytest.mark.shared_gateway
 
 ITEMS: list[Any] = [
     {"role": "user", "content": "Hello"},
@@ -165,13 +169,13 @@ async def test_pages_that_do_not_exist(openai: AsyncOpenAI, query: dict[str, Any
     assert caught.value.param == next(iter(query))
 
 
-@pytest.fixture
-async def client(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[AsyncOpenAI]:
-    line = channel(Format.CHAT, upstream.address)
-    async with run_gateway(tmp_path, [line]) as gateway:
-        address = f"{gateway.address}/v1"
-        async with AsyncOpenAI(base_url=address, api_key=gateway.key, max_retries=0) as client:
-            yield client
+@in_the_modules_loop()
+async def client(
+    gateway_of_module: RunningGateway, upstream: ScriptedUpstream
+) -> AsyncIterator[AsyncOpenAI]:
+    lines = [channel(Format.CHAT, upstream.address)]
+    async with as_new(gateway_of_module, lines) as gateway, open_openai(gateway) as client:
+        yield client
 
 
 def sent_texts(upstream: ScriptedUpstream) -> list[Any]:
@@ -350,6 +354,7 @@ async def test_large_files_in_a_conversation(
     assert upstream.last_request.body.count(data.encode()) == 3
 
 
+@pytest.mark.own_gateway
 async def test_one_that_was_not_used_for_long_expires(
     gateway: RunningGateway, openai: AsyncOpenAI
 ) -> None:

@@ -24,7 +24,10 @@ from tests.support.gateway import (
     channel,
     run_gateway,
 )
+from tests.support.shared_gateway import as_new, in_the_modules_loop
 from tests.support.upstream import Ending, Response, ScriptedUpstream, json_response
+
+pytestmark = pytest.mark.shared_gateway
 
 PATH = "/v1/messages/count_tokens"
 TURNS = [{"role": "user", "content": "How many tokens does this question have?"}]
@@ -60,17 +63,22 @@ async def estimated(answer: ClientResponse) -> int:
     return tokens
 
 
-@pytest.fixture
-async def responses(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
+@in_the_modules_loop()
+async def responses(
+    gateway_of_module: RunningGateway, upstream: ScriptedUpstream
+) -> AsyncIterator[RunningGateway]:
     """A gateway that only has a responses upstream."""
     lines = [channel(Format.RESPONSES, upstream.address)]
-    async with run_gateway(tmp_path, lines) as gateway:
+    async with as_new(gateway_of_module, lines) as gateway:
         yield gateway
 
 
-@pytest.fixture
-async def chat(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[RunningGateway]:
-    async with run_gateway(tmp_path, [channel(Format.CHAT, upstream.address)]) as gateway:
+@in_the_modules_loop()
+async def chat(
+    gateway_of_module: RunningGateway, upstream: ScriptedUpstream
+) -> AsyncIterator[RunningGateway]:
+    lines = [channel(Format.CHAT, upstream.address)]
+    async with as_new(gateway_of_module, lines) as gateway:
         yield gateway
 
 

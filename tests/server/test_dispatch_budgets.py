@@ -31,6 +31,8 @@ from tests.server.key_limits import (
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.upstream import Ending, Response, ScriptedUpstream, fixture_reply, json_response
 
+pytestmark = pytest.mark.shared_gateway
+
 BROKE = ("billing_error", "insufficient_quota")
 CONFIG: dict[str, Any] = {
     "models": [
@@ -101,6 +103,7 @@ async def test_a_spent_budget(
     assert row.channel is None
 
 
+@pytest.mark.own_gateway
 @pytest.mark.parametrize("format", Format)
 async def test_a_groups_budget(
     gateway: RunningGateway, upstream: ScriptedUpstream, format: Format

@@ -20,6 +20,8 @@ from tests.support.upstream import (
     json_response,
 )
 
+pytestmark = pytest.mark.shared_gateway
+
 
 def assert_row(row: RequestRow, **expected: Any) -> None:
     assert {name: getattr(row, name) for name in expected} == expected

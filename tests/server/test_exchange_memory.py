@@ -13,6 +13,8 @@ from gateway.server.exchange import Exchange
 from tests.support.gateway import RunningGateway, request_body
 from tests.support.upstream import Ending, Response, ScriptedUpstream, fixture_reply, json_response
 
+pytestmark = pytest.mark.shared_gateway
+
 
 @pytest.fixture(autouse=True)
 def _no_garbage_collection() -> Iterator[None]:

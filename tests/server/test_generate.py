@@ -24,6 +24,8 @@ from tests.support.gateway import (
 )
 from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream, json_response
 
+pytestmark = pytest.mark.shared_gateway
+
 NOISE = {
     "accept": "application/json",
     "accept-encoding": "gzip, br, zstd",

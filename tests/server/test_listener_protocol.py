@@ -21,6 +21,8 @@ from tests.support.gateway import RunningGateway, request_body
 from tests.support.timing import SLACK
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
+pytestmark = pytest.mark.shared_gateway
+
 CANARY = b"canary7"
 BODY = orjson.dumps(request_body(Format.CHAT))
 POST = b"POST /v1/chat/completions HTTP/1.1\r\n"

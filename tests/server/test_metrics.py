@@ -28,6 +28,8 @@ from tests.support.gateway import (
 from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream, json_response
 from tests.telemetry.test_metrics import ROW, ended
 
+pytestmark = pytest.mark.shared_gateway
+
 TOKEN = "metrics-token-8812"
 
 
@@ -229,6 +231,7 @@ async def test_off(upstream: ScriptedUpstream, tmp_path: Path) -> None:
         assert gateway.daemon.runtime.observers == ()
 
 
+@pytest.mark.own_gateway
 async def test_a_reload_applies_all_options(gateway: RunningGateway) -> None:
     runtime = gateway.daemon.runtime
 
@@ -261,6 +264,7 @@ async def test_methods(gateway: RunningGateway) -> None:
             assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
+@pytest.mark.own_gateway
 async def test_while_the_gateway_stops(gateway: RunningGateway) -> None:
     gateway.daemon.runtime.draining = True
     assert value(await scrape(gateway), "gateway_draining") == 1

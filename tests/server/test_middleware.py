@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.core.formats import Format
-from tests.support.gateway import ALPHA, BETA, RunningGateway, channels, run_gateway
+from tests.support.gateway import ALPHA, BETA, RunningGateway, channels
+from tests.support.shared_gateway import as_new, in_the_modules_loop
 from tests.support.upstream import (
     Ending,
     Response,
@@ -20,6 +20,8 @@ from tests.support.upstream import (
     fixture_stream,
     json_response,
 )
+
+pytestmark = pytest.mark.shared_gateway
 
 INVALID = "invalid_request_error"
 FINAL = {"x-should-retry": "false"}
@@ -198,9 +200,9 @@ async def test_a_whole_reply_that_breaks_off(
     await assert_error(await gateway.post(format), format, bad_upstream("bad_upstream_response"))
 
 
-@pytest.fixture
+@in_the_modules_loop()
 async def narrow_gateway(
-    upstream: ScriptedUpstream, tmp_path: Path
+    gateway_of_module: RunningGateway, upstream: ScriptedUpstream
 ) -> AsyncIterator[RunningGateway]:
     """Chat serves only beta, the other formats only alpha, and nothing else is open; small
     limits."""
@@ -212,7 +214,8 @@ async def narrow_gateway(
         "alpha": {"endpoints": ["messages", "responses"]},
         "beta": {"endpoints": ["chat"]},
     }
-    async with run_gateway(tmp_path, lines, server=limits, families=families) as gateway:
+    narrow = as_new(gateway_of_module, lines, server=limits, families=families)
+    async with narrow as gateway:
         yield gateway
 
 

@@ -8,6 +8,8 @@ from gateway.core.formats import Format
 from tests.support.gateway import PATHS, RunningGateway, request_body
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
+pytestmark = pytest.mark.shared_gateway
+
 
 @pytest.mark.parametrize("format", Format)
 async def test_errors_have_the_headers_of_every_response(

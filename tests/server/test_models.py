@@ -11,6 +11,8 @@ from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 
+pytestmark = pytest.mark.shared_gateway
+
 ALIASED = {"id": "beta-own", "family": "beta", "aliases": ["team/own-1"], "context": 1000}
 SLASHED = {"id": "alpha/vendor:8b@2", "family": "alpha", "lifecycle": "deprecated"}
 RETIRED = {"id": "alpha-old", "family": "alpha", "lifecycle": "retired"}

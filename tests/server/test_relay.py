@@ -26,6 +26,8 @@ from tests.support.upstream import (
 )
 from tests.wire.stream_cases import decode
 
+pytestmark = pytest.mark.shared_gateway
+
 TERMINAL = {
     Format.CHAT: b"[DONE]",
     Format.MESSAGES: b"message_stop",
@@ -170,6 +172,7 @@ async def test_unreadable_frames_pass_and_are_noted(
     assert "JSONDecodeError" in (row.upstream_error or "")
 
 
+@pytest.mark.own_gateway
 async def test_a_shutdown_sends_the_client_an_error(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:

@@ -25,6 +25,8 @@ from tests.support.upstream import (
     json_response,
 )
 
+pytestmark = pytest.mark.shared_gateway
+
 
 def stays_open(format: Format) -> Response:
     """A complete stream whose body never ends."""

@@ -29,6 +29,8 @@ from tests.support.gateway import (
 )
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 
+pytestmark = pytest.mark.shared_gateway
+
 CHAT = orjson.dumps(request_body(Format.CHAT))
 DEEP = 100_000
 

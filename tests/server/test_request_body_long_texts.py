@@ -18,6 +18,8 @@ from tests.support.gateway import RunningGateway, request_body, run_gateway
 from tests.support.gateway import channel as channel_config
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
+pytestmark = pytest.mark.shared_gateway
+
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x04\x00\x00\x00\x03\x00\x08\x02\x00\x00\x00"
 END = b"\x00\x00\x00\x00IEND\xaeB`\x82"
 LARGE = base64.b64encode(PNG + Random(1).randbytes(1_500_000) + END).decode()

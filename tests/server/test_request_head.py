@@ -14,12 +14,15 @@ from gateway.core.formats import Format
 from gateway.server.request_head import MAX_HEAD, MAX_KEPT_HEAD, PIECE
 from tests.support.gateway import PATHS, RunningGateway, request_body
 from tests.support.raw_client import End, RawClient, Received, raw_client, request
+from tests.support.shared_gateway import in_the_modules_loop
 from tests.support.upstream import ScriptedUpstream, fixture_reply
+
+pytestmark = pytest.mark.shared_gateway
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: gateway\r\n"
 
 
-@pytest.fixture
+@in_the_modules_loop()
 async def client(gateway: RunningGateway) -> AsyncIterator[RawClient]:
     async with raw_client(gateway.address) as client:
         yield client

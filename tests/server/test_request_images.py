@@ -27,6 +27,8 @@ from tests.support.image_files import ACCEPTED, REFUSED, TRUNCATED, data_uri, en
 from tests.support.image_requests import image_part, image_request, sent_images
 from tests.support.upstream import ScriptedUpstream, event_stream, fixture_reply, json_response
 
+pytestmark = pytest.mark.shared_gateway
+
 FIELDS = {
     Format.CHAT: ("messages.0.content.1.image_url.url", "messages.2.content.1.image_url.url"),
     Format.MESSAGES: (
@@ -374,6 +376,7 @@ async def test_codes_in_a_stream_reach_the_client(
         assert (await gateway.post(format, body | {"stream": False})).status == 200
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_the_simulator_sees_what_is_right(simulated_gateway: RunningGateway) -> None:
     """It rejects wrong media types, which the gateway has corrected."""
     for format in Format:

@@ -36,6 +36,8 @@ from tests.support.upstream import (
     json_response,
 )
 
+pytestmark = pytest.mark.shared_gateway
+
 UPSTREAM_ID = "reply_01"
 TURNS = 5
 

@@ -18,6 +18,8 @@ from tests.support.upstream import (
     json_response,
 )
 
+pytestmark = pytest.mark.shared_gateway
+
 
 @pytest.fixture
 def reply(upstream: ScriptedUpstream) -> None:

@@ -53,12 +53,14 @@ def request_body(client_format: Format, **fields: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """`key` belongs to `token`, whose group reaches every model."""
+    """`key` belongs to `token`, whose group reaches every model. Rows before `first_id` belong to
+    other tests."""
 
     daemon: Daemon
     token: Token
     key: str
     http: ClientSession
+    first_id: str = ""
 
     @property
     def address(self) -> str:
@@ -104,7 +106,8 @@ class RunningGateway:
         """The ledger's newest rows, oldest first, once `count` of them are settled."""
         async with asyncio.timeout(15):
             while True:
-                rows = (await self.operations.list_requests(limit=100)).rows
+                newest = (await self.operations.list_requests(limit=100)).rows
+                rows = [row for row in newest if row.id >= self.first_id]
                 settled = [row for row in rows if row.state is not ExchangeState.RUNNING]
                 if len(settled) >= count and len(rows) == len(settled):
                     return rows[::-1]
@@ -139,16 +142,23 @@ def channels(address: str, **changes: Any) -> list[dict[str, Any]]:
     return [channel(format, address, **changes) for format in Format]
 
 
+def gateway_config(
+    state_dir: Path, channels: list[dict[str, Any]], **config: Any
+) -> dict[str, Any]:
+    """A configuration for tests. `config` is the rest of the file."""
+    server = {"port": 0, "drain_timeout": 1} | config.pop("server", {})
+    fields = {"state_dir": str(state_dir), "channels": channels, "server": server}
+    return fields | database_options(state_dir) | config
+
+
 @asynccontextmanager
 async def run_gateway(
     state_dir: Path, channels: list[dict[str, Any]], **config: Any
 ) -> AsyncIterator[RunningGateway]:
     """A gateway that serves in the test's own loop. `config` is the rest of the file."""
-    server = {"port": 0, "drain_timeout": 1} | config.pop("server", {})
-    text = {"state_dir": str(state_dir), "channels": channels, "server": server}
-    text |= database_options(state_dir) | config
+    text = orjson.dumps(gateway_config(state_dir, channels, **config)).decode()
     await copy_ledger(state_dir / DATABASE_NAME)
-    async with run_daemon(parse_config(orjson.dumps(text).decode())) as daemon:
+    async with run_daemon(parse_config(text)) as daemon:
         token, key = await daemon.operations.create_key("tests", "default")
         async with ClientSession(daemon.address) as http:
             yield RunningGateway(daemon, token, key, http)

@@ -33,6 +33,8 @@ from tests.support.upstream import (
     json_response,
 )
 
+pytestmark = pytest.mark.shared_gateway
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 SECRET_PROMPT = "the prompt is nobody's business"
