@@ -37,9 +37,10 @@ LEARNED: Final = (
 """Fields of a runtime that are made anew for each test."""
 CHANGING: Final = (
     *("current", "metrics", "observers", "_permits", "_permits_version"),
-    *("active_requests", "open_streams"),
+    *("active_requests", "open_streams", "begin_trace"),
 )
-"""Those that come with the configuration, which each test has for itself, and of what runs."""
+"""Those that come with the configuration, which each test has for itself; of what runs; and who
+observes it, which is nobody at first."""
 
 in_the_modules_loop = partial(pytest_asyncio.fixture, loop_scope="module")
 
@@ -145,7 +146,7 @@ def _forget(runtime: Runtime) -> None:
     fresh = {each.name: each.default_factory for each in fields(runtime)}
     for name in LEARNED:
         setattr(runtime, name, fresh[name]())  # type: ignore[operator]  # all of them have one
-    runtime.metrics, runtime.observers = None, ()  # the next configuration makes new ones
+    runtime.metrics, runtime.begin_trace, runtime.observers = None, None, ()
 
 
 def _kept(runtime: Runtime) -> dict[str, Any]:
