@@ -62,6 +62,7 @@ async def run(gateway: RunningGateway, folder: Path, *command: str) -> str:
     return output.decode()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("section", PYTHON)
 async def test_python(simulated_gateway: RunningGateway, tmp_path: Path, section: str) -> None:
     for module in PYTHON[section]:

@@ -29,6 +29,8 @@ from tests.admission.lease_replicas import (
 from tests.store.sample_rows import token
 from tests.support.postgres import new_database_url
 
+pytestmark = pytest.mark.servers
+
 DAY_US = 86_400_000_000
 
 

@@ -30,7 +30,7 @@ from tests.store.server_ledger import server_ledger
 from tests.support.proxy import FaultProxy, fault_proxy
 from tests.support.toxics import Latency, Timeout
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.servers]
 
 DELAY = 0.4
 

@@ -23,7 +23,7 @@ from tests.admission.lease_fleet import HOLDERS, KEYS, lease_fleet
 from tests.admission.lease_steps import DAY, HOUR, SECOND, STEP, Asked, Steps
 from tests.support.hypothesis_profiles import examples
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.servers]
 
 MONTH_END = 1_796_083_200_000_000
 """2026-12-01T00:00:00Z."""

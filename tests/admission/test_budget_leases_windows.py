@@ -15,7 +15,7 @@ from gateway.store.server_database import ServerDatabase
 from tests.admission.lease_replicas import LeaseReplica, key_holder, lease_replica, totals, unix_us
 from tests.store.server_ledger import server_ledger
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.servers]
 
 
 @pytest.fixture

@@ -271,6 +271,7 @@ async def test_requests_of_each_key_stay_in_order(seed: int) -> None:
         queue.settle(queue.acquire(request_for(key(name, ONE), group(ONE))), 0, FREE)
 
 
+@pytest.mark.large
 async def test_a_long_queue_is_cheap_for_others(queue: AdmissionQueue) -> None:
     """Only waiters that a release can help are woken."""
     long = SharedLimits(max_wait=20, max_waiting=1000)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
 
 _PROGRAM = """
@@ -27,6 +29,7 @@ print(sorted(name for name in sys.modules if name.startswith(loaded)))
 """
 
 
+@pytest.mark.processes
 def test_one_process_with_a_file_loads_none_of_it(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, str(tmp_path / "state")],

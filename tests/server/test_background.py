@@ -366,6 +366,7 @@ async def test_a_deleted_response_stops(upstream: ScriptedUpstream, tmp_path: Pa
             await client.responses.retrieve(created.id)
 
 
+@pytest.mark.large
 async def test_a_reply_that_is_longer_than_the_log(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ async def test_a_drain_lets_a_busy_stream_end(
         assert (await gateway.row()).state is ExchangeState.OK
 
 
+@pytest.mark.large
 async def test_a_whole_reply_lasts_until_the_client_has_it(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

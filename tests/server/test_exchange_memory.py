@@ -38,6 +38,7 @@ REPLIES = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     "body",
     [
@@ -55,6 +56,7 @@ async def test_a_refused_request(gateway: RunningGateway, body: bytes) -> None:
     assert _exchanges() == 0
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)

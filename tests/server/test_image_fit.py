@@ -57,6 +57,7 @@ def read(file: bytes) -> Image.Image:
     return image
 
 
+@pytest.mark.large
 def test_a_large_png_becomes_a_smaller_jpeg(large_png: bytes) -> None:
     media_type, file = fit_image(large_png, "image/png", LIMIT)
     assert media_type == "image/jpeg"
@@ -138,6 +139,7 @@ def fitting(
     return [channel(format, upstream.address)], {"images": {"fit": True}} | config
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("format", Format)
 async def test_a_large_image_reaches_messages_smaller(
     upstream: ScriptedUpstream, tmp_path: Path, format: Format, large_png: bytes

@@ -52,6 +52,7 @@ async def ask(gateway: RunningGateway, client: RawClient, path: str) -> None:
     await client.send(request(gateway.address, path, headers=key, method="GET"))
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("which", range(4))
 async def test_bodies_that_nobody_reads_are_memory(
     upstream: ScriptedUpstream, tmp_path: Path, which: int

@@ -279,6 +279,7 @@ def fill(gateway: RunningGateway) -> None:
         metrics.count(ended(ROW._replace(catalog_model=name, group_name=name)))
 
 
+@pytest.mark.large
 async def test_concurrent_scrapes_do_not_stall_others(gateway: RunningGateway) -> None:
     fill(gateway)
     await scrape(gateway)  # imports the library

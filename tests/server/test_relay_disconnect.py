@@ -131,6 +131,7 @@ async def test_successes_between_failures_keep_the_circuit_closed(
     assert (report.status.state, report.succeeded, report.failed) == ("healthy", 12, 6)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_client_that_leaves_before_it_has_everything(
     gateway: RunningGateway, upstream: ScriptedUpstream, streamed: bool

@@ -53,6 +53,7 @@ async def spent(server: PostgresServer, gateway: RunningGateway) -> int:
         await connection.close()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("pause", [0.0, 0.005])
 async def test_a_long_reply_gets_more_of_its_budget(
     server: PostgresServer, tmp_path: Path, upstream: ScriptedUpstream, pause: float

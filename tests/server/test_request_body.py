@@ -217,6 +217,7 @@ async def test_bodies_that_would_stall_the_parser(
     assert error["param"] == "body"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("format", Format)
 async def test_the_largest_requests_of_agents_pass(
     gateway: RunningGateway, upstream: ScriptedUpstream, format: Format

@@ -128,6 +128,7 @@ async def test_counting_tokens_sends_the_whole_image(
     assert upstream.last_request.json["messages"] == body["messages"]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("is_written", [False, True])
 async def test_a_stored_request_has_the_whole_image(
     upstream: ScriptedUpstream, tmp_path: Any, is_written: bool

@@ -409,6 +409,7 @@ async def test_images_of_stored_responses(openai: AsyncOpenAI, upstream: Scripte
     assert refused.value.code == "too_many_images"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("format", Format)
 @pytest.mark.parametrize("upstream_format", Format)
 async def test_large_images_are_corrected_too(

@@ -88,6 +88,7 @@ def test_animations_are_rejected_on_messages_only() -> None:
         check_images(request_with("messages", url))
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("format", "most", "size"),
     [("chat", 250, 20 * 2**20), ("responses", 250, 20 * 2**20), ("messages", 100, 3 * 5 * 2**18)],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.simulator.stream_text import new_id, split_text, sse_frame
 
 
+@pytest.mark.large
 @given(st.text())
 def test_pieces_join(text: str) -> None:
     assert "".join(split_text(text)) == text

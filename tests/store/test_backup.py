@@ -210,6 +210,7 @@ def start_backup(state: Path) -> subprocess.Popen[bytes]:
     raise AssertionError("the command copies nothing")
 
 
+@pytest.mark.processes
 async def test_a_killed_backup_leaves_nothing_under_the_name(state: Path) -> None:
     process, folder = start_backup(state), state / "backups"
     process.kill()
@@ -221,6 +222,7 @@ async def test_a_killed_backup_leaves_nothing_under_the_name(state: Path) -> Non
     assert [each.name for each in folder.iterdir()] == [backup_name(NOW)]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_an_ended_backup_leaves_nothing(state: Path, number: signal.Signals) -> None:
     process = start_backup(state)

@@ -16,7 +16,7 @@ from tests.store.server_ledger import behind_proxy, connect, lease, leases, serv
 from tests.support.proxy import Direction, FaultProxy
 from tests.support.toxics import Onward, Toxic, Traffic
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.servers]
 
 EPOCH = 7
 ODD: HolderKey = ("group", 'it\'s \\ "$1"; -- ü')

@@ -24,7 +24,7 @@ from tests.store.sample_rows import attempt, intent, settled, token
 from tests.support.next_release import COMPATIBLE, INCOMPATIBLE
 from tests.support.postgres import empty_database, new_database_url, postgres_server
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.servers]
 
 THIS_RELEASE = migrations_for("postgresql")
 ONCE = "CREATE TABLE once (number INTEGER);\nINSERT INTO once VALUES (1);\n"

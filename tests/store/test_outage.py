@@ -32,7 +32,7 @@ from tests.support.postgres import PostgresServer, own_postgres_server
 from tests.support.proxy import Direction
 from tests.support.toxics import Timeout
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.timeout(90), pytest.mark.servers]
 
 BOUNDS = RequestLog()
 

@@ -34,7 +34,7 @@ from tests.store.sample_rows import START, attempt, intent, settled, token
 from tests.support.databases import all_written, run_apart
 from tests.support.postgres import new_database_url
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.servers]
 
 TODAY = Day.of(START)
 

@@ -14,7 +14,7 @@ from tests.store.sample_rows import attempt, intent, settlement
 from tests.store.server_ledger import assert_exact, server_ledger
 from tests.support.databases import all_written
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.servers]
 
 
 @pytest.fixture

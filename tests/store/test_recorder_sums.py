@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,6 +125,7 @@ async def _lose_an_answer() -> None:
             await asyncio.wait({task})
 
 
+@pytest.mark.large
 async def test_ten_thousand_concurrent_settlements_add_up(
     database: Database, recorder: Recorder, path: Path
 ) -> None:

@@ -33,6 +33,8 @@ from tests.support.postgres import (
 )
 from tests.support.timing import SLACK
 
+pytestmark = pytest.mark.servers
+
 SECRET = "s3cret-4471"
 SLEEP = text("SELECT pg_sleep(30)")
 

@@ -16,6 +16,8 @@ from tests.store.sample_rows import START, intent, settlement, token
 from tests.support.databases import server_of
 from tests.support.postgres import drop_database, new_database_url, postgres_server
 
+pytestmark = pytest.mark.servers
+
 COST = 14
 
 

@@ -31,7 +31,7 @@ from tests.support.postgres import postgres_server
 from tests.support.proxy import Direction
 from tests.support.toxics import Timeout
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.servers]
 
 COST = {"cost_micro": 1_000, "usd_micro": 70}
 

@@ -24,6 +24,8 @@ from tests.store.sample_rows import settlement, token
 from tests.support.databases import server_of
 from tests.support.postgres import drop_database, new_database_url, postgres_server
 
+pytestmark = pytest.mark.servers
+
 MONDAY = 20_700
 SPANS = [
     (None, None),

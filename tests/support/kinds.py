@@ -16,14 +16,26 @@ import pytest
 
 from tests.support.paths import ROOT, TESTS
 
-MARKED_FOLDERS: Final = frozenset({"attacks", "chaos", "deploy", "fleet"})
-"""Folders whose tests are all of the kind that their name says."""
+MARKED_FOLDERS: Final = {
+    "attacks": "attacks",
+    "bodies": "large",
+    "chaos": "chaos",
+    "cluster": "servers",
+    "browser": "browser",
+    "deploy": "deploy",
+    "fleet": "fleet",
+    "local_model": "local_model",
+    "shared": "servers",
+}
+"""Folders whose tests are all of one kind."""
 SLOW_KINDS: Final = (
     "attacks",
     "chaos",
     "deploy",
     "fleet",
+    "large",
     "processes",
+    "servers",
     "exhaustive",
     "local_model",
     "browser",
@@ -93,7 +105,7 @@ def _commit() -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    is_slow = collection_path.is_relative_to(TESTS) and collection_path.name in SLOW_KINDS
+    is_slow = collection_path.is_relative_to(TESTS) and collection_path.name in MARKED_FOLDERS
     return True if is_slow and config.getoption("quick") else None
 
 
@@ -115,8 +127,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        for kind in MARKED_FOLDERS.intersection(item.path.parts[len(TESTS.parts) :]):
-            item.add_marker(kind)
+        for folder in MARKED_FOLDERS.keys() & item.path.parts[len(TESTS.parts) :]:
+            item.add_marker(MARKED_FOLDERS[folder])
     left_out = _left_out(config)
     deselected = {item for item in items if any(map(item.get_closest_marker, left_out))}
     items[:] = [item for item in items if item not in deselected]

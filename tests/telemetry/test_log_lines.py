@@ -75,6 +75,7 @@ def test_lines_cannot_be_forged() -> None:
     assert not any(line.startswith("INFO") and "Traceback" in line for line in traceback)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("piece", ["x", "\n", "\x1b", "\U0001f600", "line\n"])
 def test_a_record_of_ten_megabytes(piece: str) -> None:
     size = 10 * 2**20

@@ -40,6 +40,7 @@ def large_frame(sub_blocks: int, last: int = 7) -> bytes:
 HEAD = files.GIF[:19]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("sub_blocks", [1, 10, 766, 767, 768, 769, 3000, 60_000])
 @pytest.mark.parametrize("last", [1, 254])
 def test_large_frames(sub_blocks: int, last: int) -> None:

@@ -36,6 +36,7 @@ def test_only_halves_are_replaced(text: str, upper: bool) -> None:
         assert load_json(raw) == {"text": expected}
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     "raw",
     [b"\\" * 999_999, b"\\ud83d" * 150_000, b"\\n" * 500_000, b"x" * 999_999, b"\xed" * 999_999],

@@ -299,6 +299,7 @@ def test_comments_are_forwarded_and_start_nothing() -> None:
     assert stream.receive(HELLO + b": hm\n\n") == b": hm\n\n" + ROLE + HELLO + b": hm\n\n"
 
 
+@pytest.mark.large
 def test_endless_frames_fail() -> None:
     stream = translator()
     stream.receive(ROLE + HELLO)

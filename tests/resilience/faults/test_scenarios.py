@@ -491,6 +491,7 @@ async def test_malformed_body_is_no_json(upstream: FaultUpstream, format: Format
         orjson.loads(answer.body)
 
 
+@pytest.mark.large
 @formats
 @streamed
 async def test_huge_is_valid_but_large(

@@ -81,6 +81,7 @@ def test_odd_values_are_replaced(odd: Any) -> None:
     assert edited(sent, STORED) == orjson.dumps(CLIENT)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("count", [1, 200_000])
 def test_large_responses_take_little_time(count: int) -> None:
     """A client chooses the tools that a response repeats, and so the names in it."""
