@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.formats import Format
 from tests.support.gateway import PATHS, RunningGateway, request_body
-from tests.support.upstream import ScriptedUpstream, fixture_reply
+from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 pytestmark = pytest.mark.shared_gateway
 
@@ -48,5 +48,6 @@ async def test_a_client_that_expects_100_continue(
 
 
 async def test_tokens_are_counted(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(json_response({"input_tokens": 12}))
     answer = await gateway.post(Format.MESSAGES, path="/v1/messages/count_tokens")
     assert answer.headers["x-request-id"]
