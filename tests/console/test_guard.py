@@ -19,6 +19,7 @@ from gateway.store.lock import DATABASE_NAME
 from tests.console.browser import FORM_HEADERS, Browser, open_browser
 from tests.support.databases import locked
 from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.upstream import ScriptedUpstream, fixture_reply
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -230,13 +231,16 @@ async def test_a_large_body_without_a_session(anonymous: Browser) -> None:
     assert answer.status == 413
 
 
-async def test_the_admin_api_over_tcp(gateway: RunningGateway, browser: Browser) -> None:
+async def test_the_admin_api_over_tcp(
+    gateway: RunningGateway, browser: Browser, upstream: ScriptedUpstream
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
     created = await browser.ask(
         "POST", "/admin/api/keys", FORM_HEADERS, json={"name": "created here", "group": "default"}
     )
     assert created.status == 201
     key = (await created.json())["key"]
-    assert (await gateway.post(Format.CHAT, key=key)).status != 401
+    assert (await gateway.post(Format.CHAT, key=key)).status == 200
     accounts = await (await browser.get("/admin/api/accounts")).json()
     assert accounts["accounts"]
 
