@@ -137,6 +137,7 @@ def faster() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow("tries plans of several replicas on a real server")
 @examples(0.2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     replicas=st.integers(2, 4),

@@ -328,6 +328,7 @@ def leaks(text: bytes, house: House) -> set[str]:
     return found | {secret for secret in secrets if secret.encode() in text}
 
 
+@pytest.mark.slow("provokes every failure, several of them by a process")
 async def test_no_secret_leaves(house: House) -> None:
     assert await house.get("/metrics", authorization=f"Bearer {METRICS}") == 200
     house.upstream.respond_with(fixture_reply("chat"))

@@ -105,6 +105,7 @@ def generate(demo: Demo, tmp_path: Path, *options: str) -> dict[str, Counter[int
     return counts
 
 
+@pytest.mark.slow("sends some thousand generated requests")
 def test_client_endpoints(demo: Demo, tmp_path: Path) -> None:
     credential = ("--header", f"Authorization: Bearer {demo.key}")
     counts = generate(
@@ -117,6 +118,7 @@ def test_client_endpoints(demo: Demo, tmp_path: Path) -> None:
     assert sum(counter.total() for counter in counts.values()) > 1000
 
 
+@pytest.mark.slow("sends some thousand generated requests")
 @pytest.mark.full
 def test_admin_api(demo: Demo, tmp_path: Path) -> None:
     session = ("--header", f"Cookie: {demo.sign_in()}", "--header", "Sec-Fetch-Site: same-origin")

@@ -228,6 +228,7 @@ def files(root: Path) -> Mapping[str, str]:
     }
 
 
+@pytest.mark.slow("installs the package with its dependencies")
 @pytest.mark.full
 @pytest.mark.timeout(400)
 def test_the_steps_make_what_compose_runs(image: ScratchImage, record_property: Any) -> None:

@@ -71,6 +71,7 @@ def wheel(dist: Path) -> Path:
     return dist / f"{NAME}-py3-none-any.whl"
 
 
+@pytest.mark.slow("builds the distribution")
 @pytest.mark.full
 @pytest.mark.timeout(180)
 def test_the_source_distribution_is_complete(tree: Path, dist: Path) -> None:
@@ -110,6 +111,7 @@ def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
     assert "ok (channels: 0" in call("check", "--config", str(config))
 
 
+@pytest.mark.slow("builds the distribution")
 @pytest.mark.full
 @pytest.mark.timeout(240)
 def test_the_same_source_gives_the_same_archives(dist: Path, tree: Path, tmp_path: Path) -> None:

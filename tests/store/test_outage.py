@@ -130,6 +130,7 @@ async def test_a_server_that_is_stopped_under_load(server: PostgresServer, tmp_p
     await _stopped_under_load(server, tmp_path, 3)
 
 
+@pytest.mark.slow("stops PostgreSQL for a part of a minute")
 @pytest.mark.chaos
 @pytest.mark.timeout(180)
 async def test_a_server_that_is_stopped_for_a_minute(
@@ -339,6 +340,7 @@ async def test_rows_that_no_server_takes_do_not_stop_the_others(
     assert f"cannot store the row of {request_id(7)}" in caplog.text
 
 
+@pytest.mark.slow("starts and kills a process, and starts it again")
 @pytest.mark.chaos
 async def test_a_process_that_is_killed_while_its_spool_has_rows(
     server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -28,6 +28,14 @@ MARKED_FOLDERS: Final = {
     "shared": "servers",
 }
 """Folders whose tests are all of one kind."""
+SLOW_FOLDERS: Final = {
+    "attacks": "reads paced streams while it attacks",
+    "browser": "waits for pages",
+    "chaos": "waits for deaths, locks and drains",
+    "fleet": "starts replicas and servers, and waits for outages and expiries",
+    "local_model": "waits for a real model",
+}
+"""Folders with many tests over 5 s, and why."""
 SLOW_KINDS: Final = (
     "attacks",
     "chaos",
@@ -129,6 +137,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for folder in MARKED_FOLDERS.keys() & item.path.parts[len(TESTS.parts) :]:
             item.add_marker(MARKED_FOLDERS[folder])
+            if folder in SLOW_FOLDERS:
+                item.add_marker(pytest.mark.slow(SLOW_FOLDERS[folder]))
     left_out = _left_out(config)
     deselected = {item for item in items if any(map(item.get_closest_marker, left_out))}
     items[:] = [item for item in items if item not in deselected]
