@@ -36,6 +36,7 @@ def of_the_account(receiver: Receiver) -> list[Any]:
     return [each for each in messages if (each["alert"], each["subject"]) == (kind, subject)]
 
 
+@pytest.mark.slow("starts, kills and starts a process")
 @pytest.mark.processes
 async def test_kill_9(tmp_path: Path, upstream: ScriptedUpstream, receiver: Receiver) -> None:
     config = write_config(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
 from sqlalchemy import insert, select
 
 from gateway.store import logs, tokens
@@ -78,6 +79,7 @@ async def test_of_a_dead_replica_leases_end_and_requests_are_settled_once(
         assert set(await listed(database)) == {"b", "c", "d"}
 
 
+@pytest.mark.slow("waits for expiries of replicas")
 async def test_who_had_no_contact_itself_removes_nobody(database: Database, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         dead, other = [
@@ -138,6 +140,7 @@ async def test_a_start_settles_only_what_no_living_replica_runs(
         assert [row.state for row in await logs.page(database)] == [ExchangeState.RUNNING]
 
 
+@pytest.mark.slow("waits for expiries of replicas")
 async def test_leases_of_a_dead_replica_outlive_its_requests(
     database: Database, tmp_path: Path
 ) -> None:

@@ -186,6 +186,7 @@ async def test_pings_pass(
         assert times[-1] - times[0] > 1
 
 
+@pytest.mark.slow("waits until a proxy notices")
 async def test_a_disconnect_reaches_the_upstream(
     kind: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

@@ -215,6 +215,7 @@ class Steps:
         ]
 
 
+@pytest.mark.slow("tries plans of several replicas on a real server")
 @examples(0.15, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(number=st.integers(2, 3), key=LIMITS, group=LIMITS, gateway=ANY_LIMIT, plan=PLAN)
 def test_no_limit_is_exceeded_and_no_place_is_lost(

@@ -139,6 +139,7 @@ async def test_a_server_that_is_stopped_for_a_minute(
     await _stopped_under_load(server, tmp_path, 60)
 
 
+@pytest.mark.slow("waits for a PostgreSQL that says nothing")
 @pytest.mark.parametrize("directions", [tuple(Direction), (Direction.DOWN,)])
 async def test_a_server_that_hangs(
     database: ServerDatabase, tmp_path: Path, directions: tuple[Direction, ...]

@@ -254,6 +254,7 @@ async def fails(work: Callable[[Database], Awaitable[None]], database: Database)
     return str(caught.value)
 
 
+@pytest.mark.slow("waits for a PostgreSQL that says nothing")
 @pytest.mark.processes
 async def test_a_server_that_hangs_restarts_and_goes_away(own_server: PostgresServer) -> None:
     name = await empty_database(own_server)

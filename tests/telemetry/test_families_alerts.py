@@ -139,6 +139,7 @@ async def wait_clear(prometheus: Prometheus) -> None:
         pytest.fail(f"these alerts do not clear: {sorted(firing)}")
 
 
+@pytest.mark.slow("provokes every alert and waits until it is over")
 async def test_every_alert_fires_and_clears(tmp_path: Path) -> None:
     find_program("prometheus")
     rules = tmp_path / "rules.yml"
