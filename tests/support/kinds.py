@@ -64,8 +64,10 @@ SAMPLED_FOLDERS: Final = {
 }
 """Folders with matrices: of each test there, one case in so many is quick."""
 LARGE: Final = 16
-"""Cases of a test from which on a change tries a quarter of them. `@pytest.mark.one_in(9)` sets
-another part, for any number of cases."""
+"""Cases of a test from which on a change tries a quarter of them, except in `PURE_FOLDERS`.
+`@pytest.mark.one_in(9)` sets another part, for any number of cases."""
+PURE_FOLDERS: Final = tuple(TESTS / name for name in ("config", "quota", "routing", "wire"))
+"""Their cases take a millisecond each: a change tries all of them."""
 _ROTATIONS: Final = 180
 """A multiple of all parts, so that each part of a matrix has its turn."""
 
@@ -129,7 +131,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
             calls[:] = calls[first % every :: every]
     elif config.getoption("change"):
         mark = metafunc.definition.get_closest_marker("one_in")
-        every = mark.args[0] if mark is not None else 4 if len(calls) >= LARGE else 1
+        is_cut = len(calls) >= LARGE and not any(
+            map(metafunc.definition.path.is_relative_to, PURE_FOLDERS)
+        )
+        every = mark.args[0] if mark is not None else 4 if is_cut else 1
         calls[:] = calls[(first + config.getoption("rotation")) % every :: every]
 
 
