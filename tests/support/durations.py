@@ -14,7 +14,7 @@ import pytest
 
 LISTED: Final = 5.0
 """Seconds from which on a test needs the mark `slow` with a reason."""
-REFUSED: Final = 20.0
+REFUSED: Final = 40.0
 """Seconds from which on a test without one fails the run."""
 
 _WAITED: Final = "waited"
