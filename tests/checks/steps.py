@@ -16,8 +16,8 @@ REPORTS: Final = ROOT / "var" / "checks"
 """Of the last check: the output of each step, and the duration of each test as JUnit XML."""
 
 _PROCESSORS: Final = len(os.sched_getaffinity(0))
-_WORKERS: Final = (f"-n{_PROCESSORS + 1}", "--dist=worksteal")
-"""One more than processors: tests also wait."""
+_WORKERS: Final = (f"-n{_PROCESSORS + 2}", "--dist=worksteal")
+"""More than processors: tests also wait."""
 _ALONE: Final = "attacks or local_model"
 """Kinds that measure what others feel, or take all processors."""
 _STORED: Final = (
@@ -72,7 +72,9 @@ def stages(*, full: bool) -> list[list[Lane]]:
         waiting = _pytest("fleet", "-n2", "--dist=worksteal", "-m", "fleet or browser")
         alone = [_pytest("alone", "-m", _ALONE)]
         return [[[main], [*beside, waiting]], [alone], [_on_other_interpreters()]]
-    beside.append(_pytest("postgresql", "--change", "--database=postgresql", *_STORED_SMOKE))
+    # Those marked `servers` have a PostgreSQL of their own, also in the step "tests".
+    stored = ("--database=postgresql", "-m", "not servers", *_STORED_SMOKE)
+    beside.append(_pytest("postgresql", "--change", *stored))
     main = _pytest("tests", *_WORKERS, "--change", "-m", f"not ({_ALONE})")
     return [[[main], beside], [[_pytest("alone", "--change", "-m", _ALONE)]]]
 

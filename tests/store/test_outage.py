@@ -131,6 +131,7 @@ async def test_a_server_that_is_stopped_under_load(server: PostgresServer, tmp_p
 
 
 @pytest.mark.slow("stops PostgreSQL for a part of a minute")
+@pytest.mark.full
 @pytest.mark.chaos
 @pytest.mark.timeout(180)
 async def test_a_server_that_is_stopped_for_a_minute(

@@ -65,7 +65,8 @@ SAMPLED_FOLDERS: Final = {
 """Folders with matrices: of each test there, one case in so many is quick."""
 LARGE: Final = 16
 """Cases of a test from which on a change tries a quarter of them, except in `PURE_FOLDERS`.
-`@pytest.mark.one_in(9)` sets another part, for any number of cases."""
+`@pytest.mark.one_in(9)` sets another part, for any number of cases; a test without cases runs for
+one change in nine."""
 PURE_FOLDERS: Final = tuple(TESTS / name for name in ("config", "quota", "routing", "wire"))
 """Their cases take a millisecond each: a change tries all of them."""
 _ROTATIONS: Final = 180
@@ -129,7 +130,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         every = _sampling(metafunc.definition.path)
         if len(calls) >= every > 0:
             calls[:] = calls[first % every :: every]
-    elif config.getoption("change"):
+    elif config.getoption("change") and calls:
         mark = metafunc.definition.get_closest_marker("one_in")
         is_cut = len(calls) >= LARGE and not any(
             map(metafunc.definition.path.is_relative_to, PURE_FOLDERS)
@@ -145,7 +146,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if folder in SLOW_FOLDERS:
                 item.add_marker(pytest.mark.slow(SLOW_FOLDERS[folder]))
     left_out = _left_out(config)
-    deselected = {item for item in items if any(map(item.get_closest_marker, left_out))}
+    deselected = {
+        item
+        for item in items
+        if any(map(item.get_closest_marker, left_out)) or _is_of_another_change(item)
+    }
     items[:] = [item for item in items if item not in deselected]
     config.hook.pytest_deselected(items=list(deselected))
 
@@ -155,6 +160,13 @@ def _left_out(config: pytest.Config) -> tuple[str, ...]:
     if config.getoption("quick"):
         return SLOW_KINDS
     return ("full", "exhaustive") if config.getoption("change") else ()
+
+
+def _is_of_another_change(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("one_in")
+    if mark is None or not item.config.getoption("change") or hasattr(item, "callspec"):
+        return False
+    return (crc32(item.nodeid.encode()) + item.config.getoption("rotation")) % mark.args[0] > 0
 
 
 def _sampling(file: Path) -> int:

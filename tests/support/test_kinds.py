@@ -19,6 +19,9 @@ def test_many(number): pass
 @pytest.mark.parametrize("number", range(18))
 def test_ninth(number): pass
 
+@pytest.mark.one_in(2)
+def test_second(): pass
+
 @pytest.mark.parametrize("number", range(3))
 def test_few(number): pass
 
@@ -56,6 +59,7 @@ def test_four_quarters_are_the_whole_matrix(tmp_path: Path) -> None:
         assert {"test_few[0]", "test_few[1]", "test_few[2]", "test_promise"} <= set(quarter)
         assert "test_full" not in quarter
         assert sum("ninth" in test for test in quarter) == 2
+    assert ["test_second" in quarter for quarter in quarters] in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
 def test_the_quick_tests_have_no_slow_kind(tmp_path: Path) -> None:
