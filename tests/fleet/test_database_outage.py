@@ -45,7 +45,7 @@ async def test_postgresql_is_stopped_under_load(tmp_path: Path, how: signal.Sign
         budgeted = LoadProcess(
             Load(fleet.addresses, [paid], "paid", 10, rate=20, seconds=seconds), tmp_path
         )
-        await asyncio.sleep(4)
+        await streams.under_way(3.5)
         fleet.postgres.stop(how)
         await asyncio.sleep(OUTAGE)
         fleet.postgres.start()
@@ -74,7 +74,7 @@ async def test_a_replica_dies_while_the_database_is_away(tmp_path: Path) -> None
         key = await fleet.mint()
         load = Load(fleet.addresses, [key], "spool", 10, rate=60, seconds=10)
         running = LoadProcess(load, tmp_path)
-        await asyncio.sleep(2)
+        await running.under_way(1.5)
         fleet.postgres.stop(signal.SIGINT)
         await asyncio.sleep(3)
         fleet.replicas[0].kill()

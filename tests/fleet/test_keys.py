@@ -21,11 +21,13 @@ WITHIN = 1.0
 async def test_a_key_is_refused_everywhere_within_a_second(tmp_path: Path, action: str) -> None:
     async with run_fleet(tmp_path, 4) as fleet:
         made = await fleet.replicas[0].command("key", "mint", "--name", "short-lived")
-        load = Load(fleet.addresses, [made["key"]], "key", 8, rate=80, seconds=8)
+        load = Load(fleet.addresses, [made["key"]], "key", 8, rate=80)
         running = LoadProcess(load, tmp_path)
-        await asyncio.sleep(4)
+        await running.under_way(3.5)
         await fleet.replicas[1].command("key", action, made["id"])
         done_at = time.time()
+        await asyncio.sleep(WITHIN + 2)
+        running.end()
         answers = await running.answers()
         before = [answer for answer in answers.all if answer.began < done_at - 3]
         after = [answer for answer in answers.all if answer.began > done_at + WITHIN]

@@ -35,7 +35,7 @@ async def test_kills_under_a_hundred_streams(tmp_path: Path) -> None:
             )
             running = LoadProcess(load, tmp_path)
             replica = fleet.replicas[number % 2]
-            await asyncio.sleep(1.5 + number % 5 * 0.2)
+            await running.under_way(0.8 + number % 5 * 0.2)
             killed_at.append(time.time())
             replica.kill()
             await asyncio.sleep(0.3)
@@ -69,7 +69,7 @@ async def test_a_replica_that_does_not_come_back_is_settled_by_others(tmp_path: 
             fleet.addresses, [key], "lost", 20, requests=20, stream=True, model="beta-slow-chat"
         )
         running = LoadProcess(load, tmp_path)
-        await asyncio.sleep(2)
+        await running.under_way(1.5)
         fleet.replicas[0].kill()
         answers = await running.answers()
         assert len(answers.cut()) == 10
@@ -88,7 +88,7 @@ async def test_a_replica_that_was_stopped_beyond_its_expiry_tells_the_truth(tmp_
             fleet.addresses[:1], [key], "late", 10, requests=10, stream=True, model="beta-slow-chat"
         )
         running = LoadProcess(load, tmp_path)
-        await asyncio.sleep(2)
+        await running.under_way(1.5)
         fleet.replicas[0].signal(signal.SIGSTOP)
         await settled(fleet.url, 30)
         assert len(await query(fleet.url, _INTERRUPTED)) == 10

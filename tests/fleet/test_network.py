@@ -38,7 +38,9 @@ async def test_a_replica_is_cut_off(tmp_path: Path, server: str, how: str) -> No
             )
             for replica in fleet.replicas
         ]
-        await asyncio.sleep(4)
+        for load in loads:
+            await load.under_way(0)
+        await asyncio.sleep(3.5)
         proxy = fleet.replicas[1].proxies[server]
         cut(proxy)
         if how == "reset":

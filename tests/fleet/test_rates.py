@@ -50,7 +50,7 @@ async def test_slots_of_a_killed_replica_come_back(tmp_path: Path) -> None:
             [one.address], [key], "gone", 10, requests=10, stream=True, model="beta-slow-chat"
         )
         running = LoadProcess(load, tmp_path)
-        await asyncio.sleep(2)
+        await running.under_way(1.5)
         one.kill()
         killed_at = time.monotonic()
         await running.answers()

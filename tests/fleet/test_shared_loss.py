@@ -27,6 +27,7 @@ async def test_flushall_under_load(tmp_path: Path) -> None:
         seconds = FLUSHES * FLUSH_INTERVAL + 2.0
         load = Load(fleet.addresses, keys, "flush", 20, seconds=seconds, rate=150)
         running = LoadProcess(load, tmp_path)
+        await running.under_way(0)
         for _ in range(FLUSHES):
             await asyncio.sleep(FLUSH_INTERVAL)
             assert fleet.valkey.command("FLUSHALL") == b"+OK\r\n"

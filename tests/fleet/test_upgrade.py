@@ -30,7 +30,7 @@ async def test_a_rolling_upgrade_fails_no_request(tmp_path: Path) -> None:
             Load([address], [key], "stream", 16, seconds=36, stream=True, model="beta-paced-chat"),
             tmp_path,
         )
-        await asyncio.sleep(3)
+        await streams.under_way(2.5)
         for replica in fleet.replicas:
             assert await replica.stop() == 0
             replica.module = "tests.support.next_release"

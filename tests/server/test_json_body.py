@@ -15,6 +15,7 @@ from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
 from tests.support.gateway import BETA, RunningGateway, channels, run_gateway
 from tests.support.raw_client import RawClient, raw_client, request
+from tests.support.timing import until_within
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 MIB = 2**20
@@ -95,7 +96,7 @@ async def test_a_body_that_is_read_arrives_whole(
             assert len(orjson.dumps(body)) > 3 * MIB
             assert answer.headers["x-request-id"].startswith("req_")
             assert answer.headers["content-type"] == "application/json"
-        assert gateway.daemon.runtime.bodies.total == 0
+        await until_within(1, lambda: gateway.daemon.runtime.bodies.total == 0)
         assert {row.state for row in (await gateway.rows(CREATED + 2))[-2:]} == {ExchangeState.OK}
 
 

@@ -7,6 +7,8 @@ It must not know what is tested: it repeats nothing and judges nothing.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +28,8 @@ GRACE: Final = 60.0
 """Seconds after which a request that has no end is given up, if not stated otherwise."""
 NO_ANSWER: Final = 0
 """The status where no head of an answer came."""
+_START: Final = 60.0
+_BEGUN: Final = b"begun\n"
 _DONE: Final = b"data: [DONE]\n\n"
 _PROMPT: Final = "Which three habits keep a code base easy to change, and why these? " * 6
 
@@ -88,7 +92,7 @@ class Answers:
 
 
 class LoadProcess:
-    """It begins at once; `answers` waits for its end."""
+    """It begins as soon as it can; `answers` waits for its end."""
 
     def __init__(self, load: Load, folder: Path) -> None:
         self._limit = load.seconds + load.grace + 20
@@ -106,10 +110,23 @@ class LoadProcess:
         self.process.stdin.write(orjson.dumps(asdict(load)))
         self.process.stdin.close()
 
+    async def under_way(self, seconds: float) -> None:
+        """Returns so many seconds after its first request. A busy machine is late to start it."""
+        async with asyncio.timeout(_START):
+            while not self._output.stat().st_size:
+                assert self.process.poll() is None, self._errors.read_text()
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(seconds)
+
+    def end(self) -> None:
+        """It sends no more requests."""
+        self.process.terminate()
+
     async def answers(self) -> Answers:
         code = await asyncio.to_thread(self.process.wait, self._limit)
         assert code == 0, self._errors.read_text()
-        return Answers([Answer(**fields) for fields in orjson.loads(self._output.read_bytes())])
+        answers = orjson.loads(self._output.read_bytes().removeprefix(_BEGUN))
+        return Answers([Answer(**fields) for fields in answers])
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -133,10 +150,15 @@ class _Generator:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._end)
         self.began = loop.time()
+        os.write(sys.stdout.fileno(), _BEGUN)
         async with asyncio.TaskGroup() as workers:
             for _ in range(self.load.concurrency):
                 workers.create_task(self._work(loop))
+
+    def _end(self) -> None:
+        self.sent = self.load.requests
 
     async def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         load = self.load

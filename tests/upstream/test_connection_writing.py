@@ -63,12 +63,14 @@ async def test_an_upstream_that_reads_slowly() -> None:
     async def read_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal most, size
         await reader.readuntil(b"\r\n\r\n")
+        (connection,) = pool._open
+        transport = connection._transport
+        assert transport is not None
+        await wait_until(transport.get_write_buffer_size)
         while size < len(LARGE):
+            most = max(most, transport.get_write_buffer_size())
             await asyncio.sleep(0.001)
             size += len(await reader.read(2**20))
-            (connection,) = pool._open
-            assert connection._transport is not None
-            most = max(most, connection._transport.get_write_buffer_size())
         writer.write(HELLO)
         await writer.drain()
         await reader.read()

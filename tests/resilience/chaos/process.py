@@ -31,7 +31,7 @@ from tests.support.ledger_template import open_ledger
 from tests.support.paths import ROOT
 
 GATEWAY = (sys.executable, "-m", "gateway")
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
 """Seconds that a start may take on a busy machine."""
 
 
