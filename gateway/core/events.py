@@ -20,7 +20,8 @@ CHARS_PER_TOKEN: Final = 4
 
 
 class StopReason(FastStrEnum):
-    """Why the model stopped; values are those of the messages format where it has one."""
+    """Why the model stopped; values are those of the messages format where it has one. INTERRUPTED
+    is any other reason: the reply may go on."""
 
     END_TURN = "end_turn"
     MAX_TOKENS = "max_tokens"
@@ -30,6 +31,7 @@ class StopReason(FastStrEnum):
     CONTEXT_WINDOW = "context_window"
     PAUSE = "pause"
     COMPACTION = "compaction"
+    INTERRUPTED = "interrupted"
 
 
 class FailureKind(FastStrEnum):

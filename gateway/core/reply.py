@@ -36,6 +36,11 @@ class Reply:
     service_tier: str | None = None
 
 
+def is_empty_reply(stop: StopReason, usage: Usage | None) -> bool:
+    """Whether a reply without parts has failed: no limit has ended it, and it cost nothing."""
+    return stop in (StopReason.END_TURN, StopReason.INTERRUPTED) and usage in (None, Usage())
+
+
 class ReplyFailed(Exception):
     """The events end with a failure."""
 

@@ -15,7 +15,7 @@ from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind, StopReason, Usage
 from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
-from gateway.core.reply import Reply, ReplyFailed, count_output_chars
+from gateway.core.reply import Reply, ReplyFailed, count_output_chars, is_empty_reply
 from gateway.core.value import replace, value
 from gateway.errors import GatewayError
 from gateway.routing.router import Candidate
@@ -398,11 +398,6 @@ def malformed_reply(message: str, body: bytes = b"") -> AttemptFailed:
     """The failure of an upstream whose response cannot be used."""
     excerpt = body[:_MAX_EXCERPT].decode("utf-8", "replace") or None
     return AttemptFailed(Failure(kind=FailureKind.MALFORMED, message=message, body=excerpt))
-
-
-def is_empty_reply(stop: StopReason, usage: Usage | None) -> bool:
-    """Whether a reply without parts has failed: it cost nothing either."""
-    return stop is StopReason.END_TURN and usage in (None, Usage())
 
 
 def empty_reply() -> AttemptFailed:

@@ -386,6 +386,6 @@ class SearchRounds:
 
     def final_end(self, stop: StopReason | None = None) -> End:
         """The end of the reply; `stop` where it is not that of the last round."""
-        end = self.end or End(StopReason.END_TURN, None)
+        end = self.end or End(StopReason.INTERRUPTED, None)
         extra = end.extra if stop in (None, end.stop) else None
         return replace(end, stop=stop or end.stop, usage=self.usage, extra=extra)

@@ -27,13 +27,10 @@ from gateway.core.events import (
     Open,
     Ping,
     Signature,
-    StopReason,
     Usage,
 )
 from gateway.core.parts import Text, Thinking
-from gateway.core.reply import (
-    cut_deltas,
-)
+from gateway.core.reply import cut_deltas, is_empty_reply
 from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Encoder
@@ -246,8 +243,7 @@ class Translator(ABC):
             case End(stop, usage):
                 before, self.usage = self.usage, usage or self.usage
                 self.usage_is_final = bool(usage and usage.is_plausible(self.chars, before))
-                is_empty = not self.started and (self.usage or _NO_USAGE) == _NO_USAGE
-                if is_empty and stop is StopReason.END_TURN:
+                if not self.started and is_empty_reply(stop, self.usage):
                     self._fail(Failure(kind=FailureKind.EMPTY, message="an empty reply"))
                 else:
                     self.started = True

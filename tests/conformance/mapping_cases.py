@@ -631,8 +631,9 @@ REPLIES: Final[dict[str, Sequence[str]]] = {
     "other tools that the upstream ran": ["code_execution", "mcp_call"],
     "images that the upstream generated": ["image_made"],
     "parts of other kinds": ["compaction", "unknown_part"],
-    "stop reasons; a reply that is incomplete for no known reason was cut off": [
-        *("text", "one_tool", "max_tokens", "content_filter"),
+    "stop reasons": ["text", "one_tool", "max_tokens", "content_filter"],
+    "turns that are interrupted, for reasons that the client's format does not have": [
+        "interrupted",
     ],
     "usage": ["cached_usage"],
     "an upstream without usage": ["usage_unknown"],

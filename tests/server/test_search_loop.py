@@ -191,6 +191,21 @@ async def test_max_uses(tmp_path: Path, parallel: bool) -> None:
             assert choices == [None, None, "none"]
 
 
+@pytest.mark.parametrize(
+    ("client_format", "stop"),
+    [(MESSAGES, StopReason.PAUSE), (CHAT, StopReason.MAX_TOKENS)],
+)
+async def test_a_turn_that_ends_early_is_not_complete(
+    tmp_path: Path, client_format: Format, stop: StopReason
+) -> None:
+    """Clients of messages can continue it; for others it was cut off."""
+    async with searching_gateway(tmp_path, CHAT, search={"max_searches": 1}) as searching:
+        searching.upstream.respond_with(model_reply(CHAT, search()))  # for ever
+        reply, (row,) = await ask(searching.gateway, client_format)
+        assert reply.stop is stop
+        assert row.stop_reason == "pause"
+
+
 async def test_the_limit_of_the_configuration(tmp_path: Path) -> None:
     async with searching_gateway(tmp_path, CHAT, search={"max_searches": 2}) as searching:
         searching.upstream.respond_with(model_reply(CHAT, search()))  # for ever

@@ -121,5 +121,5 @@ def test_queries() -> None:
 
 def test_the_end_of_a_reply() -> None:
     rounds = SearchRounds("web_search", "id")
-    assert rounds.final_end().stop is StopReason.END_TURN
+    assert rounds.final_end().stop is StopReason.INTERRUPTED
     assert rounds.final_end(StopReason.PAUSE).stop is StopReason.PAUSE

@@ -94,9 +94,10 @@ def test_empty_replies_without_terminator_are_sent_at_the_end() -> None:
     assert stream.end is not None
 
 
-def test_empty_replies_without_usage_fail() -> None:
+@pytest.mark.parametrize("reason", [b'"stop"', b'"a_new_reason"'])
+def test_empty_replies_without_usage_fail(reason: bytes) -> None:
     stream = translator()
-    assert stream.receive(ROLE + STOP + DONE) == b""
+    assert stream.receive(ROLE + STOP.replace(b'"stop"', reason) + DONE) == b""
     assert (stream.started, stream.end) == (False, None)
     assert stream.failure is not None
     assert stream.failure.kind is FailureKind.EMPTY

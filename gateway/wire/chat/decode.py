@@ -42,16 +42,19 @@ from gateway.wire.upstream_errors import parse_stream_error
 _STOP_REASONS: Final = {
     **dict.fromkeys(
         (
-            *("length", "max_tokens", "max_output_tokens", "model_length", "error", "abort"),
-            *("insufficient_system_resource", "cancelled", "timeout", "incomplete"),
+            *("", "stop", "stop_sequence", "end_turn", "eos", "eos_token", "complete", "completed"),
+            *("tool_calls", "tool_call", "tool_use", "function_call"),
         ),
-        StopReason.MAX_TOKENS,
+        StopReason.END_TURN,
+    ),
+    **dict.fromkeys(
+        ("length", "max_tokens", "max_output_tokens", "model_length"), StopReason.MAX_TOKENS
     ),
     **dict.fromkeys(
         ("content_filter", "safety", "recitation", "sensitive", "refusal"), StopReason.REFUSAL
     ),
 }
-"""Those of the format, and those by which compatible servers end a reply that is not complete."""
+"""Those of the format and of compatible servers; with none a reply that has an end is complete."""
 _TEXT_PARTS: Final = {"text": Text, "refusal": Refusal, "thinking": Thinking}
 _CALL_FIELDS: Final = {"index", "id", "type", "function", "custom"}
 _RARE_FIELDS: Final = ("function_call", "refusal", "reasoning_details", "annotations")
@@ -186,7 +189,7 @@ class ChatDecoder:
 
 def _parse_finish_reason(name: object) -> StopReason:
     """The stop reason of a reply without calls."""
-    return _STOP_REASONS.get(lenient_str(name).lower(), StopReason.END_TURN)
+    return _STOP_REASONS.get(str(name or "").lower(), StopReason.INTERRUPTED)
 
 
 @dataclass(slots=True, eq=False)

@@ -55,6 +55,9 @@ _DONE: Final = b"data: [DONE]\n\n"
 _FINISH_REASONS: Final = {
     StopReason.MAX_TOKENS: "length",
     StopReason.CONTEXT_WINDOW: "length",
+    StopReason.PAUSE: "length",
+    StopReason.COMPACTION: "length",
+    StopReason.INTERRUPTED: "length",
     StopReason.REFUSAL: "content_filter",
 }
 _ARGUMENT_FIELDS: Final = {CallKind.FUNCTION: "arguments", CallKind.CUSTOM: "input"}

@@ -45,6 +45,11 @@ STOP_REASONS: Final = {
     "model_context_window_exceeded": StopReason.CONTEXT_WINDOW,
     "compaction": StopReason.COMPACTION,
 }
+_ALL_STOP_REASONS: Final = STOP_REASONS | {
+    **{"stop": StopReason.END_TURN, "length": StopReason.MAX_TOKENS},
+    **{"tool_calls": StopReason.TOOL_CALL, "content_filter": StopReason.REFUSAL},
+}
+"""With the names that compatible servers take from chat."""
 _SERVICE_TIERS: Final = {"standard": "default"}
 """Names of a reply's service tier in chat and responses, where they differ."""
 _TOOL_USE: Final = "tool_use"
@@ -156,7 +161,7 @@ class MessagesDecoder:
         details = lenient_object(delta.get("stop_details"))
         self._explanation = lenient_str(details.get("explanation"))
         if stop_reason := lenient_str(delta.get("stop_reason")):
-            self._stop = STOP_REASONS.get(stop_reason, StopReason.END_TURN)
+            self._stop = _ALL_STOP_REASONS.get(stop_reason, StopReason.INTERRUPTED)
         if self._stop is StopReason.END_TURN and self._stop_sequence:
             self._stop = StopReason.STOP_SEQUENCE
 
@@ -224,7 +229,7 @@ def _content(body: Payload) -> list[Any]:
 
 def _stop(body: Payload, *, has_calls: bool) -> StopReason:
     name = lenient_str(body.get("stop_reason"))
-    stop = STOP_REASONS.get(name, StopReason.END_TURN)
+    stop = _ALL_STOP_REASONS.get(name, StopReason.INTERRUPTED) if name else StopReason.END_TURN
     if name and stop is StopReason.END_TURN and lenient_str(body.get("stop_sequence")):
         stop = StopReason.STOP_SEQUENCE
     return normalize_stop(stop, has_calls)

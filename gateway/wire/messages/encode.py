@@ -39,7 +39,9 @@ from gateway.wire.sse import write_frame
 _EMPTY_TEXT: Final[Payload] = {"type": "text", "text": ""}
 """The content of an empty message: coding agents retry a message without content."""
 _MESSAGE_STOP: Final = write_frame(b"message_stop", b'{"type":"message_stop"}')
-_STOP_NAMES: Final = {stop: name for name, stop in STOP_REASONS.items()}
+_STOP_NAMES: Final = {stop: name for name, stop in STOP_REASONS.items()} | {
+    StopReason.INTERRUPTED: "max_tokens"
+}
 _NATIVE_END_FIELDS: Final = ("stop_details", "container")
 """Fields that an upstream of this format may send with the stop reason."""
 

@@ -31,11 +31,10 @@ _TERMINAL_EVENTS: Final = {
 }
 """By the status of the response; others are incomplete."""
 _INCOMPLETE_STOPS: Final = {
+    "max_output_tokens": StopReason.MAX_TOKENS,
     "content_filter": StopReason.REFUSAL,
-    "max_messages": StopReason.END_TURN,
-    "steered": StopReason.END_TURN,
 }
-"""By the reason of an incomplete response; others, and none, have cut it off."""
+"""By the reason of an incomplete response; others, and none, have interrupted it."""
 
 
 class ResponsesDecoder:
@@ -174,5 +173,5 @@ def _stop_reason(response: Payload, kind: str, refused: bool) -> StopReason:
     stop = StopReason.END_TURN
     if _INCOMPLETE in (kind, _event_by_status(response)):
         details = lenient_object(response.get("incomplete_details"))
-        stop = _INCOMPLETE_STOPS.get(lenient_str(details.get("reason")), StopReason.MAX_TOKENS)
+        stop = _INCOMPLETE_STOPS.get(lenient_str(details.get("reason")), StopReason.INTERRUPTED)
     return StopReason.REFUSAL if refused and stop is StopReason.END_TURN else stop

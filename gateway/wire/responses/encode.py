@@ -39,6 +39,9 @@ from gateway.wire.responses.usage import render_usage
 _INCOMPLETE_REASONS: Final = {
     StopReason.MAX_TOKENS: "max_output_tokens",
     StopReason.CONTEXT_WINDOW: "max_output_tokens",
+    StopReason.PAUSE: "max_output_tokens",
+    StopReason.COMPACTION: "max_output_tokens",
+    StopReason.INTERRUPTED: "max_output_tokens",
     StopReason.REFUSAL: "content_filter",
 }
 _DEFAULTS: Final[Payload] = {

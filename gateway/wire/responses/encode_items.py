@@ -461,10 +461,10 @@ class SearchItemEncoder(ItemEncoder):
         self.body["action"] = self._action()
         if self._has_failed:
             return super().finish(FAILED)
-        if status == INCOMPLETE:
+        if status == INCOMPLETE and not self._sources:
             return super().finish(status)
         completed = self._writer.write("web_search_call.completed", self._position())
-        return completed + super().finish(status)
+        return completed + super().finish(COMPLETED)
 
     def _action(self) -> Payload:
         """What was searched. Upstreams of other formats report only the query."""

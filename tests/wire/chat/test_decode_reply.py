@@ -99,7 +99,9 @@ def test_read_usage_of_malformed_choice(choice: Any) -> None:
     [
         ("MAX_TOKENS", StopReason.MAX_TOKENS),
         ("model_length", StopReason.MAX_TOKENS),
-        ("error", StopReason.MAX_TOKENS),
+        ("error", StopReason.INTERRUPTED),
+        ("a_new_reason", StopReason.INTERRUPTED),
+        ("tool_use", StopReason.END_TURN),
         ("SAFETY", StopReason.REFUSAL),
         ("eos", StopReason.END_TURN),
         (None, StopReason.END_TURN),

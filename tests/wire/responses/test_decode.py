@@ -56,14 +56,15 @@ def test_minimal_body() -> None:
     [
         ("max_output_tokens", StopReason.MAX_TOKENS),
         ("content_filter", StopReason.REFUSAL),
-        ("steered", StopReason.END_TURN),
-        ("a_new_reason", StopReason.MAX_TOKENS),
-        (None, StopReason.MAX_TOKENS),
+        ("steered", StopReason.INTERRUPTED),
+        ("max_messages", StopReason.INTERRUPTED),
+        ("a_new_reason", StopReason.INTERRUPTED),
+        (None, StopReason.INTERRUPTED),
     ],
 )
 @pytest.mark.parametrize("kind", ["response.incomplete", "response.completed"])
 def test_incomplete_responses(kind: str, reason: str | None, stop: StopReason) -> None:
-    """Without a known reason they were cut off."""
+    """Without a known reason they were interrupted: never an ordinary end."""
     details = {"reason": reason} if reason else None
     body = {"status": "incomplete", "incomplete_details": details, "output": [HI]}
     assert parse_reply(body).stop is read_usage(body)[0] is stop
@@ -74,7 +75,7 @@ def test_incomplete_responses(kind: str, reason: str | None, stop: StopReason) -
 
 @pytest.mark.parametrize("status", ["in_progress", "queued", "new"])
 def test_responses_that_are_not_complete(status: str) -> None:
-    assert parse_reply({"status": status, "output": []}).stop is StopReason.MAX_TOKENS
+    assert parse_reply({"status": status, "output": []}).stop is StopReason.INTERRUPTED
 
 
 METADATA = ReplyMetadata(reply_id="a1", created=1_700_000_000, origin="here")

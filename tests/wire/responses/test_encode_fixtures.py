@@ -51,8 +51,9 @@ def test_encoded_events_decode_to_the_same_reply(path: Path) -> None:
 _DECODED_STOPS = {
     StopReason.CONTEXT_WINDOW: StopReason.MAX_TOKENS,
     StopReason.STOP_SEQUENCE: StopReason.END_TURN,
-    StopReason.PAUSE: StopReason.END_TURN,
-    StopReason.COMPACTION: StopReason.END_TURN,
+    StopReason.PAUSE: StopReason.MAX_TOKENS,
+    StopReason.COMPACTION: StopReason.MAX_TOKENS,
+    StopReason.INTERRUPTED: StopReason.MAX_TOKENS,
 }
 
 
