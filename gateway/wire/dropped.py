@@ -14,6 +14,13 @@ from gateway.wire.json_schema import SchemaBudget
 
 _GATEWAY_FIELDS: Final = ("stream_options",)
 """Fields for the gateway, not for the model."""
+_DEFAULTS: Final = {
+    "modalities": ["text"],
+    "prompt_cache_retention": "in_memory",
+    "speed": "standard",
+    "truncation": "disabled",
+}
+"""Values of fields that change nothing."""
 _METADATA_FIELDS: Final = ("id", "status", "caller")
 """Fields of a part or a message that no model reads."""
 _STATEFUL_PARTS: Final = ("item_reference",)
@@ -75,7 +82,7 @@ class Dropped:
         extra = prompt.extra
         if extra is None or extra.format is self._format:
             return self.native_fields(extra)
-        expressed = {"safety_identifier": prompt.user, "modalities": ["text"]}
+        expressed = {"safety_identifier": prompt.user, **_DEFAULTS}
         rest = {
             name: value
             for name, value in extra.data.items()

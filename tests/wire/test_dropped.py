@@ -94,6 +94,9 @@ def test_request_fields(dropped: Dropped) -> None:
 def test_expressed_fields_are_not_dropped(dropped: Dropped) -> None:
     fields = {"stream_options": {"include_obfuscation": True}, "modalities": ["text"]}
     dropped.request_fields(_prompt(Format.RESPONSES, **fields, safety_identifier="ann"))
+    dropped.request_fields(_prompt(Format.RESPONSES, truncation="disabled"))
+    dropped.request_fields(_prompt(Format.MESSAGES, speed="standard"))
+    dropped.request_fields(_prompt(Format.RESPONSES, prompt_cache_retention="in_memory"))
     assert dropped.names == set()
     dropped.request_fields(_prompt(Format.RESPONSES, safety_identifier="another"))
     assert dropped.names == {"safety_identifier"}

@@ -133,8 +133,8 @@ def _parse_stop(body: Payload) -> tuple[str, ...]:
 
 def _parse_sampling(body: Payload) -> Sampling:
     top_logprobs = optional_int(body, "top_logprobs", minimum=0)
-    if top_logprobs is None and optional_bool(body, "logprobs"):
-        top_logprobs = 0
+    if not top_logprobs:
+        top_logprobs = 0 if optional_bool(body, "logprobs") else None
     return Sampling(
         temperature=optional_number(body, "temperature"),
         top_p=optional_number(body, "top_p"),

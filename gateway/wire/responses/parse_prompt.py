@@ -94,7 +94,7 @@ def _parse_sampling(body: Payload) -> Sampling:
     return Sampling(
         temperature=optional_number(body, "temperature"),
         top_p=optional_number(body, "top_p"),
-        top_logprobs=optional_int(body, "top_logprobs", minimum=0),
+        top_logprobs=optional_int(body, "top_logprobs", minimum=0) or None,
     )
 
 
