@@ -21,10 +21,19 @@ _DEFAULTS: Final = {
     "truncation": "disabled",
 }
 """Values of fields that change nothing."""
-_METADATA_FIELDS: Final = ("id", "status", "caller")
-"""Fields of a part or a message that no model reads."""
-_STATEFUL_PARTS: Final = ("item_reference",)
-"""Parts that refer to content which only their own upstream has stored."""
+_METADATA_FIELDS: Final = ("id", "status", "caller", "clear_at")
+"""Fields of a part or a message that no model reads, or that its parser has applied."""
+_APPLIED_PARTS: Final = ("tool_addition", "tool_removal", "configuration_update")
+"""Parts whose effect is in the fields of the prompt."""
+_UNREADABLE_PARTS: Final = {
+    "item_reference": "only its own upstream knows what it refers to",
+    "compaction": "only its own upstream can read what it summarizes",
+    "container_upload": "a file kept by one vendor is not known to another",
+    "image": "this upstream knows no such source",
+    "file": "this upstream knows no such source",
+    "document": "this upstream knows no such source",
+}
+"""Parts with content that only their own upstream can read."""
 
 
 class Dropped:
@@ -105,6 +114,9 @@ class Dropped:
     def native_part(self, part: UnknownPart) -> Any | None:
         """A part of unknown kind, where it is of this format; else it is dropped by its kind.
         Raises `UnsupportedField` where content would be missing unnoticed."""
-        if part.data.format is not self._format and part.kind in _STATEFUL_PARTS:
-            raise UnsupportedField(part.kind, "only its own upstream knows what it refers to")
+        if part.data.format is not self._format:
+            if part.kind in _APPLIED_PARTS:
+                return None
+            if reason := _UNREADABLE_PARTS.get(part.kind):
+                raise UnsupportedField(part.kind, reason)
         return self.native_value(part.data, part.kind)

@@ -18,6 +18,7 @@ from gateway.core.prompt import (
     OutputFormat,
     Prompt,
     Role,
+    Tool,
     ToolChoice,
     Turn,
 )
@@ -182,6 +183,13 @@ def explicit_breakpoint(cache: CacheBreakpoint) -> Payload:
     """The field of a cache breakpoint that chat and responses share."""
     ttl = {} if cache.ttl is None else {"ttl": CACHE_TTLS.get(cache.ttl, cache.ttl)}
     return {"prompt_cache_breakpoint": {"mode": "explicit"} | ttl}
+
+
+def may_be_called(tool: Tool) -> bool:
+    """Whether the model itself may call the tool, not only the programs that it runs in its own
+    upstream's containers."""
+    callers = tool.extra.data.get("allowed_callers") if tool.extra is not None else None
+    return not isinstance(callers, list) or "direct" in callers
 
 
 def check_any_tool(

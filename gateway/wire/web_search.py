@@ -240,11 +240,10 @@ def max_calls(prompt: Prompt) -> int | None:
 def lower_version(definition: Payload, target: Target) -> Payload:
     """A definition of the messages format in a version that the target has, where the configuration
     states one; fields that it lacks are left out."""
-    known = target.web_search
-    if known is None or isinstance(known, bool):
+    known, kind = target.web_search, definition.get("type")
+    if known is None or isinstance(known, bool) or not str(kind).startswith(TYPE_PREFIX):
         return definition
-    kind = definition.get("type")
-    date = kind.removeprefix(TYPE_PREFIX) if isinstance(kind, str) else ""
+    date = str(kind).removeprefix(TYPE_PREFIX)
     if date.isdecimal() and int(date) <= known:
         return definition
     kept = {name: value for name, value in definition.items() if name in _SHARED_FIELDS}

@@ -193,6 +193,9 @@ CONVERSATION: Final[dict[str, Sequence[ClientRequest]]] = {
         messages(USER, use(), USER, result(), **MESSAGES_TOOL),
         responses(USER, call_item(), USER, output(), **RESPONSES_TOOL),
     ],
+    "system text until the next user message (`clear_at`)": [
+        messages(USER, {**says("system", "Be brief."), "clear_at": "next_user_message"}, USER),
+    ],
     "`item_reference`": [responses(part("item_reference", id="msg_1"), USER)],
 }
 
@@ -331,9 +334,21 @@ PARTS: Final[dict[str, Sequence[ClientRequest]]] = {
             )
         ),
     ],
-    "parts of other kinds": [
-        messages(user_turn(part("container_upload", file_id="f"), text("Hello"))),
+    "summaries of a compacted conversation, of messages": [
+        messages(assistant_turn(part("compaction", content="It rains.")), USER),
+    ],
+    "the same of responses, which only their upstream can read": [
         responses(USER, part("compaction", encrypted_content="ZW5j"), USER),
+    ],
+    "files in a container; images, files and documents of a source that is not known": [
+        messages(user_turn(part("container_upload", file_id="f"), text("Hello"))),
+        messages(user_turn(block("image", "new"), text("Hello"))),
+        messages(user_turn(block("document", "new"), text("Hello"))),
+        chat(user_turn(part("file", file={"filename": "a"}), text("Hello"))),
+    ],
+    "parts of other kinds": [
+        messages(user_turn(part("tool_reference", tool_name="f"), text("Hello"))),
+        responses(USER, part("program", id="p"), USER),
     ],
     "other fields of messages and parts": [
         chat({**USER, "mood": "good"}),
@@ -440,6 +455,28 @@ TOOLS: Final[dict[str, Sequence[ClientRequest]]] = {
     "other fields of tools": [
         messages(tools=[tool(defer_loading=True)]),
         responses(tools=[flat(defer_loading=True)]),
+    ],
+    "tools that are added or removed in the conversation": [
+        messages(
+            USER,
+            says(
+                "system",
+                part("tool_removal", tool=part("tool_reference", name="f")),
+                part("tool_addition", tool=part("tool_definition", definition=tool("added"))),
+            ),
+            **MESSAGES_TOOL,
+        ),
+    ],
+    "the same of MCP servers": [
+        messages(
+            USER,
+            says("system", part("tool_addition", tool=part("mcp_toolset_reference", name="x"))),
+            tools=[tool(), part("mcp_toolset", mcp_server_name="x")],
+        ),
+    ],
+    "tools that only the model's programs may call (`allowed_callers` without `direct`)": [
+        messages(tools=[tool(), tool("g", allowed_callers=["code_execution_20260120"])]),
+        responses(tools=[flat(), flat("g", allowed_callers=["programmatic"])]),
     ],
     "choice: auto, none, required, one tool": [
         *chosen("auto", {"type": "auto"}, "auto"),
@@ -578,6 +615,16 @@ SETTINGS: Final[dict[str, Sequence[ClientRequest]]] = {
         chat(stream=True, stream_options={"include_usage": True}, store=True),
         responses(stream=True, stream_options={"include_obfuscation": False}, store=True),
         responses(include=["reasoning.encrypted_content"]),
+    ],
+    "`configuration_update` of responses: effort and format of the output from then on": [
+        responses(
+            part(
+                "configuration_update",
+                reasoning={"effort": "low"},
+                text={"format": part("json_schema", name="a", schema=SCHEMA)},
+            ),
+            USER,
+        ),
     ],
     "unknown fields": [make(a_field_of_tomorrow=1) for make in (chat, messages, responses)],
 }

@@ -68,6 +68,14 @@ def test_unknown_parts_are_kept_or_dropped_by_kind(dropped: Dropped) -> None:
     assert dropped.names == {"search_result"}
 
 
+@pytest.mark.parametrize("kind", ["compaction", "container_upload", "image", "document", "file"])
+def test_unreadable_content_is_unsupported(dropped: Dropped, kind: str) -> None:
+    with pytest.raises(UnsupportedField) as refused:
+        dropped.native_part(UnknownPart(kind, ProviderData(Format.RESPONSES, {"type": kind})))
+    assert refused.value.param == kind
+    assert dropped.native_part(UnknownPart(kind, ProviderData(Format.CHAT, {"type": kind})))
+
+
 def test_references_to_stored_content_are_unsupported(dropped: Dropped) -> None:
     reference = {"type": "item_reference", "id": "msg_1"}
     assert dropped.native_part(UnknownPart("item_reference", ProviderData(Format.CHAT, reference)))

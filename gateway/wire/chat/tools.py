@@ -29,6 +29,7 @@ from gateway.wire.render_rules import (
     check_any_tool,
     check_choice,
     describe_custom_tool,
+    may_be_called,
 )
 from gateway.wire.tool_names import UpstreamTools, tool_type_name
 from gateway.wire.web_search import (
@@ -202,8 +203,9 @@ def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Pay
         dropped.drop(tool_type_name(tool))
         return None
     dropped.native_fields(tool.extra, "tools.")
-    if tool.cache:
-        dropped.drop("cache_marks")
+    if not may_be_called(tool):
+        return None
+    dropped.drop_set(cache_marks=tool.cache)
     if search:
         function = client_function(search, dropped)
         if function is None:

@@ -53,7 +53,7 @@ from gateway.wire.json_fields import (
 )
 from gateway.wire.json_limits import load_json
 from gateway.wire.messages.cache_control import parse_cache_breakpoint, render_cache_breakpoint
-from gateway.wire.messages.tools import is_foreign_search
+from gateway.wire.messages.tools import is_applied_change, is_foreign_search
 from gateway.wire.signatures import is_wrapped, signature_for, unwrap
 from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 
@@ -151,6 +151,14 @@ def _parse_search_result(block: Payload, path: str) -> Part:
     return Text(text, cache=parse_cache_breakpoint(block, path), extra=_native(block))
 
 
+def _parse_compaction(block: Payload, path: str) -> Part:
+    """The summary as a text that every model can read, if the compaction has succeeded; `extra`
+    has the whole block."""
+    summary = optional_str(block, "content", path)
+    text = f"[Summary of the conversation so far]\n{summary}" if summary else ""
+    return Text(text, cache=parse_cache_breakpoint(block, path), extra=_native(block))
+
+
 def _join_texts(blocks: Any) -> str | None:
     """The text of the blocks; None where they are not all texts."""
     if not isinstance(blocks, list):
@@ -231,6 +239,7 @@ _PARSERS: Final[dict[str, Callable[[Payload, str], Part]]] = {
     "image": _parse_image,
     "document": _parse_document,
     "search_result": _parse_search_result,
+    "compaction": _parse_compaction,
     "thinking": _parse_thinking,
     "redacted_thinking": _parse_redacted_thinking,
     "tool_use": _parse_tool_use,
@@ -360,7 +369,7 @@ class ContentRenderer:
         raise UnsupportedField("input_audio", "the model's upstream takes no audio")
 
     def _render_unknown(self, part: UnknownPart) -> Any:
-        return self._dropped.native_part(part)
+        return None if is_applied_change(part) else self._dropped.native_part(part)
 
     def _native_block(self, extra: ProviderData | None) -> Payload | None:
         """The block of this format that the part was read from, where `extra` has all of it."""

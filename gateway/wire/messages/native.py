@@ -92,12 +92,9 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
     """A shallow copy; messages with foreign parts are copied too."""
     patched = body | {"model": target.model}
     patch_reasoning(patched, prompt, target)
-    if target.web_search is not None and any([tool.search for tool in prompt.tools]):
-        pairs = zip(body["tools"], prompt.tools, strict=True)
-        patched["tools"] = [
-            lower_version(definition, target) if tool.search else definition
-            for definition, tool in pairs
-        ]
+    tools = body.get("tools")
+    if tools and target.web_search is not None:
+        patched["tools"] = [lower_version(definition, target) for definition in tools]
     assistant_turns = [turn for turn in prompt.turns if turn.role is Role.ASSISTANT]
     if not any([_is_foreign(part) for turn in assistant_turns for part in turn.parts]):
         return patched

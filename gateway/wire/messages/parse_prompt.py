@@ -35,7 +35,7 @@ from gateway.wire.json_fields import (
     required_str,
 )
 from gateway.wire.messages.content import parse_content
-from gateway.wire.messages.tools import parse_tool_choice, parse_tools
+from gateway.wire.messages.tools import offered_tools, parse_tool_choice, parse_tools
 
 _KNOWN_FIELDS: Final = {
     *("model", "max_tokens", "messages", "system", "stream", "stop_sequences", "temperature"),
@@ -50,6 +50,8 @@ _KNOWN_SUBFIELDS: Final = {
 _FLAT_FIELDS: Final = _KNOWN_FIELDS - _KNOWN_SUBFIELDS.keys()
 _SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k"})
 _MESSAGE_FIELDS: Final = frozenset({"role", "content"})
+_UNTIL_USER: Final = "next_user_message"
+"""When a system message is no longer shown to the model."""
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 
 
@@ -68,14 +70,15 @@ def parse_count_tokens(body: object) -> Prompt:
     max_tokens = optional_int(body, "max_tokens", minimum=0)
     choice, parallel = parse_tool_choice(body)
     metadata = optional_object(body, "metadata") or {}
+    turns = (*_parse_system(body), *_parse_messages(body))
     return Prompt(
         format=Format.MESSAGES,
         model=model,
-        turns=(*_parse_system(body), *_parse_messages(body)),
+        turns=turns,
         stream=optional_bool(body, "stream") or False,
         max_tokens=max_tokens,
         stop=as_strs(body.get("stop_sequences"), "stop_sequences"),
-        tools=parse_tools(body),
+        tools=offered_tools(parse_tools(body), turns),
         tool_choice=choice,
         parallel_tool_calls=parallel,
         reasoning=_parse_reasoning(body, max_tokens),
@@ -107,7 +110,13 @@ def _parse_messages(body: Payload) -> list[Turn]:
     messages = as_list(required(body, "messages"), "messages")
     if not messages and not body.get("thread"):  # a thread goes on with an unfinished turn
         raise invalid_field("messages", "at least one message is required")
-    return [_parse_message(message, index) for index, message in enumerate(messages)]
+    turns = [_parse_message(message, index) for index, message in enumerate(messages)]
+    if marked := [at for at, each in enumerate(messages) if each.get("clear_at") == _UNTIL_USER]:
+        last_user = max((at for at, turn in enumerate(turns) if turn.role is Role.USER), default=0)
+        for at in marked:
+            if at < last_user and turns[at].role is Role.SYSTEM:
+                turns[at] = Turn(Role.SYSTEM, ())
+    return turns
 
 
 def _parse_message(message: Any, index: int) -> Turn:

@@ -6,12 +6,19 @@ the ids that they get here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from gateway.core.formats import Format
-from gateway.core.parts import Part, ProviderData, ServerToolCall, ServerToolResult
-from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
+from gateway.core.parts import (
+    Part,
+    ProviderData,
+    ServerToolCall,
+    ServerToolResult,
+    Text,
+    UnknownPart,
+)
+from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, Turn, WebSearch
 from gateway.core.target import Target
 from gateway.core.value import replace
 from gateway.wire.dropped import Dropped
@@ -20,6 +27,7 @@ from gateway.wire.json_fields import (
     Payload,
     as_objects,
     invalid_field,
+    lenient_object,
     lenient_objects,
     lenient_str,
     load_object,
@@ -37,6 +45,7 @@ from gateway.wire.render_rules import (
     check_any_tool,
     check_choice,
     describe_custom_tool,
+    may_be_called,
 )
 from gateway.wire.search_history import CALL_PREFIX
 from gateway.wire.tool_names import UpstreamTools, tool_type_name
@@ -52,6 +61,11 @@ from gateway.wire.web_search import (
     search_options,
 )
 
+_ADDITION: Final = "tool_addition"
+_CHANGES: Final = (_ADDITION, "tool_removal")
+_DEFINITION: Final = "tool_definition"
+_OWN_TOOLS: Final = (_DEFINITION, "tool_reference")
+"""What a change names, unless it is a tool of an MCP server."""
 _FOREIGN_PREFIX: Final = "srvtoolu_gw1_"
 _TOOL_FIELDS: Final = {"type", "name", "description", "input_schema", "strict", "cache_control"}
 _SEARCH_FIELDS: Final = {
@@ -70,6 +84,49 @@ _CHOICE_NAMES: Final = {mode: name for name, mode in _CHOICE_MODES.items()}
 def parse_tools(body: Payload) -> tuple[Tool, ...]:
     tools = as_objects(body.get("tools"), "tools")
     return tuple([_parse_tool(tool, path) for tool, path in tools])
+
+
+def offered_tools(tools: Sequence[Tool], turns: Iterable[Turn]) -> tuple[Tool, ...]:
+    """The tools that the model may call after the additions and removals in the conversation, in
+    order (Messages, "Tool changes"). Those of MCP servers are left to upstreams that have them."""
+    changes = list(_tool_changes(turns))
+    if not changes:
+        return tuple(tools)
+    known = {tool.name: tool for tool in tools}
+    offered = dict(known)
+    for change in changes:
+        named = required_object(change, "tool", path := change["type"])
+        name = lenient_str(named.get("name"))
+        if named.get("type") == _DEFINITION:
+            path += ".tool.definition"
+            tool = _parse_tool(required_object(named, "definition", f"{path}.tool"), path)
+            known[name := tool.name] = tool
+        offered.pop(name, None)
+        if change["type"] == _ADDITION and name in known:
+            offered[name] = known[name]
+    return tuple(offered.values())
+
+
+def _tool_changes(turns: Iterable[Turn]) -> Iterator[Payload]:
+    """The blocks that change the tools, those in the summary of a compaction included."""
+    for turn in turns:
+        for part in turn.parts:
+            if type(part) is UnknownPart:
+                yield from filter(_is_own_change, [part.data.data])
+            elif type(part) is Text and part.extra is not None:
+                changes = lenient_objects(part.extra.data.get("tool_changes"))
+                yield from filter(_is_own_change, changes)
+
+
+def is_applied_change(part: UnknownPart) -> bool:
+    """Whether the part changes the tools in a way that the field `tools` already has."""
+    return part.data.format is Format.MESSAGES and _is_own_change(part.data.data)
+
+
+def _is_own_change(block: Payload) -> bool:
+    if block.get("type") not in _CHANGES:
+        return False
+    return lenient_object(block.get("tool")).get("type") in _OWN_TOOLS
 
 
 def parse_tool_choice(body: Payload) -> tuple[ToolChoice | None, bool | None]:
@@ -188,6 +245,8 @@ def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Pay
     dropped.native_fields(tool.extra, "tools.")
     if tool.kind is ToolKind.SERVER:
         dropped.drop(tool_type_name(tool))
+        return None
+    if not may_be_called(tool):
         return None
     if tool.kind is ToolKind.CUSTOM:
         description = describe_custom_tool(Format.MESSAGES, tool.description, tool.grammar)

@@ -48,6 +48,8 @@ _KNOWN_SUBFIELDS: Final = {
 }
 
 _FLAT_FIELDS: Final = _KNOWN_FIELDS - _KNOWN_SUBFIELDS.keys()
+_UPDATABLE_FIELDS: Final = frozenset({"reasoning", "text"})
+"""Fields that an item `configuration_update` can change."""
 _SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_logprobs"})
 
 
@@ -57,7 +59,9 @@ def parse_prompt(body: object) -> Prompt:
     model = parse_model(body)
     instructions = optional_str(body, "instructions")
     previous_response_id = optional_str(body, "previous_response_id")
-    turns, added_tools, has_references = _parse_input(body, instructions)
+    turns, added_tools, settings, has_references = _parse_input(body, instructions)
+    if settings:
+        body = body | settings
     optional_int(body, "max_tool_calls", minimum=1)  # stays in `extra`
     return Prompt(
         format=Format.RESPONSES,
@@ -100,18 +104,20 @@ def _parse_sampling(body: Payload) -> Sampling:
 
 def _parse_input(
     body: Payload, instructions: str | None
-) -> tuple[tuple[Turn, ...], list[Tool], bool]:
+) -> tuple[tuple[Turn, ...], list[Tool], Payload, bool]:
     """The turns, and the tools that clients send within the input: as an item of their own, or as
     the output of a tool search. The latter have no definition, because the item stays a turn. Then
-    whether an item is only the name of another."""
+    the settings of the body that items have updated, and whether an item is only the name of
+    another."""
     turns: list[Turn] = []
     tools: list[Tool] = []
+    settings: Payload = {}
     has_references = False
     if instructions:
         turns.append(Turn(Role.SYSTEM, (Text(instructions),)))
     items = required(body, "input")
     if isinstance(items, str):
-        return (*turns, Turn(Role.USER, (Text(items),))), tools, False
+        return (*turns, Turn(Role.USER, (Text(items),))), tools, settings, False
     for index, item in enumerate(as_list(items, "input")):
         path = f"input.{index}"
         kind = item.get("type") if isinstance(item, dict) else None
@@ -121,11 +127,15 @@ def _parse_input(
         if kind == "tool_search_output":
             found_tools = parse_tools(item.get("tools"), f"{path}.tools")
             tools += (replace(tool, definition=None) for tool in found_tools)
+        elif kind == "configuration_update":
+            for name in item.keys() & _UPDATABLE_FIELDS:
+                before = settings.get(name) or optional_object(body, name) or {}
+                settings[name] = before | (optional_object(item, name, path) or {})
         turn = parse_item(item, path)
         turns.append(turn)
         if kind != "message" and is_reference(turn):
             has_references = True
-    return tuple(turns), tools, has_references
+    return tuple(turns), tools, settings, has_references
 
 
 def _parse_reasoning(body: Payload) -> Reasoning | None:

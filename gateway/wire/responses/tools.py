@@ -30,6 +30,7 @@ from gateway.wire.render_rules import (
     check_any_tool,
     check_choice,
     describe_custom_tool,
+    may_be_called,
 )
 from gateway.wire.responses import client_tools
 from gateway.wire.tool_names import UpstreamTools, tool_type_name
@@ -267,6 +268,8 @@ def _without_custom(tool: Payload) -> Payload:
 def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Payload | None:
     """None for server tools of other formats."""
     dropped.native_fields(tool.extra, "tools.")
+    if not may_be_called(tool):
+        return None
     if tool.cache is not None:
         dropped.drop("cache_marks")
     if tool.kind is ToolKind.SERVER:

@@ -287,3 +287,20 @@ def test_invalid_fields(fields: Any, message: str) -> None:
         parse(**fields)
     assert refused.value.message == message
     assert refused.value.param == message.partition(":")[0]
+
+
+def test_configuration_updates() -> None:
+    """The last one counts; other formats get its settings as those of the request."""
+    schema = {"type": "json_schema", "name": "a", "schema": {"type": "object"}}
+    update = {"type": "configuration_update", "reasoning": {"effort": "low"}}
+    items = [update, update | {"reasoning": {"effort": "high"}, "text": {"format": schema}}]
+    before = {"effort": "medium", "summary": "auto"}
+    body = {"model": "m", "input": [*items, {"role": "user", "content": "Hi"}], "reasoning": before}
+    prompt = parse_prompt(body)
+    assert prompt.reasoning == Reasoning(effort="high", summary="auto")
+    assert prompt.output is not None and prompt.output.name == "a"
+    assert body["reasoning"] is before
+
+
+def test_no_log_probabilities_are_the_default() -> None:
+    assert parse_prompt({"model": "m", "input": "x", "top_logprobs": 0}).sampling == Sampling()
