@@ -135,6 +135,26 @@ async def test_a_conversation_goes_on_with_the_blocks(tmp_path: Path) -> None:
         assert "717,710" in sent[2]["content"]
 
 
+async def test_citations_do_not_return_to_messages_upstreams(tmp_path: Path) -> None:
+    """They have no encrypted index of the upstream, without which it refuses them."""
+    async with searching_gateway(tmp_path, Format.MESSAGES) as searching:
+        searching.upstream.respond_with(
+            model_reply(Format.MESSAGES, search()),
+            model_reply(Format.MESSAGES, ANSWER),
+            model_reply(Format.MESSAGES, "Yes."),
+        )
+        message = await ask_anthropic(searching.gateway, stream=True)
+        assert message.content[-1].citations
+        turns = [
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": message.content},
+            {"role": "user", "content": "Sure?"},
+        ]
+        await ask_anthropic(searching.gateway, stream=False, messages=turns)
+        sent = str(searching.bodies[2]["messages"])
+        assert ANSWER in sent and "citations" not in sent
+
+
 async def test_a_conversation_goes_on_with_the_items(tmp_path: Path) -> None:
     async with searching_gateway(tmp_path, Format.MESSAGES) as searching:
         searching.upstream.respond_with(

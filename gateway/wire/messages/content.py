@@ -258,6 +258,12 @@ def parse_citation(citation: Payload) -> Citation:
     return Citation(url, title or document_title, cited_text, extra=_native(citation))
 
 
+def is_generated_citation(citation: Payload) -> bool:
+    """Whether the gateway made a citation for its client: upstreams refuse one without their own
+    encrypted index."""
+    return citation.get("encrypted_index") == ""
+
+
 class ContentRenderer:
     """Renders the blocks of one prompt."""
 
@@ -292,7 +298,7 @@ class ContentRenderer:
         block: Payload = {"type": "text", "text": part.text}
         for citation in part.citations:
             native_citation = self._dropped.native_value(citation.extra, "citations")
-            if native_citation is not None:
+            if native_citation is not None and not is_generated_citation(native_citation):
                 block.setdefault("citations", []).append(native_citation)
         return self._finish(block, part.cache, part.extra)
 

@@ -1,8 +1,8 @@
 """The native lane of the messages format: edits requests and frames in place.
 
-The history of a request may hold reasoning and searches of upstreams of other formats: reasoning
-returns to the upstream that wrote it, the results of searches that the gateway ran become text, and
-everything else of them is removed.
+The history of a request may hold reasoning, searches and citations of upstreams of other formats:
+reasoning returns to the upstream that wrote it, the results of searches that the gateway ran become
+text, and everything else of them is removed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 import orjson
 
-from gateway.core.parts import Part, Thinking
+from gateway.core.parts import Part, Text, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire.codec import replace_model
 from gateway.wire.error_body import messages_error_body
 from gateway.wire.json_fields import Payload
-from gateway.wire.messages.content import restore_thinking
+from gateway.wire.messages.content import is_generated_citation, restore_thinking
 from gateway.wire.messages.reasoning import patch_reasoning, remove_clear_thinking
 from gateway.wire.messages.render_prompt import missing_leading_thinking
 from gateway.wire.messages.tools import is_foreign_search
@@ -108,6 +108,9 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
 
 
 def _is_foreign(part: Part) -> bool:
+    if type(part) is Text:
+        citations = [each.extra for each in part.citations if each.extra]
+        return bool(citations) and any([is_generated_citation(each.data) for each in citations])
     if isinstance(part, Thinking):
         return part.origin is not None
     return is_foreign_search(part)
@@ -134,6 +137,10 @@ def _restore_block(block: Any, part: Part, parts: Sequence[Part], target: Target
         return block
     if isinstance(part, Thinking):
         return restore_thinking(part, target)
+    if isinstance(part, Text):
+        kept = [each for each in block["citations"] if not is_generated_citation(each)]
+        without = {name: value for name, value in block.items() if name != "citations"}
+        return without | ({"citations": kept} if kept else {})
     if is_own_search(part) and (text := describe_own_search(parts, part)):
         return {"type": "text", "text": text}
     return None

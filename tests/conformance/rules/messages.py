@@ -82,6 +82,10 @@ def _block(block: Body, place: str, issued: IssuedIds) -> Iterator[str]:
     match block["type"]:
         case "text" if not block["text"].strip():
             yield f"{place}: text content blocks must be non-empty"
+        case "text" if any(
+            each.get("encrypted_index") == "" for each in block.get("citations") or ()
+        ):
+            yield f"{place}.citations: Invalid `encrypted_index`"
         case "image" if block["source"]["type"] == "base64":
             source = block["source"]
             yield from bad_image(source["media_type"], source["data"], place)

@@ -164,3 +164,16 @@ def test_what_clears_thinking_goes_with_it() -> None:
     clearing = {"edits": [{"type": "clear_thinking_20251015"}]}
     body = patched(USER, target=target, thinking=ON, context_management=clearing)
     assert body.keys() == {"model", "max_tokens", "messages"}
+
+
+def test_generated_citations_are_left_out() -> None:
+    """Upstreams refuse one without an encrypted index of their own."""
+    location = {"type": "web_search_result_location", "url": "https://a.example", "title": "A"}
+    generated = location | {"cited_text": "x", "encrypted_index": ""}
+    own = generated | {"encrypted_index": "aWR4"}
+    turn = assistant(TEXT | {"citations": [generated, own]}, TEXT | {"citations": [generated]})
+    messages = patched(USER, turn, USER)["messages"]
+    assert messages[1]["content"] == [TEXT | {"citations": [own]}, TEXT]
+    body = {"model": "m", "max_tokens": 9, "messages": [USER, turn, USER]}
+    rendered = CODEC.render_prompt(CODEC.parse_prompt(body), TARGET).body["messages"]
+    assert rendered[1]["content"] == [TEXT | {"citations": [own]}, TEXT]
