@@ -163,7 +163,7 @@ _CONTEXT_PREFIXES: Final = ("prompt is too long", "input length and `max_tokens`
 
 
 class InvalidImage(InvalidRequest):
-    """An image that no upstream, or none of the model's, accepts: here because its file is damaged,
+    """An image that no upstream, or none of the model's, accepts: here because it has no pixels,
     in subclasses for other reasons. `path` is that of its data or URL in the body."""
 
     code = "invalid_image"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.wire.image_files import PIECE, MalformedImage, decode, encode, image_bytes
+from gateway.wire.image_files import PIECE, decode, encode, image_bytes
 
 _EXTENSION, _FRAME, _TRAILER = 0x21, 0x2C, 0x3B
 _GRAPHIC_CONTROL: Final = 0xF9
@@ -22,9 +22,12 @@ _BYTES_PER_BLOCK: Final = 64
 
 
 def first_frame(data: str) -> str | None:
-    """An animated GIF as a static one, both in base64; None where it is static. Raises
-    `MalformedImage`."""
-    return _Gif(data).first_frame()
+    """An animated GIF as a static one, both in base64; None where it is static, or damaged so that
+    its upstream has to judge it."""
+    try:
+        return _Gif(data).first_frame()
+    except (IndexError, ValueError):
+        return None
 
 
 class _Gif:
@@ -39,22 +42,16 @@ class _Gif:
     def first_frame(self) -> str | None:
         kept: list[bytes] = []
         has_frame = False
-        try:
-            at = 13 + _color_table(self._byte(10))
-            kept.append(self._slice(0, at))
-            while (kind := self._byte(at)) != _TRAILER:
-                if kind == _FRAME and has_frame:
-                    return encode(b"".join([*kept, bytes([_TRAILER])]))
-                end = self._skip(kind, at)
-                if not has_frame and (kind == _FRAME or self._byte(at + 1) == _GRAPHIC_CONTROL):
-                    kept.append(self._slice(at, end))
-                has_frame = has_frame or kind == _FRAME
-                at = end
-        except IndexError:
-            if not has_frame:
-                raise MalformedImage("truncated: the file has no end") from None
-        if not has_frame:
-            raise MalformedImage("a GIF without a frame")
+        at = 13 + _color_table(self._byte(10))
+        kept.append(self._slice(0, at))
+        while (kind := self._byte(at)) != _TRAILER:
+            if kind == _FRAME and has_frame:
+                return encode(b"".join([*kept, bytes([_TRAILER])]))
+            end = self._skip(kind, at)
+            if not has_frame and (kind == _FRAME or self._byte(at + 1) == _GRAPHIC_CONTROL):
+                kept.append(self._slice(at, end))
+            has_frame = has_frame or kind == _FRAME
+            at = end
         return None
 
     def _skip(self, kind: int, at: int) -> int:
@@ -63,7 +60,7 @@ class _Gif:
             return self._skip_sub_blocks(at + 2)
         if kind == _FRAME:
             return self._skip_sub_blocks(at + 11 + _color_table(self._byte(at + 9)))
-        raise MalformedImage("not a valid GIF")
+        raise ValueError("not a valid GIF")
 
     def _skip_sub_blocks(self, at: int) -> int:
         while size := self._byte(at):
@@ -77,7 +74,7 @@ class _Gif:
     def _spend(self) -> None:
         self._budget -= 1
         if self._budget < 0:
-            raise MalformedImage("too many blocks")
+            raise ValueError("too many blocks")
 
     def _byte(self, at: int) -> int:
         """Raises `IndexError` behind the end."""

@@ -29,10 +29,8 @@ from gateway.wire.image_files import (
     JPEG,
     PNG,
     WEBP,
-    MalformedImage,
     image_bytes,
     image_kind,
-    is_whole,
     repair_base64,
 )
 from gateway.wire.image_parts import ImagePart
@@ -53,31 +51,24 @@ _FIELDS: Final = {Format.RESPONSES: "input"}
 
 @value(kw_only=True)
 class ImageLimits:
-    """What a format's upstreams accept: images per request, megabytes (of 2^20) of one, and whether
-    these are measured in base64; `max_side` is in pixels, None: unknown. `rejects_animated`:
-    animated GIFs are errors, else their first frame is sent."""
+    """What a format's upstreams accept: images per request, megabytes (of 2^20) of one file;
+    `max_side` is in pixels, None: unknown. `rejects_animated`: animated GIFs are errors, else their
+    first frame is sent."""
 
     count: int
     megabytes: int
-    of_text: bool = False
     max_side: int | None = None
     rejects_animated: bool = False
 
     @property
-    def max_bytes(self) -> int:
-        return self.megabytes * 2**20
-
-    @property
     def max_file(self) -> int:
         """The size of the largest file, in bytes."""
-        return self.max_bytes * 3 // 4 if self.of_text else self.max_bytes
+        return self.megabytes * 2**20
 
 
 IMAGE_LIMITS: Final = {
     Format.CHAT: ImageLimits(count=250, megabytes=20),
-    Format.MESSAGES: ImageLimits(
-        count=100, megabytes=5, of_text=True, max_side=8000, rejects_animated=True
-    ),
+    Format.MESSAGES: ImageLimits(count=100, megabytes=5, max_side=8000, rejects_animated=True),
     Format.RESPONSES: ImageLimits(count=250, megabytes=20),
 }
 
@@ -100,14 +91,10 @@ def check_count(images: Sequence[ImagePart], format: Format, target: Format) -> 
         raise TooManyImages(field, reason)
 
 
-def _measured(data: str, limits: ImageLimits) -> int:
-    return len(data) if limits.of_text else image_bytes(data)
-
-
 def is_oversized(image: ImagePart, target: Format) -> bool:
     """Whether an image has more bytes or pixels than a `target` takes."""
     limits, data = IMAGE_LIMITS[target], image.data or ""
-    if _measured(data, limits) > limits.max_bytes:
+    if image_bytes(data) > limits.max_file:
         return True
     size = None if limits.max_side is None else image_size(data)
     return size is not None and max(size) > (limits.max_side or 0)
@@ -116,11 +103,10 @@ def is_oversized(image: ImagePart, target: Format) -> bool:
 def check_size(image: ImagePart, target: Format) -> None:
     """Raises `InvalidImage` where an image has more bytes than a `target` takes."""
     limits = IMAGE_LIMITS[target]
-    size = _measured(image.data or "", limits)
-    if size > limits.max_bytes:
+    size = image_bytes(image.data or "")
+    if size > limits.max_file:
         reason = (
-            f"image exceeds {limits.megabytes} MB maximum: "
-            f"{size} bytes > {limits.max_bytes} bytes{' in base64' if limits.of_text else ''}"
+            f"image exceeds {limits.megabytes} MB maximum: {size} bytes > {limits.max_file} bytes"
         )
         raise ImageTooLarge(image.path, reason)
 
@@ -130,10 +116,7 @@ def check_image(image: ImagePart, format: Format) -> ImagePart:
     read = image if image.url is None else _read_url(image, image.url)
     if read.data is None:
         return read
-    try:
-        return _check_data(read, read.data, format)
-    except MalformedImage as error:
-        raise InvalidImage(image.path, str(error)) from None
+    return _check_data(read, read.data, format)
 
 
 def _read_url(image: ImagePart, url: str) -> ImagePart:
@@ -162,7 +145,7 @@ def _has_host(url: str) -> bool:
 
 
 def _check_data(image: ImagePart, data: str, format: Format) -> ImagePart:
-    """Raises `MalformedImage` or `InvalidImage`."""
+    """Raises `InvalidImage`."""
     if not data:
         raise EmptyImage(image.path, "the image is empty")
     right = repair_base64(data)
@@ -172,10 +155,8 @@ def _check_data(image: ImagePart, data: str, format: Format) -> ImagePart:
     if kind is None or kind not in _ACCEPTED:
         name = f"{kind} is not supported" if kind else "not an image of a known type"
         raise UnsupportedImageType(image.path, f"{name}: {KINDS}")
-    if not is_whole(right, kind):
-        raise MalformedImage("truncated: the image has no end")
     if kind in _SIZED and not all(image_size(right) or (0,)):
-        raise MalformedImage("the image has no pixels")
+        raise InvalidImage(image.path, "the image has no pixels")
     if kind == GIF and (frame := first_frame(right)) is not None:
         if IMAGE_LIMITS[format].rejects_animated:
             reason = f"an animated GIF is not supported: {KINDS}"

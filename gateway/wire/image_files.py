@@ -1,7 +1,6 @@
-"""Kinds of image files by their first bytes, and whether a file is whole.
+"""Kinds of image files by their first bytes, and their base64.
 
-Nothing is decoded but base64, of which most files need only both ends. The layouts are those of the
-public file formats.
+Nothing else is decoded. The layouts are those of the public file formats.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ WEBP: Final = "image/webp"
 HEIC: Final = "image/heic"
 
 _HEAD: Final = 2048
-_JPEG_HEAD: Final = 128 * 1024
-_TAIL: Final = 1024 * 1024
-"""Base64 characters that are decoded: cameras and editors write metadata before an image, and
-films or further images behind it."""
+"""Base64 characters that are decoded to tell the kind of a file."""
 PIECE: Final = 256 * 1024
 """Base64 characters that are read in one step, within which the interpreter's lock is kept."""
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -47,13 +43,6 @@ _KINDS: Final = (
     ),
 )
 """A media type that some upstream accepts, or the name of another kind of file."""
-
-_MAX_SEGMENTS: Final = 200
-"""Of a JPEG, before its pixels."""
-
-
-class MalformedImage(Exception):
-    """The text says what is wrong with the file."""
 
 
 def repair_base64(data: str) -> str | None:
@@ -105,32 +94,3 @@ def image_kind(data: str) -> str | None:
     """A media type, or the name of another kind of file; None where it is unknown."""
     head = decode(data[: min(len(data), _HEAD) & ~3])
     return next((kind for kind, pattern in _KINDS if pattern.match(head)), None)
-
-
-def is_whole(data: str, kind: str) -> bool:
-    """Whether a file has its end, as far as that can be seen without reading its pixels."""
-    if kind == PNG:
-        return b"IEND" in _tail(data)
-    if kind == JPEG:
-        return _is_whole_jpeg(data)
-    if kind == WEBP:
-        size = int.from_bytes(decode(data[:16])[4:8], "little")
-        return image_bytes(data) >= size + 8
-    return True
-
-
-def _tail(data: str, first: int = 0) -> bytes:
-    """The last bytes of a file, from the byte `first` or soon before it."""
-    return decode(data[max(first // 3 * 4, len(data) - _TAIL, 0) :])
-
-
-def _is_whole_jpeg(data: str) -> bool:
-    """Whether the end marker follows the pixels: a preview in the metadata has one, too."""
-    head, at = decode(data[:_JPEG_HEAD]), 2
-    for _ in range(_MAX_SEGMENTS):
-        if at + 4 > len(head) or head[at] != 0xFF or head[at + 1] == 0xDA:
-            break
-        at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
-    if at + 4 > image_bytes(data):
-        return False
-    return b"\xff\xd9" in _tail(data, at)

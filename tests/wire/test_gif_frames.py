@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.gif_frames import first_frame
-from gateway.wire.image_files import MalformedImage, decode
+from gateway.wire.image_files import decode
 from tests.support import image_files as files
 from tests.support.image_files import ACCEPTED, TRUNCATED, encoded
 
@@ -27,8 +26,7 @@ def test_static_files(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TRUNCATED if "gif" in name])
 def test_truncated_files(name: str) -> None:
-    with pytest.raises(MalformedImage, match="truncated"):
-        static(TRUNCATED[name])
+    assert static(TRUNCATED[name]) is None
 
 
 def large_frame(sub_blocks: int, last: int = 7) -> bytes:
@@ -48,8 +46,7 @@ def test_large_frames(sub_blocks: int, last: int) -> None:
     frame = large_frame(sub_blocks, last)
     assert static(HEAD + frame + b";") is None
     assert static(HEAD + frame + files.gif_frame() + b";") == HEAD + frame + b";"
-    with pytest.raises(MalformedImage, match="truncated"):
-        static(HEAD + frame[:-2])
+    assert static(HEAD + frame[:-2]) is None
 
 
 def test_the_first_frame_of_an_animation() -> None:
@@ -76,19 +73,16 @@ def test_a_frame_without_the_end_of_the_file_is_static() -> None:
 def test_gifs_of_countless_blocks(contents: dict[str, int]) -> None:
     file = files.gif(**contents)
     started = time.thread_time()
-    with pytest.raises(MalformedImage, match="too many blocks"):
-        static(file)
+    assert static(file) is None
     assert time.thread_time() - started < 0.5
 
 
 def test_gifs_that_are_none() -> None:
     for file in (files.GIF[:19] + b"?" + bytes(40), files.GIF[:19] + b";"):
-        with pytest.raises(MalformedImage):
-            static(file)
+        assert static(file) is None
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_no_crash(end: bytes) -> None:
     for start in (files.GIF[:13], HEAD, HEAD + b"\x2c", files.GIF[:-10]):
-        with suppress(MalformedImage):
-            static(start + end)
+        static(start + end)
