@@ -25,6 +25,8 @@ _STRING: Final = re.compile(
 )
 _PARTIAL_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,4}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?\Z")
 _SCALAR: Final = re.compile(r"[-+.0-9a-zA-Z]+")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_LITERALS: Final = ("true", "false", "null")
 _ITEMS: Final = re.compile(
     r'(?:(?:-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?|true|false|null|"[^"\\\x00-\x1f]*+")'
     r"[ \t\n\r]*+,[ \t\n\r]*+)++"
@@ -103,6 +105,8 @@ class JsonObjectStream:
         if self._in_string:
             completion = '"'
             self._expected = _Expected.COLON if self._in_key else _Expected.COMMA
+        elif self._expected in _VALUES and (scalar := _complete_scalar(pending)):
+            completion, self._expected = scalar, _Expected.COMMA
         raw = orjson.dumps(pending).decode() if self._broken else None
         while self._stack:
             if len(self._stack) == 1 and raw is not None:
@@ -183,6 +187,13 @@ class JsonObjectStream:
             return at
         self._expected = _Expected.COMMA
         return match.end()
+
+
+def _complete_scalar(text: str) -> str:
+    """A number or a literal that was cut, of as much as has arrived; nothing of other texts."""
+    literal = next((word for word in _LITERALS if text and word.startswith(text)), "")
+    number = text.rstrip("+-.eE")
+    return literal or (number if _NUMBER.fullmatch(number) else "")
 
 
 class JsonStringStream:
