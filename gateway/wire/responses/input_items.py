@@ -116,11 +116,13 @@ def _parse_call(item: Payload, path: str) -> Turn:
 
 def _parse_output(item: Payload, path: str) -> Turn:
     custom = item["type"] == "custom_tool_call_output"
+    call_id = optional_str(item, "call_id", path)
+    rest = ProviderData.unknown_fields(Format.RESPONSES, item, _RESULT_FIELDS)
     result = ToolResult(
-        call_id=required_str(item, "call_id", path),
+        call_id=call_id or optional_str(item, "name", path) or "",
         parts=parse_content(required(item, "output", path), join_path(path, "output")),
         kind=CallKind.CUSTOM if custom else CallKind.FUNCTION,
-        extra=ProviderData.unknown_fields(Format.RESPONSES, item, _RESULT_FIELDS),
+        extra=rest if call_id else ProviderData(Format.RESPONSES, item),
     )
     return Turn(Role.USER, (result,))
 
@@ -144,8 +146,10 @@ def _parse_client_output(item: Payload, path: str) -> Turn:
 
 
 def _call_id(item: Payload, path: str) -> str:
-    """Some of these items have only an id of their own."""
-    return optional_str(item, "call_id", path) or required_str(item, "id", path)
+    """Some of these items have only an id of their own, or none."""
+    id = optional_str(item, "call_id", path) or optional_str(item, "id", path)
+    has_none = id is None and item["type"].startswith("tool_search")
+    return "tool_search" if has_none else id or required_str(item, "id", path)
 
 
 def _parse_reasoning(item: Payload, path: str) -> Turn:

@@ -9,8 +9,10 @@ import pytest
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Text, Thinking, ToolCall, ToolResult, UnknownPart
 from gateway.core.prompt import Role, Turn
+from gateway.core.target import Target
 from gateway.errors import InvalidRequest
 from gateway.wire import signatures
+from gateway.wire.registry import CODECS
 from gateway.wire.responses.input_items import parse_item
 from gateway.wire.responses.parse_prompt import parse_prompt
 
@@ -138,3 +140,22 @@ def test_too_deeply_nested_output() -> None:
     item = {"type": "local_shell_call_output", "call_id": "c", "output": deep}
     with pytest.raises(InvalidRequest, match=r"^input\.0\.output: .*nested too deeply"):
         parse_item(item, "input.0")
+
+
+@pytest.mark.parametrize("named", [{}, {"name": "clock"}, {"call_id": None}])
+def test_output_without_a_call(named: dict[str, Any]) -> None:
+    """The id is optional in the client library; other formats get a text."""
+    item = {"type": "function_call_output", "output": "noon"} | named
+    body = {"model": "m", "input": [{"role": "user", "content": "When?"}, item]}
+    prompt = CODECS[Format.RESPONSES].parse_prompt(body)
+    target = Target(model="m", origin="o")
+    rendered = CODECS[Format.RESPONSES].render_prompt(prompt, target).body["input"]
+    assert rendered[-1] == item
+    for format in (Format.CHAT, Format.MESSAGES):
+        text = str(CODECS[format].render_prompt(prompt, target).body["messages"])
+        assert f"[tool result for {named.get('name', '')}]" in text and "noon" in text
+
+
+def test_tool_search_without_ids() -> None:
+    (call,) = parse_item({"type": "tool_search_call", "arguments": {}}, "input.0").parts
+    assert isinstance(call, ToolCall) and call.id == "tool_search"
