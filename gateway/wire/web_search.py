@@ -61,8 +61,8 @@ _LOCATION_FIELDS: Final = ("city", "region", "country", "timezone")
 _CONTEXT_SIZES: Final = ("low", "medium", "high")
 _MAX_DOMAINS: Final = 200
 _MAX_DOMAIN: Final = 2048
-_DOMAIN: Final = re.compile(r"(?:https?://)?[^\s/?#*]+(?:/[^\s?#*]*(?:\*[^\s?#*]*)?)?")
-"""At most one wildcard, in the path."""
+_DOMAIN: Final = re.compile(r"(?i:https?://)?+([^\s/?#*]+(?:/[^\s?#*]*(?:\*[^\s?#*]*)?)?)")
+"""At most one wildcard, in the path. Domains have no scheme, but clients send it."""
 _SHARED_FIELDS: Final = frozenset(
     {
         *("type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location"),
@@ -120,10 +120,13 @@ def _domains(fields: Payload, name: str, path: str) -> tuple[str, ...]:
     at = join_path(path, name)
     if len(domains) > _MAX_DOMAINS:
         raise invalid_field(at, f"List should have at most {_MAX_DOMAINS} items")
+    names: list[str] = []
     for index, domain in enumerate(domains):
-        if len(domain) > _MAX_DOMAIN or not _DOMAIN.fullmatch(domain):
+        match = None if len(domain) > _MAX_DOMAIN else _DOMAIN.fullmatch(domain)
+        if match is None:
             raise invalid_field(f"{at}.{index}", "Input should be a domain, such as example.com")
-    return domains
+        names.append(match[1])
+    return tuple(names)
 
 
 def _location(fields: Payload, path: str) -> Payload | None:

@@ -188,7 +188,7 @@ def test_options_are_read() -> None:
     location = {"type": "approximate", "city": "Oslo"}
     (tool,) = messages(max_uses=8, user_location=location, allowed_domains=domains).tools
     assert tool.search == WebSearch(
-        allowed_domains=("a.org", "b.org/docs", "https://c.org"),
+        allowed_domains=("a.org", "b.org/docs", "c.org"),
         max_uses=8,
         location={"city": "Oslo"},
         client_executable=True,
@@ -283,3 +283,10 @@ def test_an_upstream_of_chat_that_searches() -> None:
     with pytest.raises(UnsupportedField) as refused:
         CODECS[Format.CHAT].render_prompt(messages(allowed_domains=["a.org"]), target)
     assert refused.value.param == "tools.allowed_domains"
+
+
+def test_domains_have_no_scheme() -> None:
+    lists = {"allowed_domains": ["https://a.example", "HTTP://b.example/docs", "c.example"]}
+    domains = ("a.example", "b.example/docs", "c.example")
+    for prompt in (messages(**lists), responses(filters=lists)):
+        assert prompt.tools[0].search.allowed_domains == domains
