@@ -52,6 +52,7 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     app[CONVERSATIONS] = Conversations(runtime)
     add_conversation_routes(router)
     router.add_get("/v1/responses", reject_upgrade, allow_head=False)
+    router.add_post("/v1/responses/compact", reject_compaction)
     router.add_get("/v1/responses/{id}", show_response, allow_head=False)
     router.add_delete("/v1/responses/{id}", delete_response)
     router.add_get("/v1/responses/{id}/input_items", list_input_items, allow_head=False)
@@ -109,3 +110,7 @@ async def reject_upgrade(request: web.Request) -> web.Response:
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         raise UpgradeRequired
     raise MethodNotAllowed("POST")
+
+
+async def reject_compaction(request: web.Request) -> web.Response:
+    raise InvalidUrl("POST", request.path, hint="let the client summarize the conversation itself")
