@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from enum import Enum, auto
 from typing import Final
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, StopReason, Usage
@@ -19,7 +18,7 @@ _OPENING_FENCE: Final = re.compile(r"\s*```[A-Za-z]*[ \t\r]*(?:\n\s*(?=\S)|(?=[^
 _MAYBE_OPENING_FENCE: Final = re.compile(r"\s*(?:`{1,2}|```[A-Za-z]*[ \t\r]*(?:\n\s*)?)?")
 _MAX_OPENING_FENCE: Final = 256
 _CLOSING_FENCE: Final = re.compile(r"\n[ \t]*```")
-_MAX_CLOSING_FENCE: Final = 4096
+_MAX_FENCED: Final = 1024 * 1024
 """Characters held back at most: models that must write JSON may write blanks without end."""
 
 
@@ -70,65 +69,62 @@ class TextFilter(ABC):
         return (event,)
 
 
-class _Position(Enum):
-    BEFORE = auto()
-    INSIDE = auto()
-    AFTER = auto()
-    UNFENCED = auto()
-
-
 class CodeFenceStripper(TextFilter):
-    """Removes the code fence around a JSON text: models add one even when told not to.
+    """Removes the code fence around a JSON text, and what follows it: models add one even when told
+    not to. A text that begins with a fence is held to its end, as one that is not closed has to
+    stay as it is. No line of JSON begins with a fence, so the first one inside ends the text."""
 
-    What may be a fence is held back until it is certain. No line of JSON begins with a fence, so
-    the first one inside ends the text.
-    """
-
-    __slots__ = ("_position",)
+    __slots__ = ("_pieces", "_size", "keeps_text")
 
     def __init__(self) -> None:
         super().__init__()
-        self._position = _Position.BEFORE
+        self.begin()
 
     def begin(self) -> None:
-        super().begin()
-        self._position = _Position.BEFORE
-
-    @property
-    def keeps_text(self) -> bool:
+        self._pieces: list[str] = []
+        self._size = 0
+        self.keeps_text = False
         """Whether the rest of the text stays as it is."""
-        return self._position is _Position.UNFENCED
 
     def transforms(self, index: int) -> bool:
         return super().transforms(index) and not self.keeps_text
 
     def add(self, piece: str) -> str:
-        if self._position is _Position.UNFENCED:
+        if self.keeps_text:
             return piece
-        if self._position is _Position.AFTER:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        is_short = self._size - len(piece) <= _MAX_OPENING_FENCE
+        if self._size <= _MAX_FENCED and not (is_short and self._is_unfenced()):
             return ""
-        text, self._held = self._held + piece, ""
-        if self._position is _Position.BEFORE:
-            fence = _OPENING_FENCE.match(text)
-            if fence is None:
-                if len(text) <= _MAX_OPENING_FENCE and _MAYBE_OPENING_FENCE.fullmatch(text):
-                    self._held = text
-                    return ""
-                self._position = _Position.UNFENCED
-                return text
-            self._position = _Position.INSIDE
-            text = text[fence.end() :]
-        if fence := _CLOSING_FENCE.search(text):
-            self._position = _Position.AFTER
-            return text[: fence.start()].rstrip()
-        certain = text.rstrip().rstrip("`").rstrip()
-        end = max(len(certain), len(text) - _MAX_CLOSING_FENCE)
-        self._held = text[end:]
-        return text[:end]
+        self.keeps_text = True
+        return self._taken()
 
     def flush(self) -> str:
-        is_fence = self._position is _Position.INSIDE and self._held.strip() == "```"
-        return "" if is_fence else self._held
+        text = self._taken()
+        opening = _OPENING_FENCE.match(text)
+        if opening is None or self.keeps_text:
+            return text
+        start, end = opening.end(), len(text.rstrip())
+        if closing := _CLOSING_FENCE.search(text, start):
+            end = closing.start()
+        elif text.endswith("```", start, end):
+            end -= 3
+        else:
+            return text
+        return text[start:end].rstrip()
+
+    def _taken(self) -> str:
+        text, self._pieces = "".join(self._pieces), []
+        return text
+
+    def _is_unfenced(self) -> bool:
+        """Whether the text so far cannot begin with a fence."""
+        text = "".join(self._pieces)
+        self._pieces = [text]
+        if _OPENING_FENCE.match(text):
+            return False
+        return self._size > _MAX_OPENING_FENCE or not _MAYBE_OPENING_FENCE.fullmatch(text)
 
 
 def strip_code_fence(text: str) -> str:

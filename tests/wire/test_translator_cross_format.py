@@ -389,9 +389,10 @@ def test_stop_sequences_end_the_reply_early() -> None:
 
 def test_nothing_is_sent_while_all_text_is_held() -> None:
     stream = translator(fenced=True)
-    assert stream.receive(ROLE + text_chunk("```")) == stream.receive(text_chunk("json\n")) == b""
+    for held in (ROLE + text_chunk("```"), text_chunk("json\n"), text_chunk("{}\n```")):
+        assert stream.receive(held) == b""
     assert not stream.started
-    assert names(stream.receive(text_chunk("{}")))[-1] == "content_block_delta"
+    assert "content_block_delta" in names(stream.receive(b"data: [DONE]\n\n"))
 
 
 def slowly(source: Format, to: Format, chunks: Iterable[bytes]) -> bytes:

@@ -56,7 +56,7 @@ class ChatRewriter:
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         if data is None or frame.data is None:
-            return frame.raw
+            return self._held_texts() + frame.raw if self._fences else frame.raw
         payload = frame.data
         if self._fences is not None:
             data, payload = self._strip_fences(data, payload, self._fences)
@@ -77,13 +77,22 @@ class ChatRewriter:
     def ping(self) -> bytes:
         """A chunk without content, as clients that wait for chunks ignore comments; a comment where
         none may come: before the first chunk, and after the finish reason."""
-        chunk, choices = self._chunk, lenient_objects(self._chunk.get("choices"))
+        choices = lenient_objects(self._chunk.get("choices"))
         if not choices or any(choice.get("finish_reason") for choice in choices):
             return _COMMENT
+        return self._write_delta(0, {})
+
+    def _write_delta(self, index: int, delta: Payload) -> bytes:
+        chunk = self._chunk
         fields = {name: chunk[name] for name in _CHUNK_FIELDS if name in chunk}
-        empty = {"index": 0, "delta": {}, "finish_reason": None}
-        payload = orjson.dumps(fields | {"choices": [empty]})
+        choice = {"index": index, "delta": delta, "finish_reason": None}
+        payload = orjson.dumps(fields | {"choices": [choice]})
         return write_frame(b"", self._model_name.patch(payload, chunk.get("model")))
+
+    def _held_texts(self) -> bytes:
+        """What is left of choices that end without a finish reason."""
+        texts = [(index, fence.flush()) for index, fence in (self._fences or {}).items()]
+        return b"".join(self._write_delta(each, {"content": text}) for each, text in texts if text)
 
     def encode_error(self, error: GatewayError) -> bytes:
         return error_frame(error)

@@ -8,7 +8,7 @@ text, and everything else of them is removed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -18,7 +18,7 @@ from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire.codec import replace_model
 from gateway.wire.error_body import messages_error_body
-from gateway.wire.json_fields import Payload
+from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
 from gateway.wire.messages.content import is_generated_citation, restore_thinking
 from gateway.wire.messages.reasoning import patch_reasoning, remove_clear_thinking
 from gateway.wire.messages.render_prompt import missing_leading_thinking
@@ -27,25 +27,36 @@ from gateway.wire.model_name import ModelNamePatcher
 from gateway.wire.object_edit import find_members
 from gateway.wire.search_history import describe_own_search, is_own_search
 from gateway.wire.sse import Frame, replace_data, write_frame
+from gateway.wire.text_filters import CodeFenceStripper, strip_code_fence
 from gateway.wire.web_search import lower_version
 
+_TEXT_ENDS: Final = ("content_block_stop", "message_delta")
+"""Events after which no text comes to its block; some upstreams omit the first."""
 _BOM = b"\xef\xbb\xbf"
 PING = write_frame(b"ping", b'{"type":"ping"}')
 
 
 class MessagesRewriter:
-    """Client libraries skip frames without an `event:` line, so those get one."""
+    """Client libraries skip frames without an `event:` line, so those get one. For a client that
+    requested JSON it removes the code fence around that, of each block."""
 
-    __slots__ = ("_model_name", "_reply_id")
-
-    keeps_text = True
+    __slots__ = ("_fence", "_index", "_is_json", "_model_name", "_reply_id")
 
     def __init__(self, prompt: Prompt) -> None:
         self._model_name = ModelNamePatcher(prompt.model, parent="message")
         self._reply_id = prompt.reply_id
+        self._is_json = prompt.output is not None
+        self._fence = CodeFenceStripper()
+        self._index: Any = 0  # of the block that is open
+
+    @property
+    def keeps_text(self) -> bool:
+        return not self._is_json or self._fence.keeps_text
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         raw = frame.raw
+        if self._is_json and data and (stripped := self._without_fence(raw, data)) is not None:
+            return stripped
         if data is None or (frame.name and frame.name != b"message_start"):
             return raw
         if isinstance(message := data.get("message"), dict) and frame.data:
@@ -55,6 +66,25 @@ class MessagesRewriter:
             if payload is not frame.data:
                 raw = replace_data(frame, payload)
         return raw if frame.name else _with_event_line(raw, data)
+
+    def _without_fence(self, raw: bytes, data: Payload) -> bytes | None:
+        """None where the frame stays as it is."""
+        kind, delta = data.get("type"), lenient_object(data.get("delta"))
+        rest = b""
+        if kind == "content_block_start":
+            self._fence.begin()
+            self._index = data.get("index")
+        if kind in _TEXT_ENDS and (text := self._fence.flush()):
+            rest = raw if raw.startswith(b"event:") else _with_event_line(raw, data)
+        elif kind == "content_block_delta" and delta.get("type") == "text_delta":
+            piece = lenient_str(delta.get("text"))
+            if (text := self._fence.add(piece)) == piece:
+                return None
+        else:
+            return None
+        fields = {"index": self._index, "delta": {"type": "text_delta", "text": text}}
+        payload = orjson.dumps({"type": "content_block_delta"} | fields)
+        return (write_frame(b"content_block_delta", payload) if text else b"") + rest
 
     def skip(self, frames: bytes) -> None:
         """There is no state to update."""
@@ -67,10 +97,20 @@ class MessagesRewriter:
 
 
 def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
-    """The upstream's body with the client's model name, and with the gateway's id where the reply
-    has one."""
+    """The upstream's body with the client's model name, with the gateway's id where the reply has
+    one, and without a code fence around JSON."""
+    if prompt.output is not None:
+        blocks = [_strip_block(block) for block in lenient_objects(data.get("content"))]
+        if blocks and blocks != data["content"]:
+            data = data | {"content": blocks}
+            body = orjson.dumps(data)
     body = replace_model(body, data, prompt)
     return body if prompt.reply_id is None else _replace_id(body, prompt.reply_id, [b'"id"'])
+
+
+def _strip_block(block: Payload) -> Payload:
+    text = block.get("text")
+    return block | {"text": strip_code_fence(text)} if isinstance(text, str) else block
 
 
 def _replace_id(payload: bytes, id: str, path: list[bytes]) -> bytes:

@@ -12,16 +12,24 @@ from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire import signatures
-from gateway.wire.json_fields import Payload
+from gateway.wire.json_fields import Payload, lenient_str
 from gateway.wire.responses.edits import ResponseEditor
 from gateway.wire.responses.ids import is_generated
 from gateway.wire.responses.input_items import restore_reasoning, search_items
 from gateway.wire.search_results import is_packed
 from gateway.wire.sse import Frame, replace_data, write_frame
+from gateway.wire.text_filters import CodeFenceStripper, strip_code_fence
 
 _SEQUENCE_FIELD: Final = b'"sequence_number":'
 """The quotes are unescaped, so it cannot be part of a text."""
 _DIGITS: Final = re.compile(rb"\s?\d+")
+_TEXT_DELTA: Final = "response.output_text.delta"
+_TEXT_DONE: Final = "response.output_text.done"
+_TEXT_ENDS: Final = {
+    *(_TEXT_DONE, "response.content_part.done", "response.output_item.done"),
+    *("response.completed", "response.incomplete"),
+}
+"""Some upstreams omit one or the other."""
 INCLUDE_REASONING: Final = "reasoning.encrypted_content"
 _WITH_OPTIONAL_ID: Final = frozenset(
     {
@@ -102,23 +110,43 @@ def _patch_item(item: Any, target: Target, is_foreign: Callable[[Any], bool]) ->
 
 
 def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:
-    """The upstream's body with the client's own values."""
+    """The upstream's body with the client's own values, and without a code fence around JSON."""
+    if prompt.output is not None and (stripped := _without_fences(data)) != data:
+        data, body = stripped, orjson.dumps(stripped)
     return ResponseEditor(prompt, in_event=False).edit(body, data)
+
+
+def _without_fences(value: Any) -> Any:
+    """A part, an item or a response; its texts without the code fence around JSON."""
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == "output_text":
+        return value | {"text": strip_code_fence(lenient_str(value.get("text")))}
+    for name in ("content", "output"):
+        if isinstance(parts := value.get(name), list):
+            value = value | {name: [_without_fences(part) for part in parts]}
+    return value
 
 
 class ResponsesRewriter:
     """Edits frames in place. Keeps the last response object and sequence number, for pings and
-    errors that follow."""
+    errors that follow. For a client that requested JSON it removes the code fence around that, of
+    each text: `_held` is the last of its deltas that were held back."""
 
-    __slots__ = ("_editor", "_response", "_sequence", "_skipped")
-
-    keeps_text = True
+    __slots__ = ("_editor", "_fence", "_held", "_is_json", "_response", "_sequence", "_skipped")
 
     def __init__(self, prompt: Prompt) -> None:
+        self._is_json = prompt.output is not None
+        self._fence = CodeFenceStripper()
+        self._held: Payload = {}
         self._editor = ResponseEditor(prompt, in_event=True)
         self._response: Payload | None = None
         self._sequence = -1
         self._skipped = b""  # the last frames that were not parsed, with sequence numbers
+
+    @property
+    def keeps_text(self) -> bool:
+        return not self._is_json or self._fence.keeps_text
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
         if data is None or frame.data is None:
@@ -126,12 +154,35 @@ class ResponsesRewriter:
         number = data.get("sequence_number")
         self._sequence = number if isinstance(number, int) else self._last_sequence() + 1
         self._skipped = b""
+        payload, before = frame.data, b""
+        if self._is_json:
+            stripped, before = self._strip_fences(data)
+            if stripped is None:
+                return b""
+            if stripped != data:
+                data, payload = stripped, orjson.dumps(stripped)
         response = data.get("response")
-        if not isinstance(response, dict):
-            return frame.raw
-        self._response = self._editor.edited(response)
-        payload = self._editor.edit(frame.data, response)
-        return frame.raw if payload is frame.data else replace_data(frame, payload)
+        if isinstance(response, dict):
+            self._response = self._editor.edited(response)
+            payload = self._editor.edit(payload, response)
+        return before + (frame.raw if payload is frame.data else replace_data(frame, payload))
+
+    def _strip_fences(self, data: Payload) -> tuple[Payload | None, bytes]:
+        """The event, None where it is held back, and the frame of what was held back before it."""
+        kind, held = data.get("type"), b""
+        if kind == _TEXT_DELTA:
+            text = self._fence.add(lenient_str(data.get("delta")))
+            self._held = data
+            return (data | {"delta": text} if text else None), b""
+        stripped = {name: _without_fences(value) for name, value in data.items()}
+        if kind == _TEXT_DONE:
+            stripped["text"] = strip_code_fence(lenient_str(data.get("text")))
+        if kind in _TEXT_ENDS:
+            if text := self._fence.flush():
+                rest = orjson.dumps(self._held | {"delta": text})
+                held = write_frame(_TEXT_DELTA.encode(), rest)
+            self._fence.begin()
+        return stripped, held
 
     def skip(self, frames: bytes) -> None:
         if _SEQUENCE_FIELD in frames:

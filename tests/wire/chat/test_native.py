@@ -148,6 +148,15 @@ def test_code_fences_around_json_are_removed_in_streams(data: st.DataObject) -> 
     assert out.endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize(("text", "expected"), [(FENCED, BARE), ("```{", "```{"), (BARE, BARE)])
+def test_texts_without_a_finish_reason_arrive(text: str, expected: str) -> None:
+    chunks = [chunk(0, piece) for piece in text]
+    *frames, last = frames_of([native_stream(chunks, JSON_PROMPT)])
+    deltas = [orjson.loads(each.data or b"")["choices"][0]["delta"] for each in frames]
+    assert last.data == b"[DONE]"
+    assert "".join(delta.get("content") or "" for delta in deltas) == expected
+
+
 def test_bare_json_is_streamed_as_it_comes() -> None:
     chunks = [chunk(0, piece) for piece in ("{", '"a": ', "1", "2" * 3, "}")]
     chunks.append(chunk(0, None, "stop"))

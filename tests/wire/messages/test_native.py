@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 
 from gateway.core.formats import Format
+from gateway.core.prompt import OutputFormat, OutputKind
+from gateway.core.value import replace
 from gateway.errors import ServiceUnavailable
-from gateway.wire.messages.native import MessagesRewriter
-from gateway.wire.sse import Frame
+from gateway.wire.messages.native import MessagesRewriter, patch_reply
+from gateway.wire.sse import Frame, write_frame
 from tests.wire.stream_cases import frames_of, prompt
 
 
@@ -76,3 +80,43 @@ def test_errors_and_pings() -> None:
 def test_frame_without_data() -> None:
     rewriter = MessagesRewriter(prompt(Format.MESSAGES, "shown"))
     assert rewriter.rewrite(Frame(b"event: x\n\n", b"x", None), None) == b"event: x\n\n"
+
+
+JSON_PROMPT = replace(
+    prompt(Format.MESSAGES, "shown"), output=OutputFormat(kind=OutputKind.JSON_OBJECT)
+)
+BARE = '{"a": 1}'
+FENCED = f"```json\n{BARE}\n```\nThat is all."
+
+
+def streamed_text(*pieces: str, named: bool = True, end: str = "content_block_stop") -> str:
+    """The text that a client accumulates."""
+    block: dict[str, Any] = {"type": "text", "text": ""}
+    events: list[dict[str, Any]] = [
+        {"type": "content_block_start", "index": 0, "content_block": block}
+    ]
+    for piece in pieces:
+        delta = {"type": "text_delta", "text": piece}
+        events.append({"type": "content_block_delta", "index": 0, "delta": delta})
+    events.append({"type": end, "index": 0})
+    rewriter, out = MessagesRewriter(JSON_PROMPT), b""
+    for event in events:
+        name = str(event["type"]).encode() if named else b""
+        (frame,) = frames_of([write_frame(name, orjson.dumps(event))])
+        out += rewriter.rewrite(frame, event)
+    frames = frames_of([out])
+    assert all(frame.name for frame in frames)
+    received = [orjson.loads(frame.data or b"") for frame in frames]
+    assert [received[0], received[-1]] == [events[0], events[-1]]
+    return "".join(event["delta"]["text"] for event in received[1:-1])
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("text", [FENCED, BARE, "```{", "", "Hello"])
+def test_code_fences_around_json_are_removed(text: str, named: bool) -> None:
+    expected = BARE if text == FENCED else text
+    assert streamed_text(text, named=named) == streamed_text(*text, named=named) == expected
+    assert streamed_text(*text, named=named, end="message_delta") == expected
+    body = {"model": "up", "content": [{"type": "text", "text": text}]}
+    patched = orjson.loads(patch_reply(orjson.dumps(body), body, JSON_PROMPT))
+    assert patched == {"model": "shown", "content": [{"type": "text", "text": expected}]}

@@ -8,9 +8,11 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
+from gateway.core.prompt import OutputFormat, OutputKind
 from gateway.core.value import replace
 from gateway.errors import InternalError, RequestTooLarge, ServiceUnavailable
 from gateway.wire.responses.native import ResponsesRewriter, patch_reply
+from gateway.wire.sse import write_frame
 from tests.wire.stream_cases import frames_of, prompt
 
 CREATED = (
@@ -140,3 +142,51 @@ def test_instructions_are_the_clients(system: str | None, sent: bytes) -> None:
     silent = body.replace(b'"theirs"', b"null")
     expected_silent = patched if system is not None else silent.replace(b'"up"', b'"shown"')
     assert patch_reply(silent, orjson.loads(silent), asked) == expected_silent
+
+
+JSON_PROMPT = replace(
+    prompt(Format.RESPONSES, "shown"), output=OutputFormat(kind=OutputKind.JSON_OBJECT)
+)
+BARE = '{"a": 1}'
+FENCED = f"```json\n{BARE}\n```\nThat is all."
+
+
+def as_response(text: str) -> dict[str, Any]:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    item = {"type": "message", "id": "msg_1", "content": [part]}
+    return {"id": "r", "model": "shown", "output": [item]}
+
+
+@pytest.mark.parametrize("text", [FENCED, BARE, "```{", "Hello"])
+def test_code_fences_around_json_are_removed(text: str) -> None:
+    """The deltas and every repetition of the text say the same."""
+    expected = BARE if text == FENCED else text
+    whole = as_response(text)
+    (item,) = whole["output"]
+    place = {"item_id": "msg_1", "content_index": 0}
+    for pieces, has_done in (([text], True), ([*text], True), ([*text], False)):
+        events: list[dict[str, Any]] = [
+            *({"type": "response.output_text.delta", "delta": piece} | place for piece in pieces),
+            {"type": "response.output_text.done", "text": text} | place,
+            {"type": "response.content_part.done", "part": item["content"][0]} | place,
+            {"type": "response.output_item.done", "item": item},
+            {"type": "response.completed", "response": whole},
+        ]
+        if not has_done:  # some upstreams omit it
+            del events[-4]
+        rewriter, out = ResponsesRewriter(JSON_PROMPT), b""
+        for number, event in enumerate(events):
+            event["sequence_number"] = number
+            (frame,) = frames_of([write_frame(event["type"].encode(), orjson.dumps(event))])
+            out += rewriter.rewrite(frame, event)
+        received = [orjson.loads(frame.data or b"") for frame in frames_of([out])]
+        numbers = [event["sequence_number"] for event in received]
+        assert numbers == sorted(set(numbers))
+        deltas = [event["delta"] for event in received if "delta" in event]
+        assert "".join(deltas) == expected
+        *_, part, last, end = [event for event in received if "delta" not in event]
+        texts = [event["text"] for event in received if "text" in event]
+        assert [*texts, part["part"]["text"]] == [expected] * (1 + has_done)
+        assert [last["item"]] == end["response"]["output"] == as_response(expected)["output"]
+    patched = orjson.loads(patch_reply(orjson.dumps(whole), whole, JSON_PROMPT))
+    assert patched["output"] == as_response(expected)["output"]
