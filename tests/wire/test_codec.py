@@ -328,3 +328,19 @@ def _assert_relayed(before: Frame, after: Frame, *, renamed: bool) -> None:
 
 def _renamed(raw: bytes) -> bytes:
     return raw.replace(orjson.dumps(UPSTREAM_MODEL), orjson.dumps(CLIENT_MODEL))
+
+
+@pytest.mark.parametrize("upstream", [Format.CHAT, Format.RESPONSES])
+@pytest.mark.parametrize("client", [Format.CHAT, Format.RESPONSES])
+def test_upstreams_store_only_what_chat_clients_ask_them_to(
+    client: Format, upstream: Format
+) -> None:
+    user = {"role": "user", "content": "Hi"}
+    fields = {"messages": [user]} if client is Format.CHAT else {"input": [user]}
+    body = {"model": "m", "store": True} | fields
+    asked, codec = CODECS[client].parse_prompt(body), CODECS[upstream]
+    sent = [codec.render_prompt(asked, ANOTHER).body]
+    if client is upstream:
+        sent.append(codec.patch_prompt(body, asked, ANOTHER))
+    is_asked = client is upstream is Format.CHAT
+    assert all((each.get("store") is True) is is_asked for each in sent)
