@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
@@ -63,10 +63,12 @@ def new_request_id(now: int) -> str:
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """Connections of clients: open ones, those that were one too many, and malformed requests."""
+    """Connections of clients: open ones, those that were one too many or had to leave for another
+    one, and malformed requests. `strangers`, the oldest first, have not shown a valid key."""
 
     open: int = 0
     refused: int = 0
+    strangers: dict[Any, None] = field(default_factory=dict)
     malformed: int = 0
 
 

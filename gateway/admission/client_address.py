@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 from aiohttp import web
@@ -33,13 +33,25 @@ def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
 
 def in_networks(address: str, networks: Sequence[Network]) -> bool:
     """False for an invalid address. IPv4-mapped IPv6 addresses (`::ffff:`) count as IPv4."""
+    parsed = _parse(address)
+    return parsed is not None and any(parsed in network for network in networks)
+
+
+def client_network(address: str) -> str:
+    """What is counted as one client: an IPv4 address, or the first half of an IPv6 address, of
+    which a client may have all others. An invalid address is its own."""
+    parsed = _parse(address)
+    return parsed.exploded[:19] if isinstance(parsed, IPv6Address) else str(parsed or address)
+
+
+def _parse(address: str) -> IPv4Address | IPv6Address | None:
     try:
         parsed = ip_address(address)
     except ValueError:
-        return False
+        return None
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    return any(parsed in network for network in networks)
+        return parsed.ipv4_mapped
+    return parsed
 
 
 def _strip_port(hop: str) -> str:

@@ -105,7 +105,8 @@ class Server(ConfigModel):
     max_connections: int | None = Field(default=None, ge=1)
     """Maximum number of client connections; null: by the limit of open files, at most 4096."""
     max_connections_per_address: int | None = Field(default=None, ge=1)
-    """The same of one address; trusted proxies have no such limit. null: half of all."""
+    """The same of one address, or one /64 of IPv6; trusted proxies have no such limit. null: half
+    of all."""
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Networks whose x-forwarded-for header is trusted, such as 127.0.0.1/32."""
     public_url: Annotated[str, AfterValidator(check_url)] | None = None

@@ -114,6 +114,7 @@ class Guard:
             return self._reject(request, client)
         if client is None:
             return await self._respond(request, handler, None)
+        self.context.runtime.client_connections.strangers.pop(request.protocol, None)
         with acting_as(client.actor):
             if client.session is not None:
                 request[SESSION] = client.session

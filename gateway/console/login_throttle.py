@@ -14,9 +14,10 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from heapq import heappop, heappush
-from ipaddress import IPv6Address, ip_address
 from itertools import count
 from typing import Final
+
+from gateway.admission.client_address import client_network
 
 WINDOW: Final = 300 * 1_000_000
 """Microseconds in which attempts are counted."""
@@ -48,7 +49,7 @@ class LoginThrottle:
     async def attempt(self, address: str, name: str = "") -> AsyncIterator[None]:
         """Check the password of `name` within the block. The attempt counts from here on, so
         parallel ones count too. Raises TooManyAtOnce."""
-        network = _network(address)
+        network = client_network(address)
         if self._waiting[network] >= MAX_WAITING:
             raise TooManyAtOnce
         earlier = self._count(network, name)
@@ -67,7 +68,7 @@ class LoginThrottle:
 
     def reset(self, address: str, name: str = "") -> None:
         """Forgets the attempts of an address for this name after a success."""
-        network = _network(address)
+        network = client_network(address)
         others = [each for each in self._attempts.pop(network, ()) if each[1] != name]
         if others:
             self._attempts[network] = deque(others, maxlen=len(DELAYS))
@@ -104,13 +105,3 @@ class LoginThrottle:
                 turn.set_result(None)
                 return
         self._is_checking = False
-
-
-def _network(address: str) -> str:
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, IPv6Address):
-        return str(parsed.ipv4_mapped or parsed.exploded[:19])
-    return str(parsed)

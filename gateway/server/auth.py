@@ -47,6 +47,7 @@ def authorize(request: web.Request, client_format: str) -> Permit:
     exchange = request[EXCHANGE]
     runtime, exchange.format = exchange.runtime, client_format
     token, is_old_key = authenticate(request, runtime)
+    runtime.client_connections.strangers.pop(request.protocol, None)
     if runtime.recorder.is_behind(exchange.snapshot.config.logs):
         raise AccountingUnavailable
     exchange.token = token

@@ -150,7 +150,7 @@ class GatewayProtocol(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else ""
-        if (error := self._connections.add(address)) is not None:
+        if (error := self._connections.add(self, address)) is not None:
             self._force_close = True  # nothing is read
             _refuse(cast(asyncio.Transport, transport), error)
             return
@@ -166,12 +166,17 @@ class GatewayProtocol(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         if self._address is None:
             return
-        self._connections.remove(self._address)
+        self._connections.remove(self)
         self._heads.close()
         super().connection_lost(exc)
         # Cycles, which would keep the bytes that were read until the next garbage collection.
         del self._heads
         self._messages.clear()
+
+    def abort(self) -> None:
+        """Closes it at once, with what was not sent yet."""
+        if self.transport is not None:
+            self.transport.abort()
 
     def force_close(self) -> None:
         """A client that does not read the rest of its response is cut off in the end."""

@@ -168,7 +168,7 @@ FAMILIES: Final = (
         "gateway_client_connections_refused_total",
         "counter",
         (),
-        "Connections of clients that were one too many.",
+        "Connections of clients that were one too many, or left for a newer one.",
     ),
     Family(
         "gateway_malformed_requests_total",
