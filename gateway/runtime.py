@@ -15,6 +15,7 @@ from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
 from gateway.admission.budgets import budget_holders
 from gateway.admission.key_origins import KeyOriginMonitor
+from gateway.admission.key_turns import KeyTurns
 from gateway.admission.queue import AdmissionQueue
 from gateway.config.redaction import Redactor
 from gateway.config.schema import Config
@@ -182,8 +183,8 @@ class Runtime:
     worker: Worker = field(default_factory=Worker)
     """Reads and translates large bodies."""
     image_downloads: ImageDownloader = field(default_factory=ImageDownloader)
-    image_fitting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while an image is made smaller."""
+    image_turns: KeyTurns = field(default_factory=lambda: KeyTurns(2))
+    """Of images that are made smaller: each takes much memory."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are read to their end after their clients have disconnected."""
     loaded_at: int = field(default_factory=unix_microseconds)

@@ -27,7 +27,7 @@ from gateway.routing.router import Candidate
 from gateway.server.attempt import ClientRequest
 from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import Exchange
-from gateway.server.image_fit import CannotFit, can_fit, fit_image
+from gateway.server.image_fit import CannotFit, can_fit, fit_in_process
 from gateway.server.request_body import write_object
 from gateway.upstream.image_download import DownloadFailed, DownloadTooLarge
 from gateway.wire.image_check import (
@@ -176,12 +176,14 @@ class ImageAdapter:
         return images
 
     async def _fit(self, image: ImagePart, target: Format) -> ImagePart:
-        """One at a time: a decoded image takes much memory."""
-        async with self._exchange.runtime.image_fitting:
+        exchange, limit = self._exchange, IMAGE_LIMITS[target].max_file
+        data, kind = image.data or "", image.media_type or ""
+        async with exchange.runtime.image_turns.turn(exchange.token.id if exchange.token else ""):
             try:
-                return await asyncio.to_thread(_fit_image, image, target)
+                media_type, smaller = await fit_in_process(data, kind, limit)
             except CannotFit as error:
                 raise ImageTooLarge(image.path, str(error)) from None
+        return replace(image, data=encode(smaller), media_type=media_type)
 
 
 def _read_file(image: ImagePart, file: bytes, target: Format) -> ImagePart:
@@ -192,12 +194,6 @@ def _read_file(image: ImagePart, file: bytes, target: Format) -> ImagePart:
 
 def _with_data(image: ImagePart, file: ImagePart) -> ImagePart:
     return replace(image, url=None, data=file.data, media_type=file.media_type)
-
-
-def _fit_image(image: ImagePart, target: Format) -> ImagePart:
-    limit = IMAGE_LIMITS[target].max_file
-    media_type, smaller = fit_image(image.data or "", image.media_type or "", limit)
-    return replace(image, data=encode(smaller), media_type=media_type)
 
 
 def _download_failed(image: ImagePart, url: str, detail: str) -> ImageDownloadFailed:

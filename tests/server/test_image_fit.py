@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import resource
 import subprocess
 import sys
 import time
+import zlib
 from io import BytesIO
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import pytest
@@ -15,7 +19,7 @@ from PIL import Image
 
 from gateway.core.formats import Format
 from gateway.server import request_images
-from gateway.server.image_fit import MAX_PIXELS, CannotFit
+from gateway.server.image_fit import MAX_PIXELS, MAX_WEBP_PIXELS, CannotFit, fit_in_process
 from gateway.server.image_fit import fit_image as fit_data
 from gateway.wire.image_files import decode
 from tests.support import image_files as files
@@ -112,11 +116,71 @@ def test_bombs_are_not_decoded(width: int, height: int) -> None:
     assert time.process_time() - started < 1
 
 
-def test_a_webp_that_claims_to_be_huge() -> None:
+@pytest.mark.parametrize("side", [2**24, MAX_WEBP_PIXELS // 4000])
+def test_a_webp_that_claims_to_be_huge(side: int) -> None:
     """Its decoder would take memory for a canvas of this size as soon as it is opened."""
-    canvas = files.riff(b"VP8X", bytes(4) + (0xFFFFFF).to_bytes(3, "little") * 2 + bytes(40))
+    canvas = files.riff(b"VP8X", bytes(4) + (side - 1).to_bytes(3, "little") * 2 + bytes(40))
     with pytest.raises(CannotFit, match="too many pixels"):
         fit_image(canvas, "image/webp", 10)
+
+
+def black_png(side: int) -> bytes:
+    """A colour picture of so many pixels in each row and column."""
+    row, packer = bytes(1 + 3 * side), zlib.compressobj(1)
+    rows = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    header = pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunks = (b"IHDR", header), (b"IDAT", rows), (b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(files.chunk(*each) for each in chunks)
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def test_a_large_image_takes_no_memory_of_the_gateway() -> None:
+    data = encoded(black_png(7000))
+    before = peak = resident()
+    fitting = asyncio.ensure_future(fit_in_process(data, "image/png", LIMIT))
+    while not fitting.done():
+        await asyncio.sleep(0.01)
+        peak = max(peak, resident())
+    media_type, file = await fitting
+    assert (media_type, read(file).size) == ("image/jpeg", (3500, 3500))
+    assert peak - before < 32 * 2**20
+
+
+async def test_an_abandoned_image_is_not_made_smaller() -> None:
+    fitting = asyncio.ensure_future(fit_in_process(encoded(black_png(7000)), "image/png", LIMIT))
+    while not (children := processes()):
+        await asyncio.sleep(0.01)
+    fitting.cancel()
+    async with asyncio.timeout(5):
+        while children & processes():
+            await asyncio.sleep(0.01)
+
+
+def processes() -> set[str]:
+    """Ids of those that this process has started."""
+    tasks = Path("/proc/self/task").iterdir()
+    return {child for task in tasks for child in (task / "children").read_text().split()}
+
+
+def test_the_memory_of_a_process_is_limited() -> None:
+    program = (
+        "from gateway.server import image_fit\n"
+        "image_fit.MAX_MEMORY = 64 * 2**20\n"
+        "image_fit.main()\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program, "image/png", str(LIMIT)],
+        input=encoded(black_png(7000)).encode(),
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.stderr == b""
+    assert (run.returncode, run.stdout) == (1, b"it takes too much memory to be made smaller\n")
 
 
 @pytest.mark.parametrize(
