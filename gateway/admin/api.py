@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import hdrs, web
 
 from gateway import __version__
-from gateway.admin.api_json import error_middleware, json_response, read_form, read_query
+from gateway.admin.api_json import (
+    error_middleware,
+    json_response,
+    list_response,
+    read_form,
+    read_query,
+)
 from gateway.admin.api_responses import add_response_routes
 from gateway.admin.audit import audit_actions
 from gateway.admin.errors import ImportRejected, ReloadUnavailable
@@ -40,7 +46,7 @@ if TYPE_CHECKING:  # a command without a gateway does not need what a reload imp
 
 log = logging.getLogger(__name__)
 
-_DIGESTS = {"digest", "old_digest"}
+_PUBLIC_FIELDS = [each.name for each in fields(Token) if each.name not in ("digest", "old_digest")]
 
 
 def build_admin_app(
@@ -92,7 +98,7 @@ class _Handlers:
     @requires(Permission.READ)
     async def list_keys(self, _: web.Request) -> web.Response:
         tokens = await self._operations.list_keys()
-        return json_response({"keys": [_token_json(token) for token in tokens]})
+        return await list_response("keys", map(_token_json, tokens))
 
     @requires(Permission.KEYS, "key.create")
     async def create_key(self, request: web.Request) -> web.Response:
@@ -184,7 +190,7 @@ class _Handlers:
     @requires(Permission.READ)
     async def list_budgets(self, _: web.Request) -> web.Response:
         statuses = await self._operations.list_budgets()
-        return json_response({"budgets": [_budget_json(status) for status in statuses]})
+        return await list_response("budgets", map(_budget_json, statuses))
 
     @requires(Permission.READ)
     async def check_integrity(self, _: web.Request) -> web.Response:
@@ -276,5 +282,5 @@ def _budget_json(status: BudgetStatus) -> dict[str, Any]:
 
 def _token_json(token: Token, key: str | None = None) -> dict[str, Any]:
     """Without the digests; with the key only when it is new."""
-    fields = {name: value for name, value in asdict(token).items() if name not in _DIGESTS}
-    return fields if key is None else fields | {"key": key}
+    public = {name: getattr(token, name) for name in _PUBLIC_FIELDS}
+    return public if key is None else public | {"key": key}

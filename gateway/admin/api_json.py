@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
@@ -14,6 +15,9 @@ from gateway.admin.forms import F, validate
 from gateway.store.errors import DatabaseUnavailable, QueryTimeout, StoreError
 
 log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 200
+"""Items of a list that are written before other tasks of the loop run."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -34,6 +38,17 @@ def read_query(request: web.Request, form: type[F]) -> F:
 
 def json_response(content: Any, *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(content), status=status, content_type="application/json")
+
+
+async def list_response(name: str, items: Iterable[Any]) -> web.Response:
+    """An object with the items, of which there may be many: they are made here, in steps."""
+    written = []
+    for item in items:
+        written.append(orjson.dumps(item))
+        if not len(written) % _AT_ONCE:
+            await asyncio.sleep(0)
+    body = b'{"%b":[%b]}' % (name.encode(), b",".join(written))
+    return web.Response(body=body, content_type="application/json")
 
 
 @web.middleware

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gateway.store.records import Token
 
@@ -142,14 +142,18 @@ class GroupExists(Conflict):
     text = "Group {} already exists."
 
 
+MAX_LISTED_USERS: Final = 5
+
+
 class GroupInUse(Conflict):
     """Revoked keys count too: their rows still refer to the group."""
 
     code = "group_in_use"
 
-    def __init__(self, name: str, tokens: Sequence[Token]) -> None:
-        listed = ", ".join(f"{token.name} ({token.id})" for token in tokens[:5])
-        more = f" and {len(tokens) - 5} more" if len(tokens) > 5 else ""
+    def __init__(self, name: str, tokens: Sequence[Token], count: int) -> None:
+        """`tokens` are the first `MAX_LISTED_USERS` of them."""
+        listed = ", ".join(f"{token.name} ({token.id})" for token in tokens)
+        more = f" and {count - len(tokens)} more" if count > len(tokens) else ""
         super().__init__(f"Group {name} still has keys: {listed}{more}.")
 
 

@@ -7,13 +7,14 @@ the next request on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Generic, TypeVar, Unpack
 
 from gateway.admin import token_lifecycle
 from gateway.admin.audit import Audit
 from gateway.admin.errors import (
+    MAX_LISTED_USERS,
     ExpiryPassed,
     GroupExists,
     GroupInUse,
@@ -66,13 +67,13 @@ class AdminOperations:
         )
         self._lock = asyncio.Lock()  # one change at a time: check, database and memory
 
-    async def list_budgets(self) -> list[BudgetStatus]:
+    async def list_budgets(self) -> Iterator[BudgetStatus]:
         """Of active keys and groups; without a gateway, as the next one will find them."""
         quota = self._quota
         if quota is None:
             quota = Quota()
             await load_budgets(quota, self.database)
-        return [*quota.budget_statuses(budget_holders(self._registry), self._now())]
+        return quota.budget_statuses(budget_holders(self._registry), self._now())
 
     async def create_key(
         self, name: str, group: str, **settings: Unpack[KeySettings]
@@ -110,9 +111,25 @@ class AdminOperations:
                 self._registry.put_token(token)
         return created
 
-    async def list_keys(self) -> list[Token]:
-        """All tokens with their totals, revoked ones too, oldest first."""
-        return await tokens.all_tokens(self.database)
+    async def list_keys(self, named: str | None = None) -> list[Token]:
+        """Tokens with their totals, revoked ones too, oldest first: all, or those with this id or
+        name."""
+        return await tokens.all_tokens(self.database, named=named)
+
+    async def key_names(self, ids: Collection[str | None]) -> dict[str, str]:
+        """By id; those of deleted keys are missing."""
+        known = {id: self._registry.token(id) for id in ids if id}
+        names = {id: token.name for id, token in known.items() if token is not None}
+        if inactive := [id for id in known if id not in names]:
+            found = await tokens.tokens_by_id(self.database, inactive)
+            names |= {token.id: token.name for token in found}
+        return names
+
+    async def keys_of_group(self, name: str, limit: int) -> tuple[list[Token], int]:
+        """Its oldest tokens, and how many it has, revoked ones too."""
+        first = await tokens.all_tokens(self.database, group=name, limit=limit)
+        counts = await tokens.count_by_group(self.database, with_revoked=True)
+        return first, counts.get(name, 0)
 
     async def get_key(self, token_id: str) -> Token:
         token = await tokens.get_token(self.database, token_id)
@@ -181,8 +198,9 @@ class AdminOperations:
     async def delete_group(self, name: str) -> None:
         async with self._lock:
             group = self.get_group(name)
-            if users := [token for token in await self.list_keys() if token.group == name]:
-                raise GroupInUse(name, users)
+            users, count = await self.keys_of_group(name, MAX_LISTED_USERS)
+            if users:
+                raise GroupInUse(name, users, count)
             before = record_fields(group)
             await tokens.remove_group(self.audit.change("group.remove", name, before), name)
             self._registry.remove_group(name)

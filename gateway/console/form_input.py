@@ -130,7 +130,7 @@ class LogSearch:
 
 
 def parse_search(query: Mapping[str, str], tokens: Sequence[Token], now: int) -> LogSearch:
-    """Durations count back from `now`."""
+    """Durations count back from `now`; `tokens` are those with the name that is sought."""
     texts = {name: text for name in FILTER_FIELDS if (text := query.get(name, "").strip())}
     fields: dict[str, Any] = {}
     errors: dict[str, str] = {}

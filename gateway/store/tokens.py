@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    and_,
     delete,
     exists,
+    func,
     insert,
     or_,
     select,
@@ -44,6 +46,8 @@ _SETTABLE: Final = (
 
 _MAX_IDS: Final = 500
 """Of one query."""
+_BATCH: Final = 200
+"""Tokens that are read at once: requests run between two batches, each of which takes 5 ms."""
 
 R = TypeVar("R", Token, Group)
 
@@ -69,11 +73,69 @@ def _from_row(record: type[R], row: Row[Any]) -> R:
     return record(**fields)
 
 
-async def all_tokens(database: Reader) -> list[Token]:
-    """Every token, revoked ones included, oldest first."""
-    query = select(tokens).order_by(tokens.c.created_at, tokens.c.id)
+class TokenPage(NamedTuple):
+    """Page `number` of `pages`, from 1 on, of all `matches`; `total` and `revoked` count tokens."""
+
+    tokens: list[Token]
+    number: int
+    pages: int
+    matches: int
+    total: int
+    revoked: int
+
+
+async def all_tokens(
+    database: Reader,
+    *,
+    named: str | None = None,
+    group: str | None = None,
+    limit: int | None = None,
+) -> list[Token]:
+    """Tokens, revoked ones too, oldest first: those with this id or name, of this group, and no
+    more than `limit`."""
+    row, conditions = tokens.c, []
+    if named is not None:
+        conditions.append(or_(row.id == named, row.name == named))
+    if group is not None:
+        conditions.append(row.group == group)
+    query = select(tokens).where(*conditions).order_by(row.created_at, row.id).limit(limit)
+    found: list[Token] = []
     async with database.reader.connect() as connection:
-        return [_from_row(Token, row) for row in await connection.execute(query)]
+        async for rows in (await connection.stream(query)).partitions(_BATCH):
+            found += [_from_row(Token, row) for row in rows]
+    return found
+
+
+async def search_tokens(
+    database: Reader, text: str, *, with_revoked: bool, number: int, size: int
+) -> TokenPage:
+    """The tokens with this text in name, group, id or displayed key, sorted by name: that page of
+    `size`, or the last one."""
+    row, is_revoked = tokens.c, tokens.c.state == TokenState.REVOKED
+    places = (row.name, row.group, row.id, row.display)
+    matches = or_(*(place.icontains(text, autoescape=True) for place in places))
+    if not with_revoked:
+        matches = and_(matches, ~is_revoked)
+    number_of = func.count()
+    counts = select(number_of, number_of.filter(is_revoked), number_of.filter(matches))
+    query = select(tokens).where(matches).order_by(func.lower(row.name), row.created_at)
+    async with database.reader.connect() as connection:
+        counted = await connection.execute(counts.select_from(tokens))
+        total, revoked, count = counted.one()
+        pages = max(1, -(-count // size))
+        number = min(number, pages)
+        found = await connection.execute(query.limit(size).offset((number - 1) * size))
+        page = [_from_row(Token, row) for row in found]
+    return TokenPage(page, number, pages, count, total, revoked)
+
+
+async def count_by_group(database: Reader, *, with_revoked: bool = False) -> dict[str, int]:
+    """How many tokens each group has that has any."""
+    query = select(tokens.c.group, func.count()).group_by(tokens.c.group)
+    if not with_revoked:
+        query = query.where(tokens.c.state != TokenState.REVOKED)
+    async with database.reader.connect() as connection:
+        return {group: count for group, count in await connection.execute(query)}
 
 
 async def tokens_by_id(database: Reader, ids: Sequence[str]) -> list[Token]:

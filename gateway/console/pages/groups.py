@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -19,9 +20,12 @@ from gateway.console.pages.token_forms import errors_by_input, render_settings_f
 from gateway.console.rendering import flash, redirect, render
 from gateway.console.usage_view import BudgetRow, Spend, budget_rows, limit_rows, spend_of
 from gateway.quota.limits import HolderKind
-from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
+from gateway.store.records import Group, OnSharedLoss, UserAgentMode
+from gateway.store.tokens import count_by_group
 
 LIST_PATH: Final = "/console/groups"
+
+_MAX_LISTED_KEYS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,8 @@ def add_routes(app: web.Application) -> None:
 @requires(Permission.READ)
 async def list_groups(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
-    tokens = await context.operations.list_keys()
-    rows = [_group_row(context, group, tokens) for group in context.operations.list_groups()]
+    counts = await count_by_group(context.operations.database)
+    rows = [_group_row(context, group, counts) for group in context.operations.list_groups()]
     return render(request, "groups.html", rows=rows)
 
 
@@ -72,7 +76,7 @@ async def show_group(request: web.Request) -> web.Response:
     return render(
         request,
         "group.html",
-        row=_group_row(context, group, await context.operations.list_keys()),
+        row=_group_row(context, group, await count_by_group(context.operations.database)),
         limits=list(limit_rows(group.limits)),
         stores_replies=context.runtime.config.responses.store,
         has_shared=context.runtime.config.shared is not None,
@@ -126,9 +130,9 @@ async def save(request: web.Request) -> web.Response:
 @requires(Permission.KEYS)
 async def removal_form(request: web.Request) -> web.Response:
     group = _requested_group(request)
-    tokens = await request.app[CONTEXT].operations.list_keys()
-    members = [token for token in tokens if token.group == group.name]
-    return render(request, "group_remove.html", group=group, tokens=members)
+    operations = request.app[CONTEXT].operations
+    tokens, count = await operations.keys_of_group(group.name, _MAX_LISTED_KEYS)
+    return render(request, "group_remove.html", group=group, tokens=tokens, count=count)
 
 
 @requires(Permission.KEYS, "group.remove")
@@ -144,14 +148,12 @@ def _requested_group(request: web.Request) -> Group:
     return request.app[CONTEXT].operations.get_group(request.match_info["name"])
 
 
-def _group_row(context: ConsoleContext, group: Group, tokens: list[Token]) -> GroupRow:
+def _group_row(context: ConsoleContext, group: Group, counts: Mapping[str, int]) -> GroupRow:
     quota, holder = context.runtime.quota, holder_of(HolderKind.GROUP, group)
     spent = spend_of(quota, HolderKind.GROUP, group.name, context.now())
     models = context.runtime.current.router.access_for(group.patterns).models
-    key_count = sum(
-        token.group == group.name and token.state is not TokenState.REVOKED for token in tokens
-    )
-    return GroupRow(group, models, key_count, spent, budget_rows(quota, holder, context.now()))
+    budgets = budget_rows(quota, holder, context.now())
+    return GroupRow(group, models, counts.get(group.name, 0), spent, budgets)
 
 
 def _match_pattern(context: ConsoleContext, pattern: str) -> PatternMatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -17,7 +18,7 @@ from gateway.console.rendering import render
 from gateway.store import logs
 from gateway.store.errors import QueryTimeout
 from gateway.store.log_search import LogPage
-from gateway.store.records import ExchangeState, Token
+from gateway.store.records import ExchangeState, RequestRow
 
 LIST_PATH: Final = "/console/logs"
 
@@ -33,8 +34,7 @@ def add_routes(app: web.Application) -> None:
 @requires(Permission.READ)
 async def list_requests(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
-    tokens = await context.operations.list_keys()
-    search = parse_search(request.query, tokens, context.now())
+    search = await _parse_search(request)
     before, after = request.query.get("before"), request.query.get("after")
     page = LogPage([])
     error = "Invalid filter: see the fields above." if search.errors else None
@@ -56,14 +56,14 @@ async def list_requests(request: web.Request) -> web.Response:
         rows=page.rows,
         searched_to=logs.started_us(page.searched_to) if page.searched_to else None,
         is_newer_search=bool(after),
-        names=_key_names(tokens),
+        names=await _key_names(context, page.rows),
         newer=_newer_url(search, page, before, after),
         older=_older_url(search, page, after),
         is_newest=before is None and after is None,
         tail_from=page.rows[0].id if page.rows else logs.first_id(context.now()),
         exports=[(form, _export_url(search, form)) for form in ExportFormat],
         feed=_feed_url(search),
-        **_choices(context, tokens),
+        **_choices(context),
     )
 
 
@@ -72,8 +72,7 @@ async def tail(request: web.Request) -> web.Response:
     """The rows that are new since the id `after`, and those of the ids `watched` that have ended,
     which replace the displayed ones."""
     context = request.app[CONTEXT]
-    tokens = await context.operations.list_keys()
-    search = parse_search(request.query, tokens, context.now())
+    search = await _parse_search(request)
     if search.errors:
         raise web.HTTPBadRequest
     try:
@@ -85,7 +84,13 @@ async def tail(request: web.Request) -> web.Response:
         )
     except QueryTimeout as timeout:
         raise web.HTTPServiceUnavailable(reason="Query timeout") from timeout
-    return render(request, "log_rows.html", rows=rows, names=_key_names(tokens))
+    return render(request, "log_rows.html", rows=rows, names=await _key_names(context, rows))
+
+
+async def _parse_search(request: web.Request) -> LogSearch:
+    context, name = request.app[CONTEXT], request.query.get("key", "").strip()
+    tokens = await context.operations.list_keys(named=name) if name else ()
+    return parse_search(request.query, tokens, context.now())
 
 
 def _newer_url(
@@ -121,14 +126,15 @@ def _feed_url(search: LogSearch) -> str:
     return f"{API_PATH}/requests/events?{urlencode(query | {'opened': 'true'})}"
 
 
-def _key_names(tokens: Sequence[Token]) -> dict[str, str]:
-    return {token.id: token.name for token in tokens}
+async def _key_names(context: ConsoleContext, rows: Sequence[RequestRow]) -> dict[str, str]:
+    return await context.operations.key_names([row.token_id for row in rows])
 
 
-def _choices(context: ConsoleContext, tokens: Sequence[Token]) -> dict[str, Any]:
+def _choices(context: ConsoleContext) -> dict[str, Any]:
     """The values that the form of filters offers."""
+    key_names = {token.name for token in context.runtime.registry.tokens()}
     return {
-        "keys": sorted({token.name for token in tokens})[:_MAX_SUGGESTED_KEYS],
+        "keys": nsmallest(_MAX_SUGGESTED_KEYS, key_names),
         "groups": [group.name for group in context.operations.list_groups()],
         "models": [model.id for model in context.runtime.current.catalog],
         "channels": [channel.name for channel in context.runtime.config.channels],

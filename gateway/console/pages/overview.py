@@ -57,7 +57,7 @@ async def redirect_to_overview(request: web.Request) -> web.Response:
 async def show_overview(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     overview = await _overview(request)
-    key_names = {token.id: token.name for token in await context.operations.list_keys()}
+    key_names = await context.operations.key_names([key.name for key in overview.keys])
     return render(
         request,
         "overview.html",

@@ -29,7 +29,7 @@ async def show_request(request: web.Request) -> web.Response:
     # Without a final row the attempts would have no end.
     attempts = await context.operations.list_attempts(row.id) if row.attempts else []
     searches = await context.operations.list_searches(row.id) if row.attempts else []
-    names = {token.id: token.name for token in await context.operations.list_keys()}
+    names = await context.operations.key_names([row.token_id])
     key_name = names.get(row.token_id, row.token_id)
     fields = row._asdict()
     # The upstream errors have a section of their own.

@@ -29,6 +29,7 @@ from gateway.console.usage_view import (
 )
 from gateway.quota.limits import HolderKind
 from gateway.store.records import Token, TokenState
+from gateway.store.tokens import search_tokens
 
 LIST_PATH: Final = "/console/tokens"
 
@@ -64,28 +65,23 @@ async def list_tokens(request: web.Request) -> web.Response:
     """Sorted by name. The query: `q` is a part of name, group, id or displayed key; `page` counts
     from 1; `revoked` includes revoked keys."""
     context = request.app[CONTEXT]
-    tokens = await context.operations.list_keys()
     search = request.query.get("q", "").strip()
     with_revoked = "revoked" in request.query
-    matches = [
-        token
-        for token in sorted(tokens, key=lambda token: (token.name.casefold(), token.created_at))
-        if (with_revoked or token.state is not TokenState.REVOKED) and _matches(token, search)
-    ]
-    pages = max(1, -(-len(matches) // PAGE_SIZE))
-    page = _page_number(request, pages)
-    page_tokens = matches[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+    page = await search_tokens(
+        context.operations.database,
+        search,
+        with_revoked=with_revoked,
+        number=_page_number(request),
+        size=PAGE_SIZE,
+    )
     return render(
         request,
         "tokens.html",
-        rows=[_token_row(context, token) for token in page_tokens],
+        rows=[_token_row(context, token) for token in page.tokens],
+        page=page,
         search=search,
         with_revoked=with_revoked,
-        revoked=sum(token.state is TokenState.REVOKED for token in tokens),
-        match_count=len(matches),
-        has_search=len(tokens) > PAGE_SIZE or bool(search),
-        page=page,
-        pages=pages,
+        has_search=page.total > PAGE_SIZE or bool(search),
     )
 
 
@@ -173,16 +169,10 @@ def _token_row(context: ConsoleContext, token: Token) -> TokenRow:
     return TokenRow(token, state, spent, budget_rows(quota, holder, now))
 
 
-def _matches(token: Token, search: str) -> bool:
-    texts = (token.name, token.group, token.id, token.display)
-    return any(search.casefold() in text.casefold() for text in texts)
-
-
-def _page_number(request: web.Request, pages: int) -> int:
-    """The requested page, or the nearest that exists."""
+def _page_number(request: web.Request) -> int:
+    """The requested page, which may be beyond the last."""
     text = request.query.get("page", "1")
-    number = int(text) if text.isdecimal() and len(text) < 9 else 1
-    return max(1, min(number, pages))
+    return max(1, int(text)) if text.isdecimal() and len(text) < 9 else 1
 
 
 async def _set_state(request: web.Request, state: TokenState) -> web.Response:
