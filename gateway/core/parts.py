@@ -185,6 +185,7 @@ class Document:
 @value
 class Audio:
     source: Source
+    cache: CacheBreakpoint | None = None
 
 
 @value

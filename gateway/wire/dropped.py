@@ -9,7 +9,7 @@ from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, UnknownPart
 from gateway.core.prompt import Prompt
 from gateway.errors import UnsupportedField
-from gateway.wire.json_fields import Payload
+from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
 from gateway.wire.json_schema import SchemaBudget
 
 _GATEWAY_FIELDS: Final = ("stream_options",)
@@ -21,10 +21,19 @@ _DEFAULTS: Final = {
     "truncation": "disabled",
 }
 """Values of fields that change nothing."""
-_METADATA_FIELDS: Final = ("id", "status", "caller", "clear_at")
+_INCLUDED: Final = {"reasoning.encrypted_content", "web_search_call.action.sources"}
+"""What replies include wherever it is known (Responses, `include`)."""
+_METADATA_FIELDS: Final = ("id", "status", "caller", "clear_at", "output_config")
 """Fields of a part or a message that no model reads, or that its parser has applied."""
 _APPLIED_PARTS: Final = ("tool_addition", "tool_removal", "configuration_update")
-"""Parts whose effect is in the fields of the prompt."""
+"""Parts whose effect is in the fields of the prompt, except on the tools of MCP servers."""
+_READ_FIELDS: Final = {
+    "text": ("type", "text", "cache_control"),
+    "document": ("type", "source", "title", "context", "cache_control"),
+    "search_result": ("type", "source", "title", "content", "cache_control"),
+    "compaction": ("type", "content", "tool_changes", "cache_control"),
+}
+"""Of parts that are texts elsewhere, by their type."""
 _UNREADABLE_PARTS: Final = {
     "item_reference": "only its own upstream knows what it refers to",
     "compaction": "only its own upstream can read what it summarizes",
@@ -89,6 +98,8 @@ class Dropped:
         each is dropped, except those that the prompt has under another name and those that are
         `shared` by this format."""
         extra = prompt.extra
+        if prompt.format is not self._format and not _INCLUDED.issuperset(prompt.include):
+            self.drop("include")
         if extra is None or extra.format is self._format:
             return self.native_fields(extra)
         expressed = {"safety_identifier": prompt.user, **_DEFAULTS}
@@ -102,20 +113,39 @@ class Dropped:
 
     def remaining_fields(self, extra: ProviderData | None) -> Payload:
         """The other fields of a part or a message, where they are of this format; else they are
-        dropped, except for mere metadata. Fields with a type are the whole part, which has been
-        read already."""
+        dropped, except for mere metadata. Fields with a type are the whole part, of which the
+        `_READ_FIELDS` have been read already."""
         if extra is None or extra.format is self._format:
             return self.native_fields(extra)
-        if "type" not in extra.data:
-            rest = {name: extra.data[name] for name in extra.data if name not in _METADATA_FIELDS}
-            self.native_fields(ProviderData(extra.format, rest), "content.")
+        fields = extra.data
+        if "type" not in fields:
+            self._drop_rest(extra, fields, _METADATA_FIELDS)
+        elif (read := _READ_FIELDS.get(fields["type"])) is not None:
+            self._drop_rest(extra, fields, read)
+            for change in lenient_objects(fields.get("tool_changes")):
+                self.drop_rest_of_change(change)
+            source = lenient_object(fields.get("source"))
+            for block in lenient_objects(source.get("content") or fields.get("content")):
+                self._drop_rest(extra, block, _READ_FIELDS["text"])
+                self.drop_set(cache_marks=block.get("cache_control"))
         return {}
+
+    def drop_rest_of_change(self, change: Payload) -> None:
+        """What the fields of the prompt do not have of one of the `_APPLIED_PARTS`."""
+        self.drop_set(cache_marks=change.get("cache_control"))
+        if "server_name" in lenient_object(change.get("tool")):
+            self.drop(lenient_str(change.get("type")))
+
+    def _drop_rest(self, extra: ProviderData, fields: Payload, read: Sequence[str]) -> None:
+        rest = {name: fields[name] for name in fields if name not in read}
+        self.native_fields(ProviderData(extra.format, rest), "content.")
 
     def native_part(self, part: UnknownPart) -> Any | None:
         """A part of unknown kind, where it is of this format; else it is dropped by its kind.
         Raises `UnsupportedField` where content would be missing unnoticed."""
         if part.data.format is not self._format:
             if part.kind in _APPLIED_PARTS:
+                self.drop_rest_of_change(part.data.data)
                 return None
             if reason := _UNREADABLE_PARTS.get(part.kind):
                 raise UnsupportedField(part.kind, reason)

@@ -83,6 +83,15 @@ async def scripted_clients(
         yield clients
 
 
+@session
+async def scripted_pairs(
+    scripted: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Clients]:
+    state_dir: Path = tmp_path_factory.mktemp("scripted-pairs")
+    async with clients_of(state_dir, **pair_config(scripted.address)) as clients:
+        yield clients
+
+
 @pytest.fixture
 def upstream(scripted: ScriptedUpstream, scripted_clients: Clients) -> ScriptedUpstream:
     """As if nobody had asked it before."""

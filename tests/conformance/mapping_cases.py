@@ -283,6 +283,23 @@ PARTS: Final[dict[str, Sequence[ClientRequest]]] = {
         messages(USER, assistant_turn(text("x", citations=[CITED])), USER),
         responses(USER, assistant_turn(part("output_text", text="x", annotations=[CITES])), USER),
     ],
+    "citations of search results": [
+        messages(
+            says(
+                "user",
+                part(
+                    "search_result",
+                    source="https://a.example",
+                    title="A",
+                    content=[text("x")],
+                    citations={"enabled": True},
+                ),
+            )
+        ),
+    ],
+    "detail of a file": [
+        responses(says("user", part("input_file", file_data=PDF, filename="a.pdf", detail="low"))),
+    ],
     "annotations in the history, of chat": [
         chat(USER, {"role": "assistant", "content": "x", "annotations": [CITES]}, USER),
         chat(USER, assistant_turn(text("x", annotations=[CITES])), USER),
@@ -470,7 +487,9 @@ TOOLS: Final[dict[str, Sequence[ClientRequest]]] = {
     "the same of MCP servers": [
         messages(
             USER,
-            says("system", part("tool_addition", tool=part("mcp_toolset_reference", name="x"))),
+            says(
+                "system", part("tool_addition", tool=part("mcp_toolset_reference", server_name="x"))
+            ),
             tools=[tool(), part("mcp_toolset", mcp_server_name="x")],
         ),
     ],
@@ -615,6 +634,12 @@ SETTINGS: Final[dict[str, Sequence[ClientRequest]]] = {
         chat(stream=True, stream_options={"include_usage": True}, store=True),
         responses(stream=True, stream_options={"include_obfuscation": False}, store=True),
         responses(include=["reasoning.encrypted_content"]),
+    ],
+    "other values of `include`, for what only some upstreams have": [
+        responses(include=["code_interpreter_call.outputs"]),
+    ],
+    "an effort in a system message of messages": [
+        messages(USER, {"role": "system", "output_config": {"effort": "low"}}, USER),
     ],
     "`configuration_update` of responses: effort and format of the output from then on": [
         responses(

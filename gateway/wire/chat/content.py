@@ -78,9 +78,8 @@ def _parse_part(part: Payload, path: str) -> Part:
         case "input_audio":
             audio, path = required_object(part, kind, path), f"{path}.{kind}"
             data = required_str(audio, "data", path)
-            return Audio(
-                Source(data=data, media_type=f"audio/{required_str(audio, 'format', path)}")
-            )
+            source = Source(data=data, media_type=f"audio/{required_str(audio, 'format', path)}")
+            return Audio(source, parse_cache_breakpoint(part))
         case "file":
             return _parse_file(part, path)
         case "refusal":
@@ -157,7 +156,7 @@ class ContentRenderer:
                 fields = self.dropped.remaining_fields(part.extra)
                 return entry | fields | self.cache_field(part.cache)
             case Audio():
-                return render_audio(part)
+                return render_audio(part) | self.cache_field(part.cache)
             case Refusal(text):
                 return {"type": "text", "text": text}
             case UnknownPart():

@@ -197,7 +197,7 @@ def _parse_output(body: Payload) -> OutputFormat | None:
             return OutputFormat(
                 kind=OutputKind.JSON_SCHEMA,
                 name=required_str(schema, "name", path),
-                schema=required_object(schema, "schema", path),
+                schema=optional_object(schema, "schema", path) or {"type": "object"},
                 description=optional_str(schema, "description", path),
                 strict=optional_bool(schema, "strict", path),
             )

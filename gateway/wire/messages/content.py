@@ -375,7 +375,10 @@ class ContentRenderer:
         raise UnsupportedField("input_audio", "the model's upstream takes no audio")
 
     def _render_unknown(self, part: UnknownPart) -> Any:
-        return None if is_applied_change(part) else self._dropped.native_part(part)
+        if is_applied_change(part):
+            self._dropped.drop_rest_of_change(part.data.data)
+            return None
+        return self._dropped.native_part(part)
 
     def _native_block(self, extra: ProviderData | None) -> Payload | None:
         """The block of this format that the part was read from, where `extra` has all of it."""

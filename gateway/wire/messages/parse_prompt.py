@@ -23,6 +23,8 @@ from gateway.wire.json_fields import (
     as_object,
     as_strs,
     invalid_field,
+    lenient_object,
+    lenient_str,
     missing_field,
     optional_bool,
     optional_int,
@@ -129,16 +131,20 @@ def _parse_message(message: Any, index: int) -> Turn:
     role = _ROLES.get(required_str(message, "role", path))
     if role is None:
         raise invalid_field(f"{path}.role", "Input should be 'user', 'assistant' or 'system'")
-    parts = parse_content(required(message, "content", path), f"{path}.content")
+    parts: tuple[Part, ...] = ()
+    if role is not Role.SYSTEM or not message.get("output_config") or "content" in message:
+        parts = parse_content(required(message, "content", path), f"{path}.content")
     extra = ProviderData.unknown_fields(Format.MESSAGES, message, _MESSAGE_FIELDS)
     return Turn(role, parts, extra=extra)
 
 
 def _parse_reasoning(body: Payload, max_tokens: int | None) -> Reasoning | None:
-    if "thinking" not in body and "output_config" not in body:
+    update = _effort_update(body.get("messages"))
+    if update is None and "thinking" not in body and "output_config" not in body:
         return None
     thinking = optional_object(body, "thinking")
     effort = optional_str(optional_object(body, "output_config") or {}, "effort", "output_config")
+    effort = update or effort
     if thinking is None:
         return Reasoning(effort=effort) if effort else None
     kind = required_str(thinking, "type", "thinking")
@@ -152,6 +158,17 @@ def _parse_reasoning(body: Payload, max_tokens: int | None) -> Reasoning | None:
         mode=None if kind in ("enabled", "disabled") else kind,
         summary=optional_str(thinking, "display", "thinking"),
     )
+
+
+def _effort_update(messages: Any) -> str | None:
+    """The effort that a system message sets for the next reply (Messages, "System messages")."""
+    for message in map(lenient_object, reversed(messages if isinstance(messages, list) else ())):
+        if message.get("role") == "assistant":
+            break
+        config = lenient_object(message.get("output_config"))
+        if effort := lenient_str(config.get("effort")):
+            return effort
+    return None
 
 
 def _check_budget(budget: int | None, max_tokens: int | None) -> None:

@@ -168,11 +168,14 @@ def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> OutputC
     output = prompt.output
     if output is None:
         return _UNCONSTRAINED
-    schema = output.schema
-    if schema is None:
+    if output.schema is None:
         return OutputConstraint(instruction=json_instruction(output))
+    schema = described = output.schema
+    if output.description:  # this format has no other place for it
+        described = {"description": output.description, **schema}
     if target.structured:
-        enforced = schema if prompt.format is Format.MESSAGES else messages_schema(schema)
+        is_native = prompt.format is Format.MESSAGES
+        enforced = described if is_native else messages_schema(described)
         if enforced is not None:
             return OutputConstraint(format={"type": "json_schema", "schema": enforced})
     can_force = not has_tools and target.thinking is not ThinkingStyle.ALWAYS
@@ -180,7 +183,7 @@ def render_output(prompt: Prompt, target: Target, *, has_tools: bool) -> OutputC
         description = output.description or "The answer, and the only way to give it."
         tool = {"name": JSON_OUTPUT_TOOL, "description": description, "input_schema": schema}
         return OutputConstraint(tool=tool)
-    return OutputConstraint(instruction=json_instruction(output))
+    return OutputConstraint(instruction=json_instruction(replace(output, schema=described)))
 
 
 def _identity_fields(prompt: Prompt, dropped: Dropped) -> Payload:

@@ -164,6 +164,7 @@ def _parse_typed_tool(tool: Payload, kind: str, path: str) -> Tool:
     client_tool = client_tools.find_client_tool(kind, tool)
     name = optional_str(tool, "name", path) or optional_str(tool, "mcp_server_name", path)
     is_search = kind.startswith(TYPE_PREFIX)
+    known = _SEARCH_FIELDS if is_search else client_tools.FIELDS if client_tool else None
     return Tool(
         kind=ToolKind.FUNCTION if client_tool else ToolKind.SERVER,
         name=name or kind,
@@ -171,9 +172,7 @@ def _parse_typed_tool(tool: Payload, kind: str, path: str) -> Tool:
         schema=client_tool.schema if client_tool else None,
         search=_parse_search(tool, path) if is_search else None,
         cache=parse_cache_breakpoint(tool, path),
-        extra=ProviderData.unknown_set_fields(Format.MESSAGES, tool, _SEARCH_FIELDS)
-        if is_search
-        else None,
+        extra=ProviderData.unknown_set_fields(Format.MESSAGES, tool, known) if known else None,
         definition=ProviderData(Format.MESSAGES, tool),
     )
 

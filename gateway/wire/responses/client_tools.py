@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from gateway.core.formats import Format
+from gateway.core.parts import ProviderData
 from gateway.wire.json_fields import Payload, as_json, join_path, lenient_object, load_object
 
 _STRING: Final = {"type": "string"}
@@ -89,6 +91,9 @@ CLIENT_TOOLS: Final[Mapping[str, ClientTool]] = {
 }
 """By the type of the tool, which is also the name of its function."""
 
+_FIELDS: Final = {
+    *("type", "description", "parameters", "execution", "environment", "environment.type"),
+}
 _NAMES_BY_CALL: Final = {tool.call: name for name, tool in CLIENT_TOOLS.items()}
 _SEARCH_OUTPUT: Final = "tool_search_output"
 _OUTPUT_TYPES: Final = frozenset(
@@ -105,6 +110,13 @@ def find(tool: Payload) -> ClientTool | None:
     if isinstance(environment, dict) and environment.get("type") != "local":
         return None
     return CLIENT_TOOLS.get(str(tool.get("type")))
+
+
+def unknown_fields(tool: Payload) -> ProviderData | None:
+    """What other formats do not get of a client tool's definition."""
+    environment = lenient_object(tool.get("environment"))
+    fields = tool | {f"environment.{name}": value for name, value in environment.items()}
+    return ProviderData.unknown_set_fields(Format.RESPONSES, fields, _FIELDS)
 
 
 def called_tool(item: Payload) -> str | None:

@@ -45,6 +45,9 @@ from gateway.wire.json_fields import (
 from gateway.wire.render_rules import explicit_breakpoint
 
 _TEXT_TYPES: Final = ("input_text", "output_text", "text")
+_FILE_FIELDS: Final = {
+    *("type", "file_data", "file_url", "file_id", "filename", "prompt_cache_breakpoint"),
+}
 _PDF: Final = "application/pdf"
 _DEFAULT_FILENAME: Final = "document.pdf"
 
@@ -92,7 +95,8 @@ def _parse_file(part: Payload, path: str) -> Part:
     url = optional_str(part, "file_data", path) or optional_str(part, "file_url", path)
     source = _parse_source(part, path, "file_data", url)
     title = optional_str(part, "filename", path)
-    return Document(source, title=title, cache=_parse_cache(part, path))
+    extra = ProviderData.unknown_set_fields(Format.RESPONSES, part, _FILE_FIELDS)
+    return Document(source, title=title, cache=_parse_cache(part, path), extra=extra)
 
 
 def _parse_source(part: Payload, path: str, field: str, url: str | None) -> Source:
@@ -233,8 +237,9 @@ class ContentRenderer:
 
     def _render_text(self, part: Text) -> Iterable[Payload]:
         self._render_annotations(part.citations)  # an input has none
+        content = self._finish({"type": "input_text", "text": part.text}, part)
         if part.text or self._same_format:
-            yield self._finish({"type": "input_text", "text": part.text}, part)
+            yield content
 
     def _render_refusal(self, part: Refusal) -> Iterable[Payload]:
         yield {"type": "input_text", "text": part.text}
@@ -276,6 +281,8 @@ class ContentRenderer:
 
     def _render_audio(self, part: Audio) -> Iterable[Payload]:
         form = (part.source.media_type or "").rpartition("/")[2]
+        if part.cache is not None:
+            self._dropped.drop("cache_marks")
         yield {"type": "input_audio", "input_audio": {"data": part.source.data, "format": form}}
 
     def _render_unknown(self, part: UnknownPart) -> Iterable[Payload]:
@@ -288,7 +295,7 @@ class ContentRenderer:
         return ()
 
     def _finish(self, content: Payload, part: Text | Image | Document) -> Payload:
-        self._dropped.remaining_fields(part.extra)
+        content |= self._dropped.remaining_fields(part.extra)
         if part.cache is None:
             return content
         if not self._cache_breakpoints:

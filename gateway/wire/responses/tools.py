@@ -113,6 +113,7 @@ def _parse_typed_tool(tool: Payload, type_: str, path: str) -> Tool:
             name=type_,
             description=optional_str(tool, "description", path) or client_tool.description,
             schema=optional_object(tool, "parameters", path) or client_tool.schema,
+            extra=client_tools.unknown_fields(tool),
             definition=definition,
         )
     return Tool(

@@ -472,12 +472,17 @@ def test_a_text_response_format_is_the_default() -> None:
     assert (prompt.output, prompt.extra) == (None, None)
 
 
+def test_a_schema_is_optional() -> None:
+    output = parsed(response_format={"type": "json_schema", "json_schema": {"name": "a"}}).output
+    assert output is not None
+    assert output.schema == {"type": "object"}
+
+
 @pytest.mark.parametrize(
     ("form", "param"),
     [
         ({"type": "grammar", "grammar": "root ::= x"}, "type"),
         ({"type": "json_schema"}, "json_schema"),
-        ({"type": "json_schema", "json_schema": {"name": "a"}}, "json_schema.schema"),
         ({"type": "json_schema", "json_schema": {"schema": {}}}, "json_schema.name"),
         ({"json_schema": {}}, "type"),
     ],

@@ -91,7 +91,8 @@ def test_tools_known_by_type(kind: str, name: str, required: list[str]) -> None:
     assert tool.schema["type"] == "object"
     assert tool.schema["required"] == required
     assert tool.definition == ProviderData(Format.MESSAGES, definition)
-    assert (tool.extra, tool.search) == (None, None)
+    assert tool.extra == ProviderData(Format.MESSAGES, {"max_characters": 9})
+    assert tool.search is None
 
 
 @pytest.mark.parametrize("kind", ["computer_toolset_20260801", "code_execution_20250825", "bash_x"])
