@@ -69,7 +69,7 @@ class ResponsesDecoder:
 
     def _on_started(self, data: Payload) -> None:
         response = lenient_object(data.get("response"))
-        self._usage = parse_usage(response, self._usage)
+        self._usage = parse_usage(response, self._usage, self._output.searches)
         self._builder.begin(
             Begin(
                 id=lenient_str(response.get("id")),
@@ -95,7 +95,8 @@ class ResponsesDecoder:
         self._builder.end(stop, self._usage, extra=extra, service_tier=_service_tier(response))
 
     def _on_error(self, data: Payload) -> None:
-        self._usage = parse_usage(lenient_object(data.get("response")), self._usage)
+        response = lenient_object(data.get("response"))
+        self._usage = parse_usage(response, self._usage, self._output.searches)
         self._builder.fail(parse_stream_error(data), self._usage)
 
     _HANDLERS: ClassVar[dict[str, Callable[[ResponsesDecoder, Payload], None]]] = {

@@ -37,6 +37,7 @@ from gateway.wire.json_fields import (
     lenient_str,
 )
 from gateway.wire.responses.content import parse_citation
+from gateway.wire.responses.usage import is_search
 
 MESSAGE: Final = "message"
 REASONING: Final = "reasoning"
@@ -171,15 +172,16 @@ class ItemTracker:
 
 
 class OutputDecoder:
-    """`refused`: the model declined to answer."""
+    """`refused`: the model declined to answer. `searches` is the number of web searches."""
 
-    __slots__ = ("_builder", "_deferred", "_tracker", "refused")
+    __slots__ = ("_builder", "_deferred", "_tracker", "refused", "searches")
 
     def __init__(self, builder: EventBuilder) -> None:
         self._builder = builder
         self._tracker = ItemTracker()
         self._deferred: list[tuple[str, Payload]] = []
         self.refused = False
+        self.searches = 0
 
     def handle(self, kind: str, data: Payload) -> bool:
         """False for an event that is not about the output."""
@@ -352,6 +354,7 @@ class OutputDecoder:
     # everything else
 
     def _add_complete_item(self, item: OutputItem, data: Payload) -> None:
+        self.searches += is_search(data)
         key = (item.number, 0)
         for part in _other_parts(item.kind, data):
             self._builder.open(key, opening_part(part))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.events import Usage
-from gateway.wire.json_fields import Payload, token_count
+from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, token_count
 
 _ZERO: Final = Usage()
 _NO_IMAGES: Final[Payload] = {
@@ -19,15 +19,23 @@ _NO_IMAGES: Final[Payload] = {
 """Tool usage lists all kinds of tools as soon as one kind was used."""
 
 
-def parse_usage(response: Payload, previous: Usage | None = None) -> Usage | None:
-    """The usage of a response object; counts that are missing or zero are taken from `previous`."""
+def parse_usage(
+    response: Payload, previous: Usage | None = None, searches: int = 0
+) -> Usage | None:
+    """The usage of a response object; counts that are missing or zero are taken from `previous`.
+    Most upstreams do not report searches: they are `searches`, or those among the items."""
     counts = response.get("usage")
     if not isinstance(counts, dict) or not counts:
         return previous
     old = previous or _ZERO
     read = counts.get("input_tokens_details")
     tools = response.get("tool_usage")
-    searches = tools.get("web_search") if isinstance(tools, dict) else None
+    reported = tools.get("web_search") if isinstance(tools, dict) else None
+    if isinstance(reported, dict):
+        searches = token_count(reported, "num_requests")
+    else:
+        items = lenient_objects(response.get("output"))
+        searches = max(searches, sum([is_search(item) for item in items]))
     reasoning = token_count(counts.get("output_tokens_details"), "reasoning_tokens")
     usage = Usage(
         input_tokens=token_count(counts, "input_tokens") or old.input_tokens,
@@ -35,9 +43,17 @@ def parse_usage(response: Payload, previous: Usage | None = None) -> Usage | Non
         cache_write_tokens=token_count(read, "cache_write_tokens") or old.cache_write_tokens,
         output_tokens=token_count(counts, "output_tokens") or old.output_tokens,
         reasoning_tokens=reasoning or old.reasoning_tokens,
-        web_searches=token_count(searches, "num_requests") or old.web_searches,
+        web_searches=searches or old.web_searches,
     )
     return usage if usage != _ZERO else None
+
+
+def is_search(item: Payload) -> bool:
+    """Whether an item is a search of the web. One that failed is none, nor is a page that the model
+    opened: vendors charge for neither."""
+    action = lenient_object(item.get("action")).get("type")
+    is_call = item.get("type") == "web_search_call" and action in (None, "search")
+    return is_call and item.get("status") != "failed"
 
 
 def render_usage(usage: Usage) -> Payload:
