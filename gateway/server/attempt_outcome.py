@@ -50,10 +50,15 @@ class AttemptOutcome:
             self._runtime.latency.record(candidate.account_ref, candidate.model, first, now)
         self._record("ok", status=200)
 
-    def fail(self, failure: Failure) -> Verdict:
+    def succeed_round(self) -> None:
+        """A round of a reply that goes on: the row of its first attempt has them all."""
+        self._runtime.health.record_success(self._ticket, self._loop.time())
+
+    def fail(self, failure: Failure, *, committed: bool) -> Verdict:
+        """`committed`: the client has a part of the reply."""
         exchange, now = self._exchange, self._loop.time()
         snapshot = exchange.snapshot
-        verdict = snapshot.failure_policy.classify(failure, committed=exchange.committed)
+        verdict = snapshot.failure_policy.classify(failure, committed=committed)
         message = snapshot.redactor.redact_secrets(failure.message)
         random_value = self._runtime.random_float()
         status = self._runtime.health.record_failure(

@@ -5,7 +5,6 @@ A failure before the commit is hidden where another attempt is possible; after i
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
@@ -23,22 +22,21 @@ from gateway.errors import (
     InvalidImage,
     ModelNotFound,
     NoAvailableAccounts,
-    ThreadUnsupported,
     TooManyRequests,
-    UnsupportedField,
     without_traceback,
 )
 from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity, can_be_continued, continues_conversation
-from gateway.routing.failure_policy import MODEL_NOT_FOUND, requires_streaming
-from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
-from gateway.routing.retry import Action, RetryState, next_step, order_after_failure
+from gateway.routing.failure_policy import MODEL_NOT_FOUND
+from gateway.routing.ordering import RankedCandidate, RankReason
+from gateway.routing.retry import Action
 from gateway.routing.router import Candidate, Route
 from gateway.scheduler import next_stage
 from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, TranslatedAttempt
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.auth import authenticate
 from gateway.server.body_relay import relay_body
+from gateway.server.candidate_loop import CandidateLoop
 from gateway.server.client_stream import ClientStream, ReplySink
 from gateway.server.deadlines import unless_aborted
 from gateway.server.exchange import EXCHANGE
@@ -47,8 +45,6 @@ from gateway.server.relay import StreamRelay
 from gateway.server.request_images import ImageAdapter
 from gateway.server.search_attempt import SearchAttempt, gateway_searches
 from gateway.store.records import ExchangeState
-from gateway.upstream.client import AccountAtCapacity
-from gateway.upstream.response import AttemptFailed
 from gateway.wire.web_search import declared_search, requested_search
 
 _AT_CAPACITY_RETRY: Final = 1.0
@@ -58,7 +54,7 @@ _LANES: Final = {Lane.NATIVE: NativeAttempt, Lane.TRANSLATED: TranslatedAttempt}
 _SAME_ACCOUNT: Final = (RankReason.ONLY, RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
 
 
-class Dispatch:
+class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
     """One request on its way through its candidates. `client` receives the reply where it is not
     the request's own connection; the prompt requests a stream then."""
 
@@ -71,20 +67,13 @@ class Dispatch:
         affinity: Affinity | None,
         client: ReplySink | None = None,
     ) -> None:
-        self._request, self._exchange = request, request[EXCHANGE]
-        self._runtime = runtime = self._exchange.runtime
-        self._upstream = client_request.snapshot.upstream
-        self._permit, self._client_request = permit, client_request
-        self._route, self._affinity = route, affinity
-        self._loop = asyncio.get_running_loop()
-        self._client = client
+        super().__init__(request[EXCHANGE], client_request, route)
+        self._request, self._permit = request, permit
+        self._affinity, self._client = affinity, client
         self._adapted = client_request
         self._images: ImageAdapter | None = None
         if client_request.images:
             self._images = ImageAdapter(self._exchange, client_request)
-        self._remaining: list[RankedCandidate] = []
-        self._retries = RetryState(runtime.retry_budget, runtime.random_float)
-        self._last_error: GatewayError | None = None
         self._search: WebSearch | None = None
 
     async def run(self) -> web.StreamResponse:
@@ -95,7 +84,8 @@ class Dispatch:
             self._client = ClientStream(self._request, client_request.ping, first_ping)
         try:
             await self._acquire_quota()
-            return await self._try_candidates()
+            self._runtime.retry_budget.record_request(self._loop.time())
+            return await self._try_candidates(self._ordered_candidates())
         except GatewayError as error:
             if self._client is None or not self._exchange.headers_sent:
                 raise
@@ -157,39 +147,13 @@ class Dispatch:
         limit = min(limit, max(each.target.max_output or limit for each in route.candidates))
         return limit * (prompt.sampling.choices or 1)
 
-    async def _try_candidates(self) -> web.StreamResponse:
-        self._runtime.retry_budget.record_request(self._loop.time())
-        self._remaining = self._ordered_candidates()
-        while self._remaining:
-            ranked = self._remaining.pop(0)
-            if ranked.reason is RankReason.UNAVAILABLE:
-                continue
-            images = self._images
-            if images is not None and not await self._adapt_images(images, ranked.candidate):
-                continue
-            if (response := await self._try_candidate(ranked)) is not None:
-                return response
-        raise self._final_error()
-
     def _ordered_candidates(self) -> list[RankedCandidate]:
-        runtime, route = self._runtime, self._route
-        candidates = route.candidates
+        candidates = self._route.candidates
         if self._client_request.prompt.output is not None:
             candidates = tuple(map(_with_structured_output, candidates))
         if self._client_request.prompt.tools:
             candidates = self._with_search(candidates)
-        if len(candidates) == 1:
-            ranked = [RankedCandidate(candidates[0], RankReason.ONLY)]
-        else:
-            now = self._loop.time()
-            ranked = order_candidates(
-                candidates,
-                self._client_request.prompt,
-                self._affinity,
-                lambda refs: runtime.health.available(refs, route.model, now),
-                lambda ref, refs: runtime.latency.is_slow(ref, refs, route.model, now),
-                runtime.random_float,
-            )
+        ranked = self._ordered(candidates, self._affinity)
         if self._affinity is not None:
             reason = ranked[0].reason
             self._exchange.affinity_source = self._affinity.source.value
@@ -226,39 +190,12 @@ class Dispatch:
             return SearchAttempt
         return _LANES[candidate.lane]
 
-    async def _try_candidate(self, ranked: RankedCandidate) -> web.StreamResponse | None:
-        """None where the next candidate is to be tried. Raises `GatewayError` where the client is
-        to receive that."""
-        runtime, candidate = self._runtime, ranked.candidate
-        while True:
-            build, in_thread = self._build_attempt, self._exchange.is_large
-            attempt = await runtime.worker.run(build, candidate) if in_thread else build(candidate)
-            await next_stage()
-            if attempt is None or self._upstream.at_capacity(candidate.account_ref):
-                return None
-            now = self._loop.time()
-            refs = self._route.account_refs
-            ticket = runtime.health.admit(candidate.account_ref, self._route.model, now, refs)
-            if runtime.confirm_test is not None and ticket is not None and ticket.tested:
-                ticket = await runtime.confirm_test(ticket, self._route.model, refs)
-            if ticket is None:
-                return None
-            outcome = AttemptOutcome(self._exchange, ranked, ticket)
-            try:
-                response = await self._start(candidate, attempt, outcome)
-            except AccountAtCapacity:
-                outcome.abandon()
-                return None
-            except AttemptFailed as failed:
-                failure = without_traceback(failed).failure
-            except BaseException:
-                self._interrupted(candidate, attempt, outcome)
-                raise
-            else:
-                self._reply_ended(candidate, outcome)
-                return response
-            if not await self._should_retry(candidate, attempt, outcome, failure):
-                return None
+    async def _prepare(self, candidate: Candidate) -> Attempt | None:
+        if self._images is not None and not await self._adapt_images(self._images, candidate):
+            return None
+        attempt = await super()._prepare(candidate)
+        await next_stage()
+        return attempt
 
     async def _adapt_images(self, images: ImageAdapter, candidate: Candidate) -> bool:
         """Whether the candidate's upstream can have the images."""
@@ -269,39 +206,20 @@ class Dispatch:
             return False
         return True
 
-    def _build_attempt(self, candidate: Candidate) -> Attempt | None:
-        """None where the candidate cannot serve the prompt."""
-        try:
-            kind = (
-                _LANES[candidate.lane] if self._search is None else self._attempt_class(candidate)
-            )
-            attempt = kind(self._runtime, self._adapted, candidate)
-            if self._exchange.long_texts is not None:
-                attempt.payload = self._exchange.long_texts.restore(attempt.payload)
-            if attempt.dropped:
-                check_strict(self._request, attempt.dropped)
-        except (UnsupportedField, ThreadUnsupported) as error:
-            self._last_error = self._last_error or without_traceback(error)
-            return None
+    def _build_attempt(self, candidate: Candidate) -> Attempt:
+        kind = _LANES[candidate.lane] if self._search is None else self._attempt_class(candidate)
+        attempt = kind(self._runtime, self._adapted, candidate)
+        if attempt.dropped:
+            check_strict(self._request, attempt.dropped)
         return attempt
 
     def _start(
         self, candidate: Candidate, attempt: Attempt, outcome: AttemptOutcome
     ) -> Awaitable[web.StreamResponse]:
-        """Sends the request, relays the reply. Raises `AttemptFailed` or `AccountAtCapacity`."""
         exchange = self._exchange
         exchange.dropped |= attempt.dropped
         exchange.start_attempt(candidate)
-        self._retries.start_attempt(candidate.account_ref)
-        sending = self._upstream.send(
-            candidate,
-            attempt.payload,
-            attempt.forwarded_headers,
-            attempt.query,
-            exchange.meter.mark_sent,
-            b"" if exchange.trace is None else exchange.trace.header,
-        )
-        attempt.payload = b""  # the next attempt has its own
+        sending = self._send(candidate, attempt, exchange.meter.mark_sent)
         if isinstance(attempt, SearchAttempt):
             sending = attempt.run_rounds(sending, exchange, self._route)
         if self._client is None:
@@ -309,43 +227,23 @@ class Dispatch:
         outcome.relay = relay = StreamRelay(exchange, self._client, attempt)
         return relay.run(self._request, sending)
 
-    async def _should_retry(
-        self, candidate: Candidate, attempt: Attempt, outcome: AttemptOutcome, failure: Failure
-    ) -> bool:
-        """Whether the same candidate is tried again; else the next one is. Raises `GatewayError`
-        where no further attempt is made."""
-        exchange, runtime = self._exchange, self._runtime
-        if requires_streaming(failure) and not attempt.streamed:
-            runtime.stream_only.add((candidate.channel, candidate.target.model))
-            outcome.record_stream_only(failure)
-            return True
-        verdict = outcome.fail(failure)
+    def _failed(self, attempt: Attempt, failure: Failure) -> None:
         error = attempt.client_error(failure)
         if self._last_error is None or not isinstance(error, ModelNotFound):
             self._last_error = error
-        exchange.set_failure(failure)
-        step = next_step(self._retries, verdict, self._remaining, self._loop.time())
-        exchange.set_next_step(step.action.value)
-        if step.action is Action.GIVE_UP:
-            raise self._final_error()
-        if step.action is Action.FAILOVER:
-            self._remaining = order_after_failure(self._remaining, verdict, candidate.channel)
-        exchange.upstream_time += step.wait
-        await unless_aborted(runtime, asyncio.sleep(step.wait))
-        return step.action is Action.RETRY
+        self._exchange.set_failure(failure)
 
-    def _reply_ended(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
+    def _ended(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
         """The reply has ended, well or not: one that has begun is committed."""
         exchange = self._exchange
         if exchange.failure is not None:
-            outcome.fail(exchange.failure)
+            outcome.fail(exchange.failure, committed=exchange.committed)
             exchange.set_next_step(Action.GIVE_UP.value)
         else:
             self._succeed(candidate, outcome)
 
     def _interrupted(self, candidate: Candidate, attempt: Attempt, outcome: AttemptOutcome) -> None:
-        """The client has disconnected, or the gateway is stopping. A reply that the upstream has
-        completed counts, even if it did that later."""
+        """A reply that the upstream has completed counts, even if it did that later."""
         drain = self._exchange.drain
         if drain is not None and not drain.done():
             drain.add_done_callback(lambda _: self._interrupted(candidate, attempt, outcome))
@@ -380,7 +278,7 @@ class Dispatch:
                 affinity, exchange.token.id, reply_id, candidate.account_ref
             )
 
-    def _final_error(self) -> GatewayError:
+    def _final_error(self) -> Exception:
         """A model is unknown only where every channel says so, now or when its circuit opened: the
         others may have it later."""
         error, route = self._last_error, self._route

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -16,12 +16,14 @@ from typing import Any, Final, NamedTuple
 from gateway.core.events import (
     Delta,
     Event,
+    Failure,
     FailureKind,
     Open,
     Signature,
     StopReason,
     Usage,
 )
+from gateway.core.formats import Lane
 from gateway.core.parts import ServerToolResult, Thinking
 from gateway.core.prompt import Prompt, WebSearch
 from gateway.core.reply import Reply, collect_reply, reply_events
@@ -29,13 +31,9 @@ from gateway.core.value import replace
 from gateway.errors import (
     AccountingUnavailable,
     GatewayError,
-    UnsupportedField,
     without_traceback,
 )
 from gateway.quota.budgets import LeaseShort
-from gateway.routing.failure_policy import Blame
-from gateway.routing.health import HealthTicket
-from gateway.routing.ordering import RankedCandidate, RankReason
 from gateway.routing.router import Candidate, Route
 from gateway.server.attempt import (
     EVENT_STREAM,
@@ -47,10 +45,10 @@ from gateway.server.attempt import (
 )
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.body_relay import receive_all
+from gateway.server.candidate_loop import CandidateLoop
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import Exchange
 from gateway.store.records import SearchRow
-from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.upstream.search_client import SearchClient, SearchFailed
 from gateway.wire.codec import ReplyMetadata
@@ -68,8 +66,6 @@ from gateway.wire.upstream_errors import describe_error as describe_exception
 
 _HEADERS: Final = {b"content-type": EVENT_STREAM.encode()}
 _SIGNAL: Final = b"\n"
-_MAX_TRIES: Final = 4
-"""Attempts at a later round."""
 _EOF_GRACE: Final = 0.5
 _MANY_EVENTS: Final = 10_000
 """Beyond it a thread puts them together."""
@@ -113,8 +109,9 @@ class _EventCollector(ReplyCollector):
         return events
 
 
-class SearchLoop:
-    """The source of a response in the sense of `UpstreamResponse`."""
+class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
+    """The source of a response in the sense of `UpstreamResponse`. Each later round tries the
+    candidates anew, that of the round before first and, as that round was paid for, last."""
 
     def __init__(
         self,
@@ -124,9 +121,9 @@ class SearchLoop:
         queue: EventQueue,
         metadata: ReplyMetadata,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._exchange, self._runtime = exchange, exchange.runtime
-        self._plan, self._route, self._queue = plan, route, queue
+        super().__init__(exchange, plan.request, route)
+        self.loop = self._loop
+        self._plan, self._queue = plan, queue
         self._origin = metadata.origin
         self._prompt: Prompt = plan.request.prompt
         self._rounds = SearchRounds(plan.function, metadata.reply_id)
@@ -235,68 +232,36 @@ class SearchLoop:
         return None if limit is None else limit - self._rounds.usage.output_tokens
 
     async def _next_round(self) -> None:
-        """Tries the candidates, the one of the last round first, while nothing of the round was
-        sent. Raises `AttemptFailed` or `GatewayError`."""
-        runtime, exchange = self._runtime, self._exchange
-        failure: AttemptFailed | None = None
-        for candidate in self._candidates():
-            if failure is not None and not runtime.retry_budget.try_acquire(self.loop.time()):
-                break
-            if (ticket := await self._admit(candidate)) is None:
-                continue
-            ranked = RankedCandidate(candidate, RankReason.NEXT)
-            outcome = AttemptOutcome(exchange, ranked, ticket)
-            try:
-                await self._try_round(candidate)
-            except AttemptFailed as failed:
-                failure = without_traceback(failed)
-                if not self._rounds.sent:
-                    self._note_usage()
-                if outcome.fail(failed.failure).blame is Blame.CLIENT or self._rounds.sent:
-                    break
-                exchange.set_next_step("other account")
-            except (AccountAtCapacity, UnsupportedField):
-                outcome.abandon()
-            except BaseException:
-                outcome.abandon()
-                raise
-            else:
-                runtime.health.record_success(ticket, self.loop.time())
-                return
-        raise failure or attempt_failed(FailureKind.CONNECT, "no account is available")
+        """Raises `AttemptFailed` or `GatewayError`."""
+        last = self._candidate.account_ref
+        candidates = [replace(each, lane=Lane.TRANSLATED) for each in self._route.candidates]
+        ordered = self._ordered(candidates)
+        ordered.sort(key=lambda ranked: ranked.candidate.account_ref != last)
+        await self._try_candidates([*ordered, ordered[0]])
 
-    async def _admit(self, candidate: Candidate) -> HealthTicket | None:
-        runtime, route = self._runtime, self._route
-        ref, refs, now = candidate.account_ref, route.account_refs, self.loop.time()
-        ticket = runtime.health.admit(ref, route.model, now, refs)
-        if runtime.confirm_test is not None and ticket is not None and ticket.tested:
-            return await runtime.confirm_test(ticket, route.model, refs)
-        return ticket
+    def _build_attempt(self, candidate: Candidate) -> TranslatedAttempt:
+        request = replace(self._plan.request, prompt=self._prompt)
+        return TranslatedAttempt(self._runtime, request, candidate)
 
-    def _candidates(self) -> Iterator[Candidate]:
-        last = self._candidate
-        others = [each for each in self._route.candidates if each.account_ref != last.account_ref]
-        yield from [last, *others, last][:_MAX_TRIES]
-
-    async def _try_round(self, candidate: Candidate) -> None:
-        """Raises `AttemptFailed`, `AccountAtCapacity`, `UnsupportedField` or `GatewayError`."""
+    async def _start(
+        self, candidate: Candidate, attempt: TranslatedAttempt, outcome: AttemptOutcome
+    ) -> bool:
         self._candidate = candidate
         self._rounds.start_round()
-        runtime, upstream = self._runtime, self._plan.request.snapshot.upstream
-        request = replace(self._plan.request, prompt=self._prompt)
-        if self._exchange.is_large:
-            attempt = await runtime.worker.run(TranslatedAttempt, runtime, request, candidate)
-        else:
-            attempt = TranslatedAttempt(runtime, request, candidate)
-        headers, query, payload = attempt.forwarded_headers, attempt.query, attempt.payload
-        if self._exchange.long_texts is not None:
-            payload = self._exchange.long_texts.restore(payload)
         self._exchange.trace_attempt(candidate)
-        trace_header = self._exchange.trace_header
-        sending = upstream.send(candidate, payload, headers, query, self._round_sent, trace_header)
+        sending = self._send(candidate, attempt, self._round_sent)
         limit = attempt.channel.timeouts.first_event
-        response = await run_with_timeout(runtime, limit, sending)
+        response = await run_with_timeout(self._runtime, limit, sending)
         await self._read_round(attempt, response)
+        return True
+
+    def _has_sent(self) -> bool:
+        return self._rounds.sent
+
+    def _failed(self, attempt: TranslatedAttempt, failure: Failure) -> None:
+        super()._failed(attempt, failure)
+        if not self._rounds.sent:
+            self._note_usage()
 
     def _round_sent(self) -> None:
         """From now on the round costs something; it reads as much as the one before, at least."""

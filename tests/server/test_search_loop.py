@@ -575,6 +575,26 @@ async def test_a_later_round_is_tried_again(tmp_path: Path, accounts: int, failu
         assert (row.state, row.attempts) == (ExchangeState.OK, 2)
 
 
+async def test_retries_of_a_later_round_follow_weights_and_stop_after_three(tmp_path: Path) -> None:
+    """An account of weight 0 is tried only if no other is left."""
+    weights = [1, 0, 1, 1]
+    accounts = [{"name": f"a{n}", "key": f"key-{n}", "weight": w} for n, w in enumerate(weights)]
+    async with searching_gateway(tmp_path, CHAT) as searching:
+        line = channel(CHAT, searching.upstream.address)
+        line |= {"traits": {"web_search": False}, "accounts": accounts}
+        endpoint = {"url": f"{searching.endpoint.address}/search"}
+        for attempt in range(8):
+            searching.upstream.requests.clear()
+            searching.upstream.respond_with(model_reply(CHAT, LOOK, search()), failing(status=500))
+            async with run_gateway(tmp_path / str(attempt), [line], search=endpoint) as gateway:
+                answer = await gateway.post(MESSAGES, stream=True, **search_tool(MESSAGES))
+                await answer.read()
+            keys = [each.headers["authorization"] for each in searching.upstream.requests]
+            assert len(keys) == 1 + 3
+            assert keys[1] == keys[0]
+            assert "Bearer key-1" not in keys and len({*keys[1:]}) == 3
+
+
 async def test_a_later_round_that_breaks_off(tmp_path: Path) -> None:
     async with searching_gateway(tmp_path, CHAT, accounts=2) as searching:
         searching.upstream.respond_with(
