@@ -197,6 +197,8 @@ class Runtime:
     """404s by path prefix and user agent, of clients with a wrong base address."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
     """(channel, upstream model) that only support streams."""
+    plain_reasoning: set[tuple[str, str]] = field(default_factory=set)
+    """Those that have refused to encrypt reasoning."""
     open_streams: int = 0
     """Streamed replies that are being relayed."""
     client_connections: ConnectionCounts = field(default_factory=ConnectionCounts)
@@ -323,7 +325,8 @@ class Runtime:
             self.health.disable(ref)
         self.latency.retain(unchanged)
         channels = {channel for channel, _ in unchanged}
-        self.stream_only = {each for each in self.stream_only if each[0] in channels}
+        for learned in (self.stream_only, self.plain_reasoning):
+            learned -= {each for each in learned if each[0] not in channels}
 
     def _close_snapshot(self, snapshot: Snapshot) -> None:
         self._closing.add(task := asyncio.ensure_future(snapshot.close()))

@@ -40,12 +40,14 @@ class ToolEffort(FastStrEnum):
 @value(kw_only=True)
 class Target:
     """`model` is the upstream's name for it, `max_output` is in tokens, `origin` is a hash of
-    account and family: signed reasoning is accepted only by its own origin. The other fields are
-    described at `Traits` of the configuration."""
+    account and family: signed reasoning is accepted only by its own origin. An upstream of the
+    responses format refuses requests for `encrypted_reasoning`, once it has refused one. The other
+    fields are described at `Traits` of the configuration."""
 
     model: str
     origin: str = ""
     max_output: int | None = None
+    encrypted_reasoning: bool = True
     thinking: ThinkingStyle | None = None
     efforts: tuple[str, ...] = EFFORTS
     sampling: SamplingStyle = SamplingStyle.BOTH

@@ -216,6 +216,20 @@ def requires_streaming(failure: Failure) -> bool:
     return bool(_STREAM_ONLY_PATTERN.search(text)) or failure.param == "stream"
 
 
+_ENCRYPTED_REASONING: Final = re.compile(
+    r"encrypted[ _](?:reasoning[ _])?content\W+(?:\w+\W+){0,4}(?:not|un)[ _-]?(?:support|avail)"
+    r"|(?:unsupported|unknown|invalid|not support\w*)\W+(?:\w+\W+){0,4}"
+    r"reasoning\.encrypted_content",
+    re.IGNORECASE,
+)
+
+
+def refuses_encrypted_reasoning(failure: Failure) -> bool:
+    """Whether the upstream rejected the request because its model encrypts no reasoning."""
+    is_refusal = failure.kind is _K.RESPONSE and failure.status in (400, 422)
+    return is_refusal and bool(_ENCRYPTED_REASONING.search(failure.message, 0, _MAX_SEARCHED_CHARS))
+
+
 def _is_kind(*kinds: _K) -> _Predicate:
     return lambda failure: failure.kind in kinds
 

@@ -18,6 +18,7 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, ReplyFailed, count_output_chars, is_empty_reply
 from gateway.core.value import replace, value
 from gateway.errors import GatewayError
+from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot
 from gateway.server.client_errors import client_error, client_text, may_forward
@@ -164,11 +165,13 @@ class Attempt(ABC):
     def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
         prompt = request.prompt
         self.channel = channel = request.snapshot.upstream.channel(candidate)
+        self._target = target = candidate.target
+        upstream_model = candidate.channel, target.model
         self.streamed = (
-            prompt.stream
-            or channel.stream == "force"
-            or (candidate.channel, candidate.target.model) in runtime.stream_only
+            prompt.stream or channel.stream == "force" or upstream_model in runtime.stream_only
         )
+        if upstream_model in runtime.plain_reasoning:
+            self._target = replace(target, encrypted_reasoning=False)
         self._runtime = runtime
         self.worker = runtime.worker
         self._request = request
@@ -181,6 +184,18 @@ class Attempt(ABC):
             raw = request.raw_body
             if raw.count(b"{") + raw.count(b"[") > _MAX_NESTING:
                 write_object({"response": echo(prompt)})  # as deep as in a stream
+
+    def learn(self, failure: Failure) -> str | None:
+        """Notes the form in which the upstream wants requests for the model, where it refused this
+        one for its form: the next attempt has it. Returns what was learned."""
+        upstream_model = self._candidate.channel, self._target.model
+        if not self.streamed and requires_streaming(failure):
+            self._runtime.stream_only.add(upstream_model)
+            return "answers streams alone"
+        if self._target.encrypted_reasoning and refuses_encrypted_reasoning(failure):
+            self._runtime.plain_reasoning.add(upstream_model)
+            return "encrypts no reasoning"
+        return None
 
     @property
     def is_finished(self) -> bool:
@@ -268,7 +283,7 @@ class NativeAttempt(Attempt):
         body = request.body
         if self._prompt is not request.prompt:
             body = body | {"stream": True}
-        patched = self._codec.patch_prompt(body, self._prompt, candidate.target)
+        patched = self._codec.patch_prompt(body, self._prompt, self._target)
         patched = self._with_params(patched)
         edited = edit_object(request.raw_body, request.body, patched, _CHECKED_FIELDS)
         self.payload = write_object(patched) if edited is None else edited
@@ -326,7 +341,7 @@ class TranslatedAttempt(Attempt):
         """Raises `UnsupportedField` or `ThreadUnsupported`."""
         super().__init__(runtime, request, candidate)
         check_stateless(request.prompt)
-        self._rendering = self._codec.render_prompt(self._prompt, candidate.target)
+        self._rendering = self._codec.render_prompt(self._prompt, self._target)
         self.payload = write_object(self._with_params(self._rendering.body))
         self.dropped = request.dropped | self._rendering.dropped
         self.forwarded_headers = version_header(self._codec, request.snapshot.config.server)

@@ -69,10 +69,10 @@ class AttemptOutcome:
         self._record(verdict.reason, failure.status, failure, verdict)
         return verdict
 
-    def record_stream_only(self, failure: Failure) -> None:
-        """The upstream serves streams only, which says nothing about the account's health."""
+    def record_lesson(self, failure: Failure, lesson: str) -> None:
+        """The upstream wants another form of request, which says nothing about the account."""
         self._runtime.health.record_abandoned(self._ticket)
-        self._record("answers streams alone", failure.status, failure)
+        self._record(lesson, failure.status, failure)
         self._exchange.set_next_step("same account")
 
     def abandon(self) -> None:

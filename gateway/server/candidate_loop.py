@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 from gateway.core.events import Failure, FailureKind
 from gateway.errors import ThreadUnsupported, UnsupportedField, without_traceback
 from gateway.routing.affinity import Affinity
-from gateway.routing.failure_policy import requires_streaming
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.retry import Action, RetryState, next_step, order_after_failure
 from gateway.routing.router import Candidate, Route
@@ -122,12 +121,12 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
     ) -> None:
         """Raises `_final_error()` where no further attempt is made."""
         exchange, runtime, candidate = self._exchange, self._runtime, ranked.candidate
-        if requires_streaming(failure) and not attempt.streamed:
-            runtime.stream_only.add((candidate.channel, candidate.target.model))
-            outcome.record_stream_only(failure)
+        has_sent = self._has_sent()
+        if not has_sent and (lesson := attempt.learn(failure)) is not None:
+            outcome.record_lesson(failure, lesson)
             self._remaining.insert(0, ranked)
             return
-        verdict = outcome.fail(failure, committed=self._has_sent())
+        verdict = outcome.fail(failure, committed=has_sent)
         self._failed(attempt, failure)
         step = next_step(self._retries, verdict, self._remaining, self._loop.time())
         exchange.set_next_step(step.action.value)

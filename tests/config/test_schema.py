@@ -139,7 +139,8 @@ def test_default_catalog_traits() -> None:
 
 def test_traits_are_target_fields() -> None:
     fields = {field.name for field in dataclasses.fields(Target)}
-    assert set(Traits.model_fields) == fields - {"model", "origin", "max_output"}
+    others = {"model", "origin", "max_output", "encrypted_reasoning"}
+    assert set(Traits.model_fields) == fields - others
 
 
 def test_family_endpoints() -> None:

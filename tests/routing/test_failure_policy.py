@@ -19,6 +19,7 @@ from gateway.routing.failure_policy import (
     FailurePolicy,
     SameAccountRetry,
     Verdict,
+    refuses_encrypted_reasoning,
 )
 
 CLIENT, ACCOUNT, CAPACITY, TRANSPORT, UPSTREAM = Blame
@@ -394,3 +395,20 @@ def test_an_upstream_without_the_model(status: int, message: str, fields: dict[s
 )
 def test_what_is_not_about_the_requested_model(message: str, fields: dict[str, str]) -> None:
     check(classify(response(400, message, **fields)), CLIENT, NEVER, NONE, None)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Encrypted content is not supported with this model.", True),
+        ("encrypted_content is unsupported for this model", True),
+        ("Invalid value: 'reasoning.encrypted_content'. Supported values are: 'a'.", True),
+        ("Unknown include: reasoning.encrypted_content", True),
+        ("The encrypted content for item rs_1 could not be verified.", False),
+        ("This model is not supported.", False),
+    ],
+)
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_a_refusal_to_encrypt_reasoning(message: str, expected: bool, status: int) -> None:
+    failure = Failure(kind=FailureKind.RESPONSE, status=status, message=message)
+    assert refuses_encrypted_reasoning(failure) is (expected and status != 500)

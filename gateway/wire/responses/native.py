@@ -12,7 +12,7 @@ from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire import signatures
-from gateway.wire.json_fields import Payload, lenient_str
+from gateway.wire.json_fields import Payload, lenient_object, lenient_str
 from gateway.wire.responses.edits import ResponseEditor
 from gateway.wire.responses.ids import is_generated
 from gateway.wire.responses.input_items import restore_reasoning, search_items
@@ -47,7 +47,7 @@ def patch_prompt(body: Payload, target: Target) -> Payload:
     patched = body | {"model": target.model}
     is_foreign: Callable[[Any], bool] = _is_generated_item
     if body.get("store") is not False:
-        patched |= stateless_fields(body.get("include"), target)
+        patched |= stateless_fields(body, target)
         is_foreign = _has_foreign_id
     items = body.get("input")
     if isinstance(items, list) and any(map(is_foreign, items)):
@@ -57,15 +57,22 @@ def patch_prompt(body: Payload, target: Target) -> Payload:
     return patched
 
 
-def stateless_fields(include: Any, target: Target) -> Payload:
-    """What makes a request one that the upstream does not store; reasoning then has to come
-    encrypted, or the next request could not return it."""
+def stateless_fields(body: Payload, target: Target) -> Payload:
+    """What makes a request one that the upstream does not store."""
     fields: Payload = {"store": False}
+    include = body.get("include")
     included = include if isinstance(include, list) else []
-    reasons = any(effort != "none" for effort in target.efforts)
-    if reasons and INCLUDE_REASONING not in included:
+    if INCLUDE_REASONING not in included and may_reason(body, target):
         fields["include"] = [*included, INCLUDE_REASONING]
     return fields
+
+
+def may_reason(body: Payload, target: Target) -> bool:
+    """Whether the reply may have reasoning: it has to come encrypted, or the next request could not
+    return it. Models without reasoning refuse to encrypt any."""
+    effort = lenient_object(body.get("reasoning")).get("effort")
+    reasons = effort != "none" and any(each != "none" for each in target.efforts)
+    return reasons and target.encrypted_reasoning
 
 
 def _is_generated_item(item: Any) -> bool:

@@ -7,8 +7,8 @@ by its output (Responses, "Input"). A client of this format gets its items throu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import Part, Text
@@ -34,7 +34,12 @@ from gateway.wire.render_rules import (
     with_output_instruction,
 )
 from gateway.wire.responses.input_items import InputItemRenderer, empty_user_message
-from gateway.wire.responses.native import INCLUDE_REASONING, has_optional_id, stateless_fields
+from gateway.wire.responses.native import (
+    INCLUDE_REASONING,
+    has_optional_id,
+    may_reason,
+    stateless_fields,
+)
 from gateway.wire.responses.settings import echo_settings, render_text_field
 from gateway.wire.responses.tools import render_tools
 
@@ -71,10 +76,10 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     else:
         settings = _render_settings(prompt, target, dropped)
     body |= {name: value for name, value in settings.items() if value is not None}
-    if include := _include(prompt, body):
+    if include := _include(prompt, body, target):
         body["include"] = include
     if prompt.format is Format.RESPONSES and prompt.store is not False:
-        body |= stateless_fields(body.get("include"), target)
+        body |= stateless_fields(body, target)
         body["input"] = list(map(_without_optional_id, body["input"]))
     if prompt.stream:
         body["stream"] = True
@@ -139,12 +144,14 @@ def _shared_fields(prompt: Prompt, dropped: Dropped) -> Payload:
     return {name: extra[name] for name in _SHARED_FIELDS if name in extra}
 
 
-def _include(prompt: Prompt, body: Mapping[str, Any]) -> list[str]:
+def _include(prompt: Prompt, body: Payload, target: Target) -> list[str]:
     """Encrypted reasoning, and the sources of searches; a client of this format states its own."""
     if prompt.format is Format.RESPONSES:
         return list(prompt.include)
-    searches = any([tool["type"] == _SEARCH for tool in body.get("tools", ())])
-    return [INCLUDE_REASONING, _INCLUDE_SOURCES] if searches else [INCLUDE_REASONING]
+    include = [INCLUDE_REASONING] if may_reason(body, target) else []
+    if any([tool["type"] == _SEARCH for tool in body.get("tools", ())]):
+        include.append(_INCLUDE_SOURCES)
+    return include
 
 
 def render_turns(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:

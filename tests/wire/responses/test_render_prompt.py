@@ -361,7 +361,8 @@ def test_same_format_round_trip(path: Path) -> None:
 def _stateless(prompt: Prompt) -> Prompt:
     """The prompt with reasoning of its own upstream, which stores nothing."""
     include = prompt.include
-    if prompt.store is not False and INCLUDE_REASONING not in include:
+    declines = prompt.reasoning is not None and prompt.reasoning.effort == "none"
+    if prompt.store is not False and not declines and INCLUDE_REASONING not in include:
         include += (INCLUDE_REASONING,)
     prompt = replace(
         prompt,
