@@ -43,7 +43,8 @@ class Failover(FastStrEnum):
 
 class AccountPenalty(FastStrEnum):
     """FAILURE counts towards opening the circuit. RATE_LIMITED and CIRCUIT_OPEN apply to the
-    account with this model, AUTH_FAILED to all its models."""
+    account with this model, AUTH_FAILED to all its models, as does RATE_LIMITED of a second model.
+    """
 
     NONE = "none"
     FAILURE = "failure"

@@ -27,6 +27,7 @@ WINDOW_SECONDS: Final = 30
 """For the ratio of failures."""
 
 _HEALTHY: Final = HealthState.HEALTHY
+_SKIPPED: Final = (AccountPenalty.RATE_LIMITED, AccountPenalty.AUTH_FAILED)
 _HEALTHY_STATUS: Final = AccountStatus()
 _MAX_ERROR_CHARS: Final = 500
 
@@ -140,6 +141,15 @@ class _ModelHealth:
             or (total >= thresholds.min_requests and failures >= thresholds.failure_ratio * total)
         )
 
+    def shares_limit(self, now: float) -> bool:
+        """Whether a rate limit that it hits is the account's: another model waits for one, too."""
+        account = self.account
+        return account.breaker.state is HealthState.RATE_LIMITED or any(
+            each.breaker.state is HealthState.RATE_LIMITED and now < each.breaker.until
+            for each in account.models.values()
+            if each is not self
+        )
+
     def recover(self) -> None:
         self.breaker = CircuitBreaker()
         self.recent_successes.clear()
@@ -242,7 +252,9 @@ class Health:
         Returns what the account is now, where it is no longer available because of it."""
         model_health, t = ticket.model_health, self._thresholds
         account, breaker = model_health.account, model_health.breaker
-        of_account = verdict.penalty is AccountPenalty.AUTH_FAILED
+        of_account = verdict.penalty is AccountPenalty.AUTH_FAILED or (
+            verdict.penalty is AccountPenalty.RATE_LIMITED and model_health.shares_limit(now)
+        )
         if of_account:
             breaker = account.breaker
         until, was_probe, opened = breaker.until, breaker.probe is ticket, False
@@ -267,6 +279,15 @@ class Health:
         status = breaker.status(now)
         # A retry hint of 0 seconds makes no pause.
         return status if opened and status.state is not HealthState.HALF_OPEN else None
+
+    def is_news(self, ticket: HealthTicket, verdict: Verdict, now: float) -> bool:
+        """Whether a failed request shows that its account is to be skipped for a time: nobody knew
+        when it was sent."""
+        health = ticket.model_health
+        return verdict.penalty in _SKIPPED and any(
+            ticket.issued_at < breaker.since and now < breaker.until
+            for breaker in (health.account.breaker, health.breaker)
+        )
 
     def record_abandoned(self, ticket: HealthTicket) -> None:
         """An attempt ended without information about the account, such as a client disconnect."""

@@ -63,12 +63,17 @@ class RetryState:
 
 
 def next_step(
-    state: RetryState, verdict: Verdict, left: Sequence[RankedCandidate], now: float
+    state: RetryState,
+    verdict: Verdict,
+    left: Sequence[RankedCandidate],
+    now: float,
+    *,
+    is_news: bool = False,
 ) -> NextStep:
     """The step after an attempt that failed with `verdict`; `left` are the candidates that were not
-    tried yet, `now` is monotonic, in seconds. A step that is not `GIVE_UP` takes one retry of the
-    budget, unless it is free. An account is retried once at most."""
-    if _is_free(state, verdict, left):
+    tried yet, `now` is monotonic, in seconds; `is_news` as of `Health`. A step other than `GIVE_UP`
+    takes one retry of the budget, unless it is free. An account is retried once at most."""
+    if _is_free(state, verdict, left, is_news=is_news):
         state._free += 1
         return NextStep(Action.FAILOVER)
     same = verdict.same_account_retry
@@ -102,12 +107,15 @@ def backoff(attempt: int, random_value: float) -> float:
     return random_value * min(_MAX_DELAY, _BASE_DELAY * 2.0 ** (attempt - 1))
 
 
-def _is_free(state: RetryState, verdict: Verdict, left: Sequence[RankedCandidate]) -> bool:
+def _is_free(
+    state: RetryState, verdict: Verdict, left: Sequence[RankedCandidate], *, is_news: bool
+) -> bool:
     """Whether the next attempt takes no retry of the budget and the last one counts towards no
-    limit: an upstream without the model refuses at no cost, and each channel is asked once so."""
-    if verdict.reason != MODEL_NOT_FOUND or verdict.failover is Failover.NEVER:
+    limit: it was refused at no cost, by an account that is skipped from now on, or by an upstream
+    without the model, of which each channel is asked once so."""
+    if verdict.failover is not Failover.YES or not (is_news or verdict.reason == MODEL_NOT_FOUND):
         return False
-    tried = {channel for channel, _ in state.accounts}
+    tried = () if is_news else {channel for channel, _ in state.accounts}
     return any(
         ranked.reason is not RankReason.UNAVAILABLE and ranked.candidate.channel not in tried
         for ranked in left

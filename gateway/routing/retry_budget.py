@@ -6,8 +6,8 @@ from typing import Final
 
 WINDOW_SECONDS: Final = 10
 RETRY_RATIO: Final = 0.2
-MIN_RETRIES: Final = 3
-"""Retries allowed in the window, even with few requests."""
+MIN_RETRIES: Final = 30
+"""Retries allowed in the window, even with few requests: a burst of a small gateway's."""
 
 
 class SecondBuckets:

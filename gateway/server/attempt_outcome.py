@@ -33,18 +33,18 @@ log = logging.getLogger(__name__)
 class AttemptOutcome:
     """Each ends in exactly one of the methods; `relay` is set where the reply is streamed."""
 
-    __slots__ = ("_exchange", "_loop", "_ranked", "_runtime", "_started", "_ticket", "relay")
+    __slots__ = ("_exchange", "_loop", "_ranked", "_runtime", "_started", "relay", "ticket")
 
     def __init__(self, exchange: Exchange, ranked: RankedCandidate, ticket: HealthTicket) -> None:
         self._runtime, self._exchange = exchange.runtime, exchange
-        self._ranked, self._ticket = ranked, ticket
+        self._ranked, self.ticket = ranked, ticket
         self._loop = asyncio.get_running_loop()
         self._started = perf_counter()
         self.relay: StreamRelay | None = None
 
     def succeed(self) -> None:
         candidate, now = self._ranked.candidate, self._loop.time()
-        if self._runtime.health.record_success(self._ticket, now):
+        if self._runtime.health.record_success(self.ticket, now):
             log.info("account %s is available again", _name(candidate))
         if self.relay is not None and (first := self.relay.time_to_first_event) is not None:
             self._runtime.latency.record(candidate.account_ref, candidate.model, first, now)
@@ -52,7 +52,7 @@ class AttemptOutcome:
 
     def succeed_round(self) -> None:
         """A round of a reply that goes on: the row of its first attempt has them all."""
-        self._runtime.health.record_success(self._ticket, self._loop.time())
+        self._runtime.health.record_success(self.ticket, self._loop.time())
 
     def fail(self, failure: Failure, *, committed: bool) -> Verdict:
         """`committed`: the client has a part of the reply."""
@@ -62,22 +62,25 @@ class AttemptOutcome:
         message = snapshot.redactor.redact_secrets(failure.message)
         random_value = self._runtime.random_float()
         status = self._runtime.health.record_failure(
-            self._ticket, verdict, now, random_value, message
+            self.ticket, verdict, now, random_value, message
         )
         if status is not None:
-            _log_unavailable(self._ranked.candidate, status, status.until - now, message)
+            candidate = self._ranked.candidate
+            of_account = self._runtime.health.status(candidate.account_ref, "", now) == status
+            model = "" if of_account else f" with {candidate.target.model}"
+            _log_unavailable(_name(candidate) + " is not used" + model, status, now, message)
         self._record(verdict.reason, failure.status, failure, verdict)
         return verdict
 
     def record_lesson(self, failure: Failure, lesson: str) -> None:
         """The upstream wants another form of request, which says nothing about the account."""
-        self._runtime.health.record_abandoned(self._ticket)
+        self._runtime.health.record_abandoned(self.ticket)
         self._record(lesson, failure.status, failure)
         self._exchange.set_next_step("same account")
 
     def abandon(self) -> None:
         """It was not the upstream that ended it: the client disconnected, say."""
-        self._runtime.health.record_abandoned(self._ticket)
+        self._runtime.health.record_abandoned(self.ticket)
         self._record("given up")
 
     def _record(
@@ -118,17 +121,11 @@ class AttemptOutcome:
         )
 
 
-def _log_unavailable(
-    candidate: Candidate, status: AccountStatus, seconds: float, message: str
-) -> None:
+def _log_unavailable(what: str, status: AccountStatus, now: float, message: str) -> None:
     """`message` is the upstream's, redacted."""
     level, why = _INCIDENTS[status.state]
-    model = "" if status.state is HealthState.AUTH_FAILED else f" with {candidate.target.model}"
-    log.log(
-        level,
-        "account %s is not used%s for %g s: %s (%s: %s)",
-        *(_name(candidate), model, round(seconds, 1), why, status.reason, message[:_MAX_LOGGED]),
-    )
+    seconds, excerpt = round(status.until - now, 1), message[:_MAX_LOGGED]
+    log.log(level, "account %s for %g s: %s (%s: %s)", what, seconds, why, status.reason, excerpt)
 
 
 def _name(candidate: Candidate) -> str:

@@ -128,7 +128,9 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
             return
         verdict = outcome.fail(failure, committed=has_sent)
         self._failed(attempt, failure)
-        step = next_step(self._retries, verdict, self._remaining, self._loop.time())
+        now = self._loop.time()
+        is_news = runtime.health.is_news(outcome.ticket, verdict, now)
+        step = next_step(self._retries, verdict, self._remaining, now, is_news=is_news)
         exchange.set_next_step(step.action.value)
         if step.action is Action.GIVE_UP:
             raise self._final_error()

@@ -394,6 +394,55 @@ def test_a_probe_can_fail_after_its_success(world: World) -> None:
 # Never all, never more than half.
 
 
+def test_a_rate_limit_of_one_model_leaves_the_others(world: World) -> None:
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=20.0))
+    assert (world.state(), world.state(model=OTHER)) == (
+        HealthState.RATE_LIMITED,
+        HealthState.HEALTHY,
+    )
+
+
+def test_a_rate_limit_of_two_models_is_the_accounts(world: World) -> None:
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=20.0))
+    world.now += 5
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=30.0), model=OTHER)
+    assert (world.state(model="third"), world.closed_for(model="third")) == (
+        HealthState.RATE_LIMITED,
+        30.0,
+    )
+    world.now += 30
+    world.succeed(model="third")
+    assert {world.state(model=each) for each in (OTHER, "third")} == {HealthState.HEALTHY}
+
+
+def test_a_rate_limit_that_is_over_says_nothing_of_other_models(world: World) -> None:
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=20.0))
+    world.now += 21
+    world.fail(verdict(AccountPenalty.RATE_LIMITED, hint=20.0), model=OTHER)
+    assert world.state(model="third") is HealthState.HEALTHY
+
+
+@pytest.mark.parametrize("how", [COOL, BAN])
+def test_an_account_that_refuses_is_skipped(world: World, how: Verdict) -> None:
+    """Requests that were on their way do not count as sent despite that."""
+    tickets = [world.leave(), world.leave()]
+    for ticket in tickets:
+        world.health.record_failure(ticket, how, world.now, 0.0, "")
+        assert world.health.is_news(ticket, how, world.now)
+
+
+def test_what_does_not_make_an_account_skipped(world: World) -> None:
+    for how in (FAILURE, verdict(AccountPenalty.RATE_LIMITED, hint=0.0)):
+        ticket = world.leave()
+        world.health.record_failure(ticket, how, world.now, 0.0, "")
+        assert not world.health.is_news(ticket, how, world.now)
+    world.pool = (A,)
+    world.fail(COOL)
+    forced = world.leave()
+    world.health.record_failure(forced, COOL, world.now, 0.0, "")
+    assert not world.health.is_news(forced, COOL, world.now), "it was known"
+
+
 def test_the_last_account_is_always_available() -> None:
     world = World(pool=(A,))
     for how in (COOL, OPEN_5_MINUTES, BAN):

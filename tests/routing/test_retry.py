@@ -42,6 +42,7 @@ OVERLOADED = Verdict(
     SameAccountRetry(1.0, jitter=0.5),
 )
 NO_MODEL = replace(SERVER_ERROR, reason=MODEL_NOT_FOUND)
+LIMITED = Verdict("rate limited", Blame.CAPACITY, Failover.YES, AccountPenalty.RATE_LIMITED)
 FINAL = Verdict("refused", Blame.CLIENT, Failover.NEVER, AccountPenalty.NONE)
 
 
@@ -163,6 +164,22 @@ def test_the_next_channel_is_free_where_one_lacks_the_model() -> None:
         assert step(state, NO_MODEL, [ranked("c0", "b"), ranked("last")]) == (Action.FAILOVER, 0.0)
     state.start_attempt(("last", "a"))
     assert step(state, left=LEFT) is GIVE_UP, "another failure takes a retry"
+
+
+def test_an_account_that_is_skipped_from_now_on_costs_no_retry() -> None:
+    """It takes nothing of the budget, counts towards no limit of the request, and is not waited
+    for."""
+    budget = RetryBudget()
+    while budget.try_acquire(0.0):
+        pass
+    state = RetryState(budget, lambda: HALF)
+    for account in "abcde":
+        state.start_attempt(("one", account))
+        left = [ranked("one", "last")]
+        assert next_step(state, LIMITED, left, 0.0, is_news=True) == (Action.FAILOVER, 0.0)
+    state.start_attempt(("one", "last"))
+    assert step(state, LIMITED, LEFT) is GIVE_UP, "known before: it takes a retry"
+    assert next_step(state, LIMITED, [], 0.0, is_news=True) is GIVE_UP
 
 
 def test_another_account_of_a_channel_without_the_model_is_a_retry(state: RetryState) -> None:

@@ -28,7 +28,14 @@ from tests.support.gateway import (
     request_body,
     run_gateway,
 )
-from tests.support.upstream import ScriptedUpstream, fixture_stream, json_response
+from tests.support.upstream import (
+    ReceivedRequest,
+    Response,
+    ScriptedUpstream,
+    fixture_reply,
+    fixture_stream,
+    json_response,
+)
 from tests.wire.stream_cases import decode
 
 PINGS = {
@@ -227,6 +234,52 @@ async def test_the_retry_budget_limits_requests_to_failing_upstreams(tmp_path: P
         assert set(statuses) == {503}
         assert perf_counter() - began < 30
         assert len(upstream.requests) <= 1.25 * requests + 3
+
+
+MODELS = [f"beta-{number}" for number in range(8)]
+
+
+def two_accounts(format: Format, upstream: ScriptedUpstream) -> list[dict[str, Any]]:
+    """One account after the other, with eight models."""
+    line = channel(format, upstream.address) | {
+        "models": {model: UPSTREAM_MODEL for model in MODELS},
+        "accounts": [
+            {"name": "first", "key": "key-0", "priority": 1},
+            {"name": "second", "key": "key-1"},
+        ],
+    }
+    return [line]
+
+
+@pytest.mark.parametrize("status", [429, 401, 402])
+@pytest.mark.parametrize("concurrent", [1, 40])
+async def test_an_account_that_refuses_all_models_fails_no_request(
+    upstream: ScriptedUpstream, tmp_path: Path, status: int, concurrent: int
+) -> None:
+    """Also those that were sent to it before it was known."""
+
+    async def answer(request: ReceivedRequest) -> Response:
+        if request.headers["authorization"] == "Bearer key-0":
+            return json_response({"error": {"message": "no"}}, status, **{"retry-after": "60"})
+        return fixture_reply(Format.CHAT)
+
+    upstream.respond_with(answer)
+    catalog = [{"id": model, "family": "beta"} for model in MODELS]
+    channels = two_accounts(Format.CHAT, upstream)
+    async with run_gateway(tmp_path, channels, models=catalog) as gateway:
+        gate = asyncio.Semaphore(concurrent)
+
+        async def one(number: int) -> int:
+            async with gate:
+                response = await gateway.post(Format.CHAT, model=MODELS[number % len(MODELS)])
+                await response.read()
+                return response.status
+
+        statuses = await asyncio.gather(*map(one, range(80)))
+    assert statuses == [200] * 80
+    if concurrent == 1:
+        refused = len(upstream.requests) - len(statuses)
+        assert refused == (2 if status == 429 else 1), "a rate limit of two models is the account's"
 
 
 async def test_responses_have_headers_of_the_exchange(tmp_path: Path) -> None:
