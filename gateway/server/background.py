@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from gateway.runtime import Runtime
 from gateway.server.attempt import Attempt, ClientRequest
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.dispatch import Dispatch
-from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.exchange import EXCHANGE, OK, Exchange
 from gateway.server.frame_log import FrameLog, follow
 from gateway.server.request_body import write_object
 from gateway.server.stored_replies import NO_ROOM, TOO_LARGE, Storing
@@ -64,20 +64,22 @@ log = logging.getLogger(__name__)
 
 
 class BackgroundDispatch(Dispatch):
-    """`accepted` is done when the request waits for the limits or is sent: what is wrong about it
-    by itself has been found before."""
+    """`accepted` is done when the request waits for the limits or could be sent: what is wrong
+    about it by itself has been found before. It is sent once the response is `saved`."""
 
     accepted: asyncio.Future[None]
+    saved: asyncio.Event
 
     async def _wait_in_queue(self, demand: ResourceRequest, error: TooManyRequests) -> None:
         self._accept()
         await super()._wait_in_queue(demand, error)
 
-    def _start(
+    async def _start(
         self, candidate: Candidate, attempt: Attempt, outcome: AttemptOutcome
-    ) -> Awaitable[web.StreamResponse]:
+    ) -> web.StreamResponse:
         self._accept()
-        return super()._start(candidate, attempt, outcome)
+        await self.saved.wait()
+        return await super()._start(candidate, attempt, outcome)
 
     def _accept(self) -> None:
         if not self.accepted.done():
@@ -141,8 +143,9 @@ class BackgroundResponses:
         raise TooManyRequests(reason=reason, retry_after=_RETRY)
 
     async def start(self, response: BackgroundResponse, dispatch: BackgroundDispatch) -> None:
-        """Starts the work, and returns once it is under way and the response is saved as queued.
-        Raises `GatewayError` where the request is rejected; nothing of it remains then."""
+        """Saves the response as queued, then starts the work. Raises `GatewayError` where the
+        request is rejected, or the response cannot be saved: nothing was sent to an upstream then,
+        and nothing of it remains."""
         queued = response.row()
         if not await self._runtime.replies.fits(queued, spare=_END_SIZE):
             limit = self._runtime.config.responses.max_per_key
@@ -153,25 +156,28 @@ class BackgroundResponses:
         self._check_limits(response.token_id, elsewhere or 0)
         loop = asyncio.get_running_loop()
         response.exchange.storing = None  # this module stores it, in all its states
-        dispatch.accepted = loop.create_future()
+        dispatch.accepted, dispatch.saved = loop.create_future(), asyncio.Event()
         response.exchange.background = loop.create_future()
         response.work = loop.create_task(dispatch.run())
         self._responses[response.id] = response
         try:
             waiting: set[asyncio.Future[Any]] = {response.work, dispatch.accepted}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if response.work.done() and not dispatch.accepted.done():
+            if not dispatch.accepted.done():
                 await response.work  # raises why
-            await self._save_queued(response, queued)
+            if not await self._save(response, queued):
+                raise ServiceUnavailable(detail="the response cannot be stored")
         except BaseException:
             response.work.cancel()
             await asyncio.wait({response.work})
-            if dispatch.accepted.done():  # it may have been stored
+            response.exchange.attempts.clear()  # none was sent
+            if response.storing.row is queued and not self._runtime.replies.withdraw(queued):
                 response.log.finish(response.log.events.end(FAILED, _STOPPED))
                 response.storing.put(response.row())
             self._end(response)
             del self._responses[response.id]
             raise
+        dispatch.saved.set()
         response.ended = loop.create_task(self._supervise(response))
 
     def _end(self, response: BackgroundResponse) -> None:
@@ -202,32 +208,26 @@ class BackgroundResponses:
             ):
                 response.storing.put(response.row())
 
-    async def _save_queued(self, response: BackgroundResponse, row: StoredReply) -> None:
-        try:
+    async def _save(self, response: BackgroundResponse, row: StoredReply) -> bool:
+        """Once there is room for it; one that is queued is written then. False where that is not
+        possible in time."""
+        replies = self._runtime.replies
+        with suppress(TimeoutError):
             async with asyncio.timeout(SAVE_TIMEOUT):
-                if not await self._put(response, row):
-                    raise ServiceUnavailable(detail="the response cannot be stored")
-                await self._runtime.replies.flush()
-        except TimeoutError:
-            raise ServiceUnavailable(detail="the response cannot be stored in time") from None
-
-    async def _put(self, response: BackgroundResponse, row: StoredReply) -> bool:
-        """Once those that wait to be written leave room for it."""
-        if response.storing.put(row):
-            return True
-        await self._runtime.replies.flush()
-        return response.storing.put(row)
+                while not response.storing.put(row):
+                    await replies.wait_for_batch()
+                if row.status != QUEUED:
+                    return True
+                await replies.flush_key(row.token_id)
+                return await replies.is_written(row)
+        return False
 
     async def _save_ended(self, response: BackgroundResponse) -> None:
         row, exchange = response.row(), response.exchange
         if not await self._runtime.replies.fits(row):
             exchange.warnings.append(TOO_LARGE)
             row = _failed(row, "The response is too large to be stored.", output=[])
-        is_stored = False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SAVE_TIMEOUT):
-                is_stored = await self._put(response, row)
-        if not is_stored:
+        if not await self._save(response, row):
             exchange.warnings.append(NO_ROOM)
             log.error("%s: a background response was not stored", exchange.id)
 
@@ -236,6 +236,7 @@ class BackgroundResponses:
             status, error = await _outcome(response)
             ending = response.log.events.end(status, error, _usage(response.exchange))
             response.log.finish(ending)
+            response.exchange.status = OK  # the client got it while it was queued
             try:
                 await self._save_ended(response)
             finally:

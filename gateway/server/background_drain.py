@@ -52,11 +52,13 @@ async def detachable(
 ) -> T:
     """The result of `work`. Where the client disconnects before, the work goes on, and `record`
     gets the result."""
+    if exchange.background is not None:
+        return await work
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if can_drain(exchange, channel):
+        if can_drain(exchange, channel) or (task.done() and not exchange.runtime.aborting):
             drain(exchange, _finish(task, record))
         else:
             task.cancel()

@@ -78,9 +78,7 @@ class FrameLog(Frames):
         self._append(events.open())
 
     def write(self, data: bytes, headers: Mapping[str, str], *, last: bool = False) -> bool:
-        exchange = self._exchange
-        exchange.headers_sent = True
-        exchange.bytes_out += len(data)
+        self._exchange.bytes_out += len(data)
         if len(data) > LARGE_REPLY:
             self._rewriting = asyncio.ensure_future(self._write_in_thread(data))
             return False

@@ -72,11 +72,11 @@ async def run_exchange(request: web.Request, handler: Handler) -> web.StreamResp
         exchange.status = exchange.status or response.status
         return response
     except GatewayError as error:
-        return _error_response(request, exchange, error)
+        return _error_response(request, error)
     except web.HTTPException as error:
-        return _error_response(request, exchange, _map_http_exception(request, error))
+        return _error_response(request, _map_http_exception(request, error))
     except (asyncio.CancelledError, ClientConnectionResetError):
-        exchange.client_disconnected()
+        request[EXCHANGE].client_disconnected()
         raise
     except Exception as error:
         if isinstance(error, DatabaseUnavailable):
@@ -85,10 +85,7 @@ async def run_exchange(request: web.Request, handler: Handler) -> web.StreamResp
         else:
             log.exception("%s: internal error", exchange.id)
             told = InternalError(detail=f"{type(error).__name__}: {error}")
-        response = _error_response(request, exchange, told)
-        if exchange.headers_sent:
-            raise
-        return response
+        return _error_response(request, told)
     finally:
         runtime.active_requests -= 1
         exchange.finish()
@@ -116,9 +113,13 @@ async def add_response_headers(request: web.Request, response: web.StreamRespons
     headers.update(gateway_headers(request, exchange))
 
 
-def _error_response(request: web.Request, exchange: Exchange, error: GatewayError) -> web.Response:
-    """The error in the format of the request's path, in the combined one where it has none."""
+def _error_response(request: web.Request, error: GatewayError) -> web.Response:
+    """The error in the format of the request's path, in the combined one where it has none. Raises
+    it where the head of a reply has left."""
+    exchange = request[EXCHANGE]
     exchange.set_error(error)
+    if exchange.headers_sent:
+        raise error
     format = client_format(request)
     response = web.Response(
         status=exchange.status,

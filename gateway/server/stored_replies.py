@@ -89,10 +89,12 @@ class Storing:
 
     def put(self, row: StoredReply) -> bool:
         """The row with what has become of the reply. False where it cannot be stored."""
-        self.row = row
         if self._after is not None:
             self._after.keep(row.reply or b"", row.status)
-        return self._store.put(row)
+        if not self._store.put(row):
+            return False
+        self.row = row
+        return True
 
     def close(self) -> None:
         if self._after is not None:

@@ -2,7 +2,7 @@
 
 Rows are written in the background; until then they are found in memory, so that a reply can be
 continued at once. What waits is bounded: where the database cannot be written for a while, new
-replies are not stored. Texts are compressed and decompressed in a thread.
+replies are not stored. Keys take turns. Texts are compressed and decompressed in a thread.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import zip_longest
 from typing import Any, Final, TypeVar
 
 from gateway.config.limits import StoredReplies
@@ -25,11 +26,14 @@ from gateway.store.recorder import is_row_error
 from gateway.store.records import CONTINUABLE, StoredItem, StoredReply
 
 MAX_PENDING: Final = 64 * 2**20
-"""Bytes that wait to be written."""
+"""Bytes that wait to be written, a quarter of them at most of one key. Of a key of which nothing
+waits there is room for a row until they are twice as many."""
 
 _BATCH_DELAY: Final = 0.05
 """Seconds that a row waits for others; nobody waits for it."""
 _MAX_BATCH: Final = 64
+_BATCH_SIZE: Final = 256 * 1024
+"""Bytes of a batch of several rows: other keys wait for it."""
 _SETTLE_TIMEOUT: Final = 2.0
 _RETRY_DELAY: Final = 1.0
 _EVICTED_SHARE: Final = 0.9
@@ -51,7 +55,6 @@ _MAX_AHEAD: Final = 60_000_000
 _MAX_GROWTH: Final = 192
 """Bytes by which compression may enlarge short texts; of long ones, it is 1/256."""
 
-_Key = tuple[str, str]
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -76,8 +79,8 @@ class ReplyStore:
         self._now = now
         self._item_ids = item_ids
         self._packer = rows.Packer()
-        self._pending: dict[_Key, StoredReply] = {}
-        self._pending_size = 0
+        self._pending: dict[str, dict[str, StoredReply]] = {}
+        self._pending_sizes = Counter[str]()
         self._sizes: dict[str, int] = {}
         self._has_others = database.dialect.name != "sqlite"
         self._unmeasured: dict[str, int] = {}
@@ -101,22 +104,36 @@ class ReplyStore:
             self._task.cancel()
             await asyncio.wait({self._task})
         if self._pending:
-            _log.error("%d stored replies were lost: not written in time", len(self._pending))
+            lost = sum(map(len, self._pending.values()))
+            _log.error("%d stored replies were lost: not written in time", lost)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def flush(self) -> None:
         """Waits until everything is written."""
         while self._pending:
-            self._written.clear()
-            self._hurry.set()
-            self._wake.set()
-            await self._written.wait()
+            await self.wait_for_batch()
 
-    async def _settle(self) -> None:
+    async def wait_for_batch(self) -> None:
+        """Returns once some of what waits was written, or could not be."""
+        self._written.clear()
+        self._hurry.set()
+        self._wake.set()
+        await self._written.wait()
+
+    async def flush_key(self, token_id: str) -> None:
+        """Waits until the rows of the key that wait now are written, or refused."""
+        newest = next(reversed(self._pending.get(token_id, {})), None)
+        while newest in self._pending.get(token_id, {}):
+            await self.wait_for_batch()
+
+    async def is_written(self, reply: StoredReply) -> bool:
+        return await rows.find(self.database, reply.token_id, reply.id) is not None
+
+    async def _settle(self, token_id: str) -> None:
         """The same, but not for long: nobody waits for a database that cannot be written."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_TIMEOUT):
-                await self.flush()
+                await self.flush_key(token_id)
 
     def expiry(self) -> int:
         """When a reply of now expires, in unix microseconds."""
@@ -125,21 +142,30 @@ class ReplyStore:
     def put(self, reply: StoredReply) -> bool:
         """Adds a row, or replaces the one with its token and id; it can be read at once. False
         where there is no memory for it: then it is not stored."""
-        key = reply.token_id, reply.id
-        before = self._pending.get(key)
+        waiting = self._pending.get(reply.token_id, {})
+        before = waiting.get(reply.id)
         growth = _size(reply) - (_size(before) if before is not None else 0)
-        if self._pending and self._pending_size + growth > MAX_PENDING:
+        own, total = self._pending_sizes[reply.token_id], self._pending_sizes.total()
+        is_full = total > 0 and total + growth > (MAX_PENDING if own else 2 * MAX_PENDING)
+        if is_full or (own and own + growth > MAX_PENDING // 4):
             if not self._was_refused:
                 _log.warning("replies are not stored at present: too many wait to be written")
             self._was_refused = True
             return False
         self._was_refused = False
-        self._pending_size += growth
-        self._pending[key] = reply
+        waiting[reply.id] = reply
+        self._pending[reply.token_id] = waiting
+        self._pending_sizes[reply.token_id] += growth
         if self._has_others:  # other replicas find it only once it is written
             self._hurry.set()
         self._wake.set()
         return True
+
+    def withdraw(self, reply: StoredReply) -> bool:
+        """Takes a row of `put` back. False where it is written already."""
+        is_waiting = self._pending.get(reply.token_id, {}).get(reply.id) is reply
+        self._forget([reply])
+        return is_waiting
 
     def is_small(self, reply: StoredReply, spare: int = 0) -> bool:
         """Whether it fits (see `fits`) however badly it can be compressed."""
@@ -159,7 +185,7 @@ class ReplyStore:
         expired."""
         if not _can_be_id(id):
             return None
-        reply = self._pending.get((token_id, id))
+        reply = self._pending.get(token_id, {}).get(id)
         if reply is None:
             find = partial(rows.find, self.database, token_id, id, events=events)
             packed = await self._expected(id, find)
@@ -172,7 +198,7 @@ class ReplyStore:
         """The id of the reply whose output has the item; None where there is none."""
         if not _can_be_id(item_id):
             return None
-        await self._settle()
+        await self._settle(token_id)
         find = partial(rows.find_by_item, self.database, token_id, item_id)
         return await self._expected(item_id, find)
 
@@ -234,7 +260,8 @@ class ReplyStore:
         """What of the chain waits to be written, and the id of what comes before that."""
         newest: list[StoredReply] = []
         current: str | None = id
-        while current is not None and (reply := self._pending.get((token_id, current))) is not None:
+        waiting = self._pending.get(token_id, {})
+        while current is not None and (reply := waiting.get(current)) is not None:
             newest.append(reply)
             current = reply.previous_id
         return newest[::-1], current
@@ -243,7 +270,7 @@ class ReplyStore:
         """Whether there was such a reply."""
         if await self.find(token_id, id) is None:
             return False
-        await self._settle()
+        await self._settle(token_id)
         freed = await self.database.write(partial(rows.remove, token_id=token_id, id=id))
         self._sizes[token_id] = self._sizes.get(token_id, 0) - freed
         return True
@@ -285,9 +312,21 @@ class ReplyStore:
                 async with asyncio.timeout(_BATCH_DELAY):
                     await self._hurry.wait()
             while self._pending:
-                await self._write_batch(list(islice(self._pending.values(), _MAX_BATCH)))
+                await self._write_batch(self._next_batch())
+                self._written.set()
             self._hurry.clear()
-            self._written.set()
+
+    def _next_batch(self) -> list[StoredReply]:
+        """A row of each key in turn; those written last come last (see `_forget`)."""
+        batch: list[StoredReply] = []
+        room = _BATCH_SIZE
+        turns = zip_longest(*(waiting.values() for waiting in self._pending.values()))
+        for reply in (reply for turn in turns for reply in turn if reply is not None):
+            if batch and (_size(reply) > room or len(batch) == _MAX_BATCH):
+                break
+            batch.append(reply)
+            room -= _size(reply)
+        return batch
 
     async def _write_batch(self, batch: list[StoredReply], *, may_exist: bool = False) -> None:
         """Only the rows of background replies are expected to be there already."""
@@ -296,6 +335,11 @@ class ReplyStore:
             packed, items = await self._in_thread(self._pack, batch)
             write = partial(rows.write, replies=packed, items=items, may_exist=may_exist)
             growth = await self.database.write(write)
+            for reply in batch:
+                if reply.id not in self._pending.get(reply.token_id, {}):  # withdrawn meanwhile
+                    await self.database.write(
+                        partial(rows.remove, token_id=reply.token_id, id=reply.id)
+                    )
         except Exception as error:
             await self._handle_failure(batch, error, may_exist=may_exist)
             return
@@ -350,10 +394,15 @@ class ReplyStore:
     def _forget(self, written: Iterable[StoredReply]) -> None:
         """Rows that were replaced meanwhile stay."""
         for reply in written:
-            key = reply.token_id, reply.id
-            if self._pending.get(key) is reply:
-                del self._pending[key]
-                self._pending_size -= _size(reply)
+            waiting = self._pending.get(reply.token_id, {})
+            if waiting.get(reply.id) is not reply:
+                continue
+            del waiting[reply.id], self._pending[reply.token_id]
+            self._pending_sizes[reply.token_id] -= _size(reply)
+            if waiting:
+                self._pending[reply.token_id] = waiting
+            else:
+                del self._pending_sizes[reply.token_id]
 
     async def _evict(self, token_id: str) -> None:
         """Deletes whole chains until the key has room again; the one that was continued last goes

@@ -312,6 +312,57 @@ async def test_what_waits_is_bounded(
     assert store.put(reply(store, clock, "c", text=b"x" * 90_000))
 
 
+async def test_a_key_is_written_although_another_has_much(
+    store: ReplyStore, clock: Clock, database: Database
+) -> None:
+    for number in range(15):
+        assert store.put(reply(store, clock, f"much{number}", text=b"x" * MIB))
+    assert store.put(reply(store, clock, "one", token_id="token-1"))
+    await store.flush_key("token-1")
+    sizes = await replies_module.rows.sizes(database)
+    assert sizes["token-1"]
+    written = [row.id for row in await replies_module.rows.page(database)]
+    assert len(written) < 10
+    await store.flush()
+    assert len(await replies_module.rows.page(database)) == 16
+
+
+async def test_a_key_has_a_share_of_what_waits(
+    store: ReplyStore, clock: Clock, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replies_module, "MAX_PENDING", 100_000)
+    monkeypatch.setattr(replies_module, "_RETRY_DELAY", 0.05)
+    with locked(path):
+        for number in range(4):
+            token_id = f"token-{number}"
+            text = b"x" * 10_000
+            assert store.put(reply(store, clock, f"a{number}", token_id=token_id, text=text))
+            assert store.put(reply(store, clock, f"b{number}", token_id=token_id, text=text))
+            assert not store.put(reply(store, clock, f"c{number}", token_id=token_id, text=text))
+        small = reply(store, clock, "small", token_id="token-9", text=b"x" * 20_000)
+        assert store.put(small)  # a key of which nothing waits
+    await store.flush()
+    assert store.put(reply(store, clock, "c0"))
+
+
+async def test_a_row_can_be_withdrawn(
+    store: ReplyStore, clock: Clock, path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replies_module, "_RETRY_DELAY", 0.05)
+    with locked(path):
+        early, late = reply(store, clock, "early"), reply(store, clock, "late")
+        store.put(early)
+        await asyncio.sleep(0.2)  # it is being written
+        store.put(late)
+        assert store.withdraw(early)
+        assert store.withdraw(late)
+        assert await store.find(KEY, "early") is None
+    store.put(reply(store, clock, "next"))
+    await store.flush()
+    assert ids(await replies_module.rows.page(database)) == ["next"]
+    assert not store.withdraw(reply(store, clock, "next"))
+
+
 async def test_a_reply_is_replaced_whether_it_is_written_or_not(
     store: ReplyStore, clock: Clock
 ) -> None:
