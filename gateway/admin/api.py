@@ -26,6 +26,7 @@ from gateway.admin.key_forms import (
     CreateGroupForm,
     CreateKeyForm,
     ImportKeysForm,
+    RevokeKeyForm,
     RotateKeyForm,
     UpdateGroupForm,
     UpdateKeyForm,
@@ -143,7 +144,9 @@ class _Handlers:
 
     @requires(Permission.KEYS, "key.revoke")
     async def revoke_key(self, request: web.Request) -> web.Response:
-        token = await self._operations.revoke_key(request.match_info["id"])
+        form = read_query(request, RevokeKeyForm)
+        id_ = request.match_info["id"]
+        token = await self._operations.revoke_key(id_, let_run=form.let_run)
         return json_response(_token_json(token))
 
     @requires(Permission.READ)

@@ -86,9 +86,14 @@ class UpdateKeyForm(_KeySettingsForm):
     name: KeyName = ""
     group: GroupName = ""
     state: Literal[TokenState.ACTIVE, TokenState.DISABLED] = TokenState.ACTIVE
+    let_run: bool = False
 
     def changes(self) -> KeyChanges:
         return cast(KeyChanges, _present(self))
+
+
+class RevokeKeyForm(Form):
+    let_run: bool = False
 
 
 class RotateKeyForm(Form):

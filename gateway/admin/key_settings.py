@@ -46,6 +46,7 @@ class KeyChanges(KeySettings, total=False):
     name: str
     group: str
     state: TokenState
+    let_run: bool
 
 
 class GroupSettings(TypedDict, total=False):

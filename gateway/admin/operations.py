@@ -39,7 +39,7 @@ from gateway.store import integrity, keys, log_search, logs, overview, tokens
 from gateway.store.database import Database
 from gateway.store.log_search import LogPage
 from gateway.store.logs import NO_FILTER, LogFilter
-from gateway.store.records import AttemptRow, Group, RequestRow, SearchRow, Token, TokenState
+from gateway.store.records import AttemptRow, Group, RequestRow, SearchRow, Token
 from gateway.store.registry import Registry
 
 
@@ -154,14 +154,14 @@ class AdminOperations:
             token, key = token_lifecycle.rotate(before, overlap_us, self._now())
             return await self._save_key("key.rotate", before, token), key
 
-    async def revoke_key(self, token_id: str) -> Token:
-        """Revoking a revoked key changes nothing."""
+    async def revoke_key(self, token_id: str, *, let_run: bool = False) -> Token:
+        """Its background responses are cancelled, unless they may end by themselves: `let_run`."""
         async with self._lock:
             token = await self.get_key(token_id)
-            if token.state is TokenState.REVOKED:
+            revoked = token_lifecycle.revoke(token, self._now(), let_run=let_run)
+            if token == revoked:
                 self.audit.mark()
                 return token
-            revoked = token_lifecycle.revoke(token, self._now())
             return await self._save_key("key.revoke", token, revoked)
 
     def list_groups(self) -> tuple[Group, ...]:

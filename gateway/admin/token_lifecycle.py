@@ -31,15 +31,20 @@ def create(
 
 
 def update(token: Token, changes: KeyChanges, now: int) -> Token:
-    """Raises KeyRevoked and ExpiryPassed."""
+    """A new state without `let_run` lets nothing run. Raises KeyRevoked and ExpiryPassed."""
     if token.state is TokenState.REVOKED:
         raise KeyRevoked(token)
     check_expiry(changes, now)
+    if "state" in changes:
+        token = replace(token, let_run=False)
     return apply_settings(token, changes)
 
 
-def revoke(token: Token, now: int) -> Token:
-    return replace(token, state=TokenState.REVOKED, revoked_at=now)
+def revoke(token: Token, now: int, *, let_run: bool) -> Token:
+    """A revoked token can only be told to let nothing run any more."""
+    if token.state is TokenState.REVOKED:
+        return replace(token, let_run=token.let_run and let_run)
+    return replace(token, state=TokenState.REVOKED, revoked_at=now, let_run=let_run)
 
 
 def rotate(token: Token, overlap_us: int, now: int) -> tuple[Token, str]:

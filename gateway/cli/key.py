@@ -100,6 +100,9 @@ def _join(items: list[str] | None, default: str) -> str:
 _COPY_NOTE: Final = "Copy the key now: it is not shown again."
 
 _REFERENCE: Final = click.argument("reference", metavar="KEY")
+_LET_RUN: Final = click.option(
+    "--let-run", is_flag=True, help="Let its background responses end by themselves."
+)
 
 
 @click.group()
@@ -194,10 +197,11 @@ def rotate(context: CommandContext, reference: str, overlap: int) -> None:
     context.print(rotated, partial(_print_rotated, before))
 
 
-@subcommand(key, _REFERENCE)
-def disable(context: CommandContext, reference: str) -> None:
-    """Reject a key from the next request on, until it is enabled."""
-    disabled = _patch(context, reference, {"state": "disabled"})
+@subcommand(key, _REFERENCE, _LET_RUN)
+def disable(context: CommandContext, reference: str, let_run: bool) -> None:
+    """Reject a key until it is enabled, and cancel its background responses."""
+    changes = {"state": "disabled"} | ({"let_run": True} if let_run else {})
+    disabled = _patch(context, reference, changes)
     _report(context, disabled, f"disabled. To enable it: `gateway key enable {disabled['id']}`")
 
 
@@ -207,12 +211,12 @@ def enable(context: CommandContext, reference: str) -> None:
     _report(context, _patch(context, reference, {"state": "active"}), "enabled.")
 
 
-@subcommand(key, _REFERENCE)
-def revoke(context: CommandContext, reference: str) -> None:
-    """Reject a key permanently, from the next request on."""
+@subcommand(key, _REFERENCE, _LET_RUN)
+def revoke(context: CommandContext, reference: str, let_run: bool) -> None:
+    """Reject a key permanently, and cancel its background responses."""
     with connect(context.state_dir, context.config) as client:
         before = find_key(client, reference)
-        revoked = client.delete(_path(before))
+        revoked = client.delete(_path(before), let_run=let_run or None)
     message = "revoked."
     if before["state"] == "revoked":
         message = f"was already revoked at {format_time(revoked['revoked_at'])}."

@@ -21,6 +21,7 @@ from gateway.core.value import replace
 from gateway.errors import (
     GatewayError,
     InternalError,
+    InvalidApiKey,
     InvalidRequest,
     ServiceUnavailable,
     TooManyRequests,
@@ -87,7 +88,7 @@ class BackgroundDispatch(Dispatch):
 
 
 class BackgroundResponse:
-    """One of them. `is_cancelled`: by its client."""
+    """One of them. `is_cancelled`: by its client, or as its key is no longer active."""
 
     def __init__(self, exchange: Exchange, log: FrameLog, storing: Storing) -> None:
         self.exchange, self.log, self.storing = exchange, log, storing
@@ -120,6 +121,7 @@ class BackgroundResponses:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._responses: dict[str, BackgroundResponse] = {}
+        runtime.registry.on_inactive.append(self._stop_all_of)
 
     def __iter__(self) -> Iterator[BackgroundResponse]:
         return iter(self._responses.values())
@@ -154,6 +156,8 @@ class BackgroundResponses:
             raise InvalidRequest(text, param="background")
         elsewhere = await self._runtime.replies.count_running(response.token_id)
         self._check_limits(response.token_id, elsewhere or 0)
+        if self._runtime.registry.token(response.token_id) is None:  # since it was authorized
+            raise InvalidApiKey
         loop = asyncio.get_running_loop()
         response.exchange.storing = None  # this module stores it, in all its states
         dispatch.accepted, dispatch.saved = loop.create_future(), asyncio.Event()
@@ -163,6 +167,8 @@ class BackgroundResponses:
         try:
             waiting: set[asyncio.Future[Any]] = {response.work, dispatch.accepted}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if response.is_cancelled:
+                raise InvalidApiKey
             if not dispatch.accepted.done():
                 await response.work  # raises why
             if not await self._save(response, queued):
@@ -196,6 +202,13 @@ class BackgroundResponses:
         if not response.work.done():
             response.is_cancelled = True
             response.work.cancel()
+
+    def _stop_all_of(self, token_id: str) -> None:
+        """The key was disabled or revoked."""
+        for response in self:
+            if response.token_id == token_id and not response.work.done():
+                response.exchange.warnings.append("cancelled, as its key is no longer active")
+                self.stop(response)
 
     def save_begun(self) -> None:
         """What other replicas show of those that are under way by now."""

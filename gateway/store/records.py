@@ -95,6 +95,8 @@ class Token:
     or `user_agents` (as a group's) are None, all are allowed that the group allows. A `probe` may
     only list models, count tokens and ask for health.
 
+    `let_run`: where it is not active, its background responses may end by themselves.
+
     `first_…` is the first use; `changed` describes the latest use by another client, at
     `changed_at`.
 
@@ -132,6 +134,7 @@ class Token:
     changed_at: int | None = None
     changed: str | None = None
     usd_micro: int = 0
+    let_run: bool = False
 
 
 class RequestRow(NamedTuple):

@@ -6,7 +6,7 @@ too, so a change applies from the next request on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gateway.store.database import Reader
@@ -19,16 +19,18 @@ class Registry:
 
     Revoked and disabled tokens are not in here, so a caller cannot forget to check the state. The
     totals of tokens are those at loading. `version` grows whenever a group changes: what is derived
-    from groups (models allowed, say) can be kept until then.
+    from groups (models allowed, say) can be kept until then. `on_inactive` are called with the
+    id of a token that was disabled or revoked, unless what it runs may go on.
     """
 
-    __slots__ = ("_by_digest", "_groups", "_tokens", "version")
+    __slots__ = ("_by_digest", "_groups", "_tokens", "on_inactive", "version")
 
     def __init__(self, tokens: Iterable[Token] = (), groups: Iterable[Group] = ()) -> None:
         self._tokens: dict[str, Token] = {}
         self._by_digest: dict[bytes, Token] = {}
         self._groups: dict[str, Group] = {group.name: group for group in groups}
         self.version = 0
+        self.on_inactive: list[Callable[[str], None]] = []
         for token in tokens:
             self.put_token(token)
 
@@ -68,6 +70,9 @@ class Registry:
             self._by_digest[token.digest] = token
             if token.old_digest is not None:
                 self._by_digest[token.old_digest] = token
+        elif not token.let_run:
+            for end in self.on_inactive:
+                end(token.id)
 
     def put_stored(self, token: Token) -> Token:
         """The same for a row that was read. This replica may have seen who uses the token, and not

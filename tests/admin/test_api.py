@@ -43,6 +43,7 @@ TOKEN_FIELDS = {
     "changed_at",
     "changed",
     "usd_micro",
+    "let_run",
 }
 GROUP_FIELDS = {
     "name",
@@ -74,6 +75,25 @@ async def test_key_lifecycle(client, admin) -> None:
     assert (status, revoked["state"]) == (200, "revoked")
     assert await call(client, "DELETE", f"keys/{created['id']}") == (200, revoked)
     assert admin.registry.find(digest(key)) is None
+
+
+async def test_what_an_ended_key_runs(client) -> None:
+    _, created = await call(client, "POST", "keys", {"name": "alice"})
+    path = f"keys/{created['id']}"
+    for body, let_run in (
+        ({"state": "disabled", "let_run": True}, True),
+        ({"state": "disabled"}, False),
+        ({"state": "disabled", "let_run": True}, True),
+        ({"note": "x"}, True),
+        ({"state": "active"}, False),
+    ):
+        assert (await call(client, "PATCH", path, body))[1]["let_run"] is let_run
+    for query, let_run in (("?let_run=true", True), ("?let_run=true", True), ("", False)):
+        status, revoked = await call(client, "DELETE", path + query)
+        assert (status, revoked["let_run"]) == (200, let_run)
+    status, revoked = await call(client, "DELETE", f"{path}?let_run=true")
+    assert (status, revoked["let_run"]) == (200, False)
+    assert (await call(client, "DELETE", f"{path}?let_run=maybe"))[0] == 400
 
 
 async def test_group_lifecycle(client) -> None:

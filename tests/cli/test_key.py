@@ -50,6 +50,7 @@ def test_json_output(shell: CommandRunner) -> None:
         "cost_micro": 0,
         "usd_micro": 0,
         "probe": False,
+        "let_run": False,
         "limits": dict.fromkeys(LIMIT_NAMES),
     } | dict.fromkeys(UNSET)
     assert shell.json("key", "list") == [created]
@@ -288,6 +289,13 @@ def test_a_disabled_key(shell: CommandRunner, gateway: AdminGateway) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert gateway.registry.find(digest(rotated.stdout.strip())) is not None
     assert shell.json("key", "disable", "alice")["state"] == "disabled"
+
+
+def test_what_a_key_runs_may_end_by_itself(shell: CommandRunner) -> None:
+    shell.create_key("alice")
+    for command in ("disable", "revoke"):
+        assert shell.json("key", command, "alice", "--let-run")["let_run"]
+        assert not shell.json("key", command, "alice")["let_run"]
 
 
 def test_a_revoked_key_is_not_changed(shell: CommandRunner) -> None:

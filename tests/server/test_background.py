@@ -16,7 +16,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from gateway.core.formats import Format
-from gateway.store.records import ExchangeState
+from gateway.store.records import ExchangeState, TokenState
 from tests.support.gateway import BETA, RunningGateway, channel, run_gateway
 from tests.support.upstream import (
     Ending,
@@ -194,6 +194,61 @@ async def test_cancel(upstream: ScriptedUpstream, tmp_path: Path, format: Format
         assert (usage.input_tokens, usage.output_tokens) == (row.input_tokens, row.output_tokens)
         with pytest.raises(openai.BadRequestError):
             await client.responses.create(model=BETA, input="And?", previous_response_id=created.id)
+
+
+@pytest.mark.parametrize("end", ["revoke", "disable"])
+async def test_a_key_that_ends_cancels_what_runs(
+    upstream: ScriptedUpstream, tmp_path: Path, end: str
+) -> None:
+    upstream.respond_with(stalled(Format.CHAT, 6))
+    async with running(upstream, tmp_path, Format.CHAT) as (gateway, client):
+        _, key = await gateway.operations.create_key("other", "default")
+        async with client_of(gateway, key) as other:
+            kept = await other.responses.create(model=BETA, input="Hello", background=True)
+        for _ in range(3):
+            created = await client.responses.create(model=BETA, input="Hello", background=True)
+        async with asyncio.timeout(2):
+            while len(upstream.requests) < 4:
+                await asyncio.sleep(0.02)
+        if end == "revoke":
+            await gateway.operations.revoke_key(gateway.token.id)
+        else:
+            await gateway.operations.update_key(gateway.token.id, state=TokenState.DISABLED)
+        async with asyncio.timeout(2):
+            for request in upstream.requests[1:]:
+                await request.disconnected.wait()
+        async with client_of(gateway, key) as other:
+            assert (await other.responses.retrieve(kept.id)).status == "in_progress"
+            await other.responses.cancel(kept.id)
+        rows = await gateway.rows(4)
+        row = next(row for row in rows if row.id.endswith(created.id[5:]))
+        assert (row.state, row.status) == (ExchangeState.CLIENT_GONE, 200)
+        assert row.notes == "cancelled, as its key is no longer active"
+        stored = await gateway.daemon.runtime.replies.find(gateway.token.id, created.id)
+        assert stored is not None
+        assert stored.status == "cancelled"
+
+
+async def test_what_runs_may_end_by_itself(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.respond_with(slow_stream(Format.CHAT, 0.05), stalled(Format.CHAT, 3))
+    async with running(upstream, tmp_path, Format.CHAT) as (gateway, client):
+        id = gateway.token.id
+        created = await client.responses.create(model=BETA, input="Hello", background=True)
+        changes = {"state": TokenState.DISABLED, "let_run": True}
+        await gateway.operations.update_key(id, **changes)
+        replies = gateway.daemon.runtime.replies
+        async with asyncio.timeout(5):
+            while (row := await replies.find(id, created.id)) and row.status != "completed":
+                await asyncio.sleep(0.02)
+        await gateway.operations.update_key(id, state=TokenState.ACTIVE)
+        await client.responses.create(model=BETA, input="Hello", background=True)
+        request = await upstream.wait_for_request(2)
+        await gateway.operations.revoke_key(id, let_run=True)
+        assert not request.disconnected.is_set()
+        revoked = await gateway.operations.revoke_key(id)  # not even that any more
+        assert not revoked.let_run
+        async with asyncio.timeout(2):
+            await request.disconnected.wait()
 
 
 async def test_cancel_where_replies_are_drained(upstream: ScriptedUpstream, tmp_path: Path) -> None:

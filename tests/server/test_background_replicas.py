@@ -15,6 +15,7 @@ from openai import AsyncOpenAI
 
 from gateway.core.formats import Format
 from gateway.server.background import end_interrupted
+from gateway.store.records import TokenState
 from tests.server.test_background import client_of, ended, follow, slow_stream, stalled
 from tests.support.gateway import BETA, RunningGateway, channel
 from tests.support.replicas import run_replicas
@@ -105,6 +106,25 @@ async def test_it_is_cancelled_from_another_replica_within_a_second(
         assert (await a.responses.retrieve(created.id)).status == "cancelled"
         assert (await b.responses.cancel(created.id)).status == "cancelled"  # again: as it is
         assert gateways[0].daemon.runtime.active_requests == 0
+
+
+async def test_a_key_that_is_revoked_at_another_replica_cancels_what_runs(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(stalled(Format.RESPONSES, 8))
+    async with pair(upstream, tmp_path) as ((first, second), a, _):
+        created = await a.responses.create(model=BETA, input="Hi", background=True)
+        request = await upstream.wait_for_request()
+        changes = {"state": TokenState.DISABLED, "let_run": True}
+        await second.operations.update_key(first.token.id, **changes)
+        await asyncio.sleep(1)
+        assert not request.disconnected.is_set()
+        await second.operations.revoke_key(first.token.id)
+        async with asyncio.timeout(2):
+            await request.disconnected.wait()
+            find = second.daemon.runtime.replies.find
+            while (row := await find(first.token.id, created.id)) and row.status != "cancelled":
+                await asyncio.sleep(0.05)
 
 
 async def test_what_another_living_replica_runs_is_left_alone(

@@ -4,6 +4,8 @@ to an upstream, billed or stored."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -14,7 +16,7 @@ from gateway.core.formats import Format
 from gateway.server import background
 from gateway.store import replies as replies_module
 from gateway.store.lock import DATABASE_NAME
-from gateway.store.records import ExchangeState, RequestRow
+from gateway.store.records import ExchangeState, RequestRow, TokenState
 from gateway.store.reply_rows import page
 from tests.server.test_background import running, slow_stream
 from tests.support.databases import forbid, locked
@@ -103,6 +105,47 @@ async def test_a_client_that_leaves_meanwhile(upstream: ScriptedUpstream, tmp_pa
             await asyncio.sleep(0.1)
         row = await check_row(gateway, upstream)
         assert (row.state, row.status) == (ExchangeState.CLIENT_GONE, 499)
+
+
+async def test_a_key_that_is_disabled_while_the_request_arrives(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with running(upstream, tmp_path, Format.CHAT) as (gateway, _):
+        text = orjson.dumps(BODY)
+
+        async def parts() -> AsyncIterator[bytes]:
+            yield text[:10]
+            await asyncio.sleep(0.1)
+            await gateway.operations.update_key(gateway.token.id, state=TokenState.DISABLED)
+            yield text[10:]
+
+        headers = {"authorization": f"Bearer {gateway.key}", "content-type": "application/json"}
+        answer = await gateway.http.post("/v1/responses", data=parts(), headers=headers)
+        await check_nothing_is_left(gateway, upstream, answer, 401)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_key_that_is_disabled_while_the_response_is_saved(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    async with running(upstream, tmp_path, Format.CHAT) as (gateway, _):
+        background.SAVE_TIMEOUT = 5.0  # undone with the fixture
+        registry, replies = gateway.daemon.runtime.registry, gateway.daemon.runtime.replies
+        with locked(tmp_path / DATABASE_NAME):
+            posting = asyncio.ensure_future(gateway.post(Format.RESPONSES, BODY))
+            await asyncio.sleep(0.15)
+            registry.put_token(replace(gateway.token, state=TokenState.DISABLED))
+        answer = await posting
+        assert answer.status == 200
+        async with asyncio.timeout(5):
+            while (
+                row := await replies.find(gateway.token.id, (await answer.json())["id"])
+            ) is None:
+                await asyncio.sleep(0.02)
+            while row is not None and row.status != "cancelled":
+                row = await replies.find(gateway.token.id, row.id)
+                await asyncio.sleep(0.02)
+        assert upstream.requests == []
 
 
 async def test_an_upstream_that_fails_after_the_start(

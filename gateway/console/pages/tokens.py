@@ -150,7 +150,8 @@ async def revocation_form(request: web.Request) -> web.Response:
 @requires(Permission.KEYS, "key.revoke")
 async def revoke(request: web.Request) -> web.Response:
     token = await requested_token(request)
-    await request.app[CONTEXT].operations.revoke_key(token.id)
+    let_run = "let_run" in await request.post()
+    await request.app[CONTEXT].operations.revoke_key(token.id, let_run=let_run)
     flash(request, f"Key {token.name} ({token.display}) revoked.")
     return redirect(f"{LIST_PATH}/{token.id}")
 
@@ -177,6 +178,7 @@ def _page_number(request: web.Request) -> int:
 
 async def _set_state(request: web.Request, state: TokenState) -> web.Response:
     token = await requested_token(request)
-    await request.app[CONTEXT].operations.update_key(token.id, state=state)
+    let_run = "let_run" in await request.post()
+    await request.app[CONTEXT].operations.update_key(token.id, state=state, let_run=let_run)
     flash(request, f"Key {token.name} {'enabled' if state is TokenState.ACTIVE else 'disabled'}.")
     return redirect(f"{LIST_PATH}/{token.id}")

@@ -169,6 +169,17 @@ async def test_disabled_enabled_revoked(
     assert (await visitor.post(f"{path}/enable")).status == 409
 
 
+async def test_what_a_key_runs_may_end_by_itself(visitor: Visitor, gateway: RunningGateway) -> None:
+    path = f"/console/tokens/{gateway.token.id}"
+    for end in ("disable", "revoke"):
+        assert "let_run" in (await visitor.get(path if end == "disable" else f"{path}/revoke")).html
+        for fields in ({"let_run": "yes"}, {}):
+            await visitor.post(f"{path}/{end}", **fields)
+            token = await gateway.operations.get_key(gateway.token.id)
+            assert token.let_run is bool(fields)
+        await visitor.post(f"{path}/enable")
+
+
 async def test_rotation_with_an_overlap(
     visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
