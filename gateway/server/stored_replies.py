@@ -21,6 +21,7 @@ from gateway.errors import (
 from gateway.server.exchange import Exchange, ReplyKeeper
 from gateway.server.item_references import named_items
 from gateway.server.request_body import adopt
+from gateway.store.chain_cache import chain_size
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.wire.codec import Codec
@@ -189,7 +190,7 @@ async def join_chain(
 ) -> ResolvedRequest:
     """The request that `merge` makes of a chain and the client's body `own`, which is `body` as
     JSON. Raises as `adopt`, `merge` and `parse`."""
-    size = len(own) + sum(len(reply.request) + len(reply.reply or b"") for reply in chain)
+    size = len(own) + chain_size(chain)
     in_thread, run = exchange.is_large or size > _SMALL, exchange.runtime.worker.run
     merged = await run(merge, chain, body) if in_thread else merge(chain, body)
     return ResolvedRequest(

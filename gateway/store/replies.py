@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from gateway.config.limits import StoredReplies
 from gateway.store import reply_rows as rows
+from gateway.store.chain_cache import ChainCache, chain_size
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge, error_reason
 from gateway.store.recorder import is_row_error
@@ -81,6 +82,7 @@ class ReplyStore:
         self._packer = rows.Packer()
         self._pending: dict[str, dict[str, StoredReply]] = {}
         self._pending_sizes = Counter[str]()
+        self._chains = ChainCache()
         self._sizes: dict[str, int] = {}
         self._has_others = database.dialect.name != "sqlite"
         self._unmeasured: dict[str, int] = {}
@@ -156,6 +158,7 @@ class ReplyStore:
         waiting[reply.id] = reply
         self._pending[reply.token_id] = waiting
         self._pending_sizes[reply.token_id] += growth
+        self._chains.extend(reply)
         if self._has_others:  # other replicas find it only once it is written
             self._hurry.set()
         self._wake.set()
@@ -222,9 +225,11 @@ class ReplyStore:
         Raises `ChainTooLarge` beyond `max_size` bytes, or too many replies.
         """
         chain, before = self._pending_chain(token_id, id)
-        size = sum(len(reply.request) + len(reply.reply or b"") for reply in chain)
+        if before is not None and (cached := await self._cached(token_id, before)) is not None:
+            chain, before = cached + chain, None
+        size = chain_size(chain)
         if size > max_size or len(chain) > rows.MAX_CHAIN:
-            raise ChainTooLarge("too much of it waits to be written")
+            raise ChainTooLarge(f"more than {max_size:,} bytes, or {rows.MAX_CHAIN:,} replies")
         book(size)
         if before is None:
             return chain
@@ -235,7 +240,16 @@ class ReplyStore:
         if packed is None:
             return None
         book(sum(reply.request_size + reply.reply_size for reply in packed))
-        return await self._in_thread(_unpack_all, packed) + chain
+        unpacked = await self._in_thread(_unpack_all, packed)
+        self._chains.put(unpacked)
+        return unpacked + chain
+
+    async def _cached(self, token_id: str, id: str) -> list[StoredReply] | None:
+        """A chain in memory. It may be gone meanwhile, or its last reply deleted."""
+        if (cached := self._chains.find((token_id, id))) is None:
+            return None
+        row = await rows.find(self.database, token_id, id)
+        return row and [*cached[:-1], cached[-1]._replace(deleted=row.deleted)]
 
     async def _expected(self, id: str, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
         """What `find` finds; where another replica may be writing it, a moment later."""

@@ -12,7 +12,6 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     Connection,
-    Row,
     Select,
     and_,
     bindparam,
@@ -215,7 +214,7 @@ async def load_chain(
         if first.depth >= MAX_CHAIN:
             raise ChainTooLarge(f"more than {MAX_CHAIN:,} replies")
         return None
-    return [_from_chain(row) for row in reversed(rows)]
+    return [StoredReply(*row[:-2]) for row in reversed(rows)]
 
 
 def _chain_query(token_id: str, id: str, max_size: int) -> Select[Any]:
@@ -250,12 +249,6 @@ def _chain_query(token_id: str, id: str, max_size: int) -> Select[Any]:
         .where(within | (chain.c.walked_size > max_size))
         .order_by(chain.c.depth)
     )
-
-
-def _from_chain(row: Row[Any]) -> StoredReply:
-    fields = dict(row._mapping)
-    del fields["depth"], fields["walked_size"]
-    return StoredReply(**fields)
 
 
 async def page(

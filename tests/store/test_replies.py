@@ -17,7 +17,7 @@ from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.store.replies import ReplyStore
 from gateway.store.reply_rows import MAX_CHAIN, ROW_SIZE
-from tests.support.databases import locked
+from tests.support.databases import locked, raw_connection
 
 KEY = "token-0"
 MIB = 2**20
@@ -361,6 +361,28 @@ async def test_a_row_can_be_withdrawn(
     await store.flush()
     assert ids(await replies_module.rows.page(database)) == ["next"]
     assert not store.withdraw(reply(store, clock, "next"))
+
+
+async def test_a_chain_that_is_named_again_is_not_read_again(
+    store: ReplyStore, clock: Clock, path: Path
+) -> None:
+    chain = put_chain(store, clock, "r", 3)
+    await store.flush()
+    assert ids(await store.chain(KEY, "r2", NO_LIMIT)) == ["r0", "r1", "r2"]
+    store.put(last := reply(store, clock, "last", chain[-1]))
+    await store.flush()
+    with raw_connection(path) as other:  # nobody else changes texts
+        other.execute("UPDATE stored_replies SET request = reply")
+    found = await store.chain(KEY, "last", NO_LIMIT)
+    assert found is not None
+    assert [each.request for each in found] == [each.request for each in [*chain, last]]
+    with pytest.raises(ChainTooLarge):
+        await store.chain(KEY, "last", 100)
+    await store.delete(KEY, "last")
+    assert await store.chain(KEY, "last", NO_LIMIT) is None
+    with raw_connection(path) as other:
+        other.execute("DELETE FROM stored_replies")
+    assert await store.chain(KEY, "r2", NO_LIMIT) is None
 
 
 async def test_a_reply_is_replaced_whether_it_is_written_or_not(
