@@ -150,3 +150,6 @@ class StoredReplies(ConfigModel):
     max_per_key: Bytes = 256 * 2**20
     """Maximum size of what is stored for one key, compressed, in bytes; beyond it whole
     conversations are deleted, least recently continued first. "256MiB" is accepted too."""
+    max_total: Bytes = 16 * 2**30
+    """The same for all keys together; beyond it conversations of the key that has most are deleted.
+    "16GiB" is accepted too."""

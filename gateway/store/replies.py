@@ -94,7 +94,7 @@ class ReplyStore:
         self._was_refused = False
 
     async def start(self) -> None:
-        self._sizes = await rows.sizes(self.database)
+        await self._measure()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="replies")
 
     async def close(self, deadline: float = 10.0) -> None:
@@ -308,7 +308,7 @@ class ReplyStore:
         """Deletes the chains of which every reply has expired; returns the number of replies."""
         expired = await rows.expired_chains(self.database, self._now())
         deleted = await self._delete_chains(expired)
-        if deleted:
+        if deleted or self._has_others:
             await self._measure()
         return deleted
 
@@ -362,8 +362,10 @@ class ReplyStore:
             self._sizes[token_id] = self._sizes.get(token_id, 0) + size
             if self._has_others:
                 await self._measure_key(token_id, size)
-            if self._sizes[token_id] > self._settings().max_per_key:
-                await self._evict(token_id)
+            await self._evict(token_id, self._settings().max_per_key)
+        if (excess := sum(self._sizes.values()) - self._settings().max_total) > 0:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            await self._evict(largest, self._sizes[largest] - excess)
 
     async def _measure_key(self, token_id: str, growth: int) -> None:
         """With what other replicas have added, whenever this one has added a part of the limit."""
@@ -418,10 +420,11 @@ class ReplyStore:
             else:
                 del self._pending_sizes[reply.token_id]
 
-    async def _evict(self, token_id: str) -> None:
-        """Deletes whole chains until the key has room again; the one that was continued last goes
-        only where it is too large by itself."""
-        limit = self._settings().max_per_key
+    async def _evict(self, token_id: str, limit: int) -> None:
+        """Deletes whole chains until the key has `limit` bytes at most; the one that was continued
+        last goes only where it is too large by itself."""
+        if self._sizes[token_id] <= limit:
+            return
         try:
             chains = await rows.oldest_chains(self.database, token_id)
             size = sum(chain_size for _, chain_size in chains)

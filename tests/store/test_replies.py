@@ -363,6 +363,21 @@ async def test_a_row_can_be_withdrawn(
     assert not store.withdraw(reply(store, clock, "next"))
 
 
+async def test_the_key_that_has_most_makes_room_for_all(database: Database, clock: Clock) -> None:
+    store = await open_store(database, clock, max_total=20 * ROW_SIZE)
+    for number in range(4):
+        store.put(reply(store, clock, f"few{number}", token_id="token-1"))
+    for number in range(30):
+        store.put(reply(store, clock, f"many{number}"))
+    await store.flush()
+    sizes = await replies_module.rows.sizes(database)
+    assert sum(sizes.values()) <= 20 * ROW_SIZE
+    assert await store.find("token-1", "few0") is not None
+    assert await store.find(KEY, "many0") is None
+    assert await store.find(KEY, "many29") is not None
+    await store.close()
+
+
 async def test_a_chain_that_is_named_again_is_not_read_again(
     store: ReplyStore, clock: Clock, path: Path
 ) -> None:
