@@ -46,6 +46,7 @@ from gateway.admin.key_forms import (
     ImportedKeyForm,
     ImportKeysForm,
     LimitsForm,
+    RevokeKeyForm,
     RotateKeyForm,
     UpdateGroupForm,
     UpdateKeyForm,
@@ -88,6 +89,7 @@ QUERIES: dict[tuple[str, str], type[Form]] = {
     ("get", "/responses/{id}"): ResponseForm,
     ("post", "/accounts/{channel}/{account}/try"): ProbeForm,
     ("post", "/alerts/test"): WebhookForm,
+    ("delete", "/keys/{id}"): RevokeKeyForm,
 }
 
 BODIES: dict[tuple[str, str], type[Form]] = {

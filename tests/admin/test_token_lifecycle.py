@@ -59,7 +59,7 @@ def test_the_old_key_expires_with_its_token() -> None:
 
 def test_a_revocation_is_final() -> None:
     token, _ = token_lifecycle.create("a", "g", {}, NOW)
-    gone = token_lifecycle.revoke(token, NOW + 1)
+    gone = token_lifecycle.revoke(token, NOW + 1, let_run=False)
     assert (gone.state, gone.revoked_at) == (TokenState.REVOKED, NOW + 1)
     with pytest.raises(KeyRevoked):
         token_lifecycle.update(gone, {"state": TokenState.ACTIVE}, NOW)

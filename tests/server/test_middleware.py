@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
+from gateway.routing.retry_budget import MIN_RETRIES
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channels
 from tests.support.shared_gateway import as_new, in_the_modules_loop
 from tests.support.upstream import (
@@ -160,7 +161,7 @@ async def test_the_clients_error_for_each_upstream_fault(
         await assert_error(await gateway.post(format), format, row)
         await assert_error(await gateway.post(format, stream=True), format, row)
     client_faults = 400 <= row.status < 500
-    assert len(upstream.requests) == 6 if client_faults else 6 <= len(upstream.requests) <= 6 + 3
+    assert len(upstream.requests) == 6 if client_faults else 6 <= len(upstream.requests) <= 6 + MIN_RETRIES
     for kept in await gateway.rows(6):
         assert (kept.status, kept.error_code, kept.state) == (row.status, row.code, "error")
 
