@@ -31,7 +31,7 @@ from gateway.routing.health import AccountRef, ConfirmTest, Health
 from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
-from gateway.scheduler import DeadlineScheduler, Worker
+from gateway.scheduler import DeadlineScheduler
 from gateway.store.disabled_accounts import Disabling
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
@@ -41,6 +41,7 @@ from gateway.store.replies import ReplyStore
 from gateway.telemetry.ended_exchange import Observer
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.request_trace import BeginTrace
+from gateway.turns import LoopTurns, Worker
 from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
@@ -176,12 +177,14 @@ class Runtime:
     """The memory of their bodies."""
     scheduler: DeadlineScheduler = field(default_factory=DeadlineScheduler)
     """Deadlines, and what a shutdown aborts."""
-    decompression: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the request whose large body is decompressed."""
     bulk_turns: BulkTurns = field(default_factory=BulkTurns)
     """Taken by large bodies while they are received."""
     worker: Worker = field(default_factory=Worker)
     """Reads and translates large bodies."""
+    loop_turns: LoopTurns = field(init=False)
+    """Reading and translating bodies of the usual sizes."""
+    operator_worker: Worker = field(default_factory=Worker)
+    """What operators wait for, apart from what requests have queued."""
     image_downloads: ImageDownloader = field(default_factory=ImageDownloader)
     image_turns: KeyTurns = field(default_factory=lambda: KeyTurns(2))
     """Of images that are made smaller: each takes much memory."""
@@ -216,6 +219,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         self.queue = AdmissionQueue(self.quota)
+        self.loop_turns = LoopTurns(self.worker)
         self.affinity_index.set_headers(self.config.affinity.headers)
         self._switch_metrics()
 
@@ -268,6 +272,7 @@ class Runtime:
         """Closes all upstream connections."""
         self.scheduler.close()
         self.worker.close()
+        self.operator_worker.close()
         self._close_snapshot(self.current)
         await asyncio.wait(self._closing)
 

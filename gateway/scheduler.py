@@ -1,4 +1,4 @@
-"""When work runs: many deadlines on one timer, the stages of requests, and a thread for long work.
+"""When work runs: many deadlines on one timer, and the stages of requests.
 
 Most deadlines are discarded long before they are due, so a timer for each would be expensive; an
 entry in a dict is cheap.
@@ -7,20 +7,10 @@ entry in a dict is cheap.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from math import inf
 from types import coroutine
-from typing import Final, Protocol, TypeVar, TypeVarTuple
-
-Args = TypeVarTuple("Args")
-Result = TypeVar("Result")
-
-SWITCH_INTERVAL: Final = 0.001
-"""Seconds; Python's default of 0.005 would be paid several times per request. Without such work it
-is the better one, as every switch costs."""
+from typing import Final, Protocol
 
 MIN_INTERVAL: Final = 0.01
 """Seconds between two checks of all entries, so an entry can be called this late."""
@@ -36,39 +26,6 @@ def next_stage() -> Generator[None, None, None]:
     what `asyncio.sleep(0)` does, in one call instead of two.
     """
     yield
-
-
-class Worker:
-    """One thread for work that would hold up the event loop: more would only compete with it for
-    the interpreter's lock, for which the loop waits `SWITCH_INTERVAL` then."""
-
-    __slots__ = ("_default_interval", "_running", "_thread")
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="worker")
-        self._default_interval = sys.getswitchinterval()
-        self._running = 0
-
-    async def run(self, function: Callable[[*Args], Result], *args: *Args) -> Result:
-        """The result of the function, once earlier work is done. Raises what it raises."""
-        if not self._running:
-            sys.setswitchinterval(SWITCH_INTERVAL)
-        self._running += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, function, *args)
-        finally:
-            self._running -= 1
-            if not self._running:
-                sys.setswitchinterval(self._default_interval)
-
-    def run_later(self, function: Callable[[], object]) -> None:
-        """Nobody waits for the result; at the end of the process it may not run."""
-        with suppress(RuntimeError):
-            self._thread.submit(function)
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Entry(Protocol):

@@ -27,7 +27,7 @@ STORE = CONFIG | {"store"}
 ADMISSION = STORE | {"routing", "quota", "admission"}
 SHARED = ADMISSION | {"shared"}
 TELEMETRY = STORE | {"telemetry"}
-RUNTIME = UPSTREAM | SHARED | TELEMETRY | {"runtime", "scheduler"}
+RUNTIME = UPSTREAM | SHARED | TELEMETRY | {"runtime", "scheduler", "turns"}
 SERVER = RUNTIME | {"server"}
 ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
@@ -40,6 +40,7 @@ DOCTOR = DAEMON | {"doctor"}
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "scheduler": frozenset(),
+    "turns": frozenset(),
     "core": CORE,
     "config": CONFIG,
     "wire": CORE | {"wire"},

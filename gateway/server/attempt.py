@@ -6,8 +6,8 @@ The two lanes have one interface; nothing outside this module tells them apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence, Set
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
+from typing import Final, TypeVar, TypeVarTuple
 
 import orjson
 
@@ -39,6 +39,9 @@ from gateway.wire.reply_stream import ReplyCollector, encode_reply, with_estimat
 from gateway.wire.surrogates import loads_leniently
 from gateway.wire.translator import CrossFormatTranslator, Translator
 from gateway.wire.upstream_errors import describe_error, unwritable
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -88,7 +91,7 @@ class ClientRequest:
     (`prompt`). `codec` is that of its format; `forwarded_headers` and `query` may go to an upstream
     of the same format; `snapshot` is the configuration in force for it; `input_tokens` is an
     estimate, `raw_estimate` the same before its calibration; `dropped` names what its body has
-    lost; `images` are those of the body."""
+    lost; `images` are those of the body; `key` is the id of the client's."""
 
     request_id: str
     snapshot: Snapshot
@@ -102,6 +105,7 @@ class ClientRequest:
     raw_estimate: int = 0
     dropped: Set[str] = frozenset()
     images: Sequence[ImagePart] = ()
+    key: str = ""
 
     def reply_metadata(self, candidate: Candidate, now: int) -> ReplyMetadata:
         """Of a reply that the gateway writes itself; `now` is in unix microseconds."""
@@ -146,9 +150,7 @@ class ClientRequest:
 
 
 class Attempt(ABC):
-    """`worker` is for what takes long.
-
-    `payload`, `forwarded_headers` and `query` go to the upstream; they request a stream where
+    """`payload`, `forwarded_headers` and `query` go to the upstream; they request a stream where
     `streamed`: the client wants one, or the upstream supports nothing else. `dropped` names what
     does not go. `succeeded`: the upstream's reply is complete."""
 
@@ -173,7 +175,6 @@ class Attempt(ABC):
         if upstream_model in runtime.plain_reasoning:
             self._target = replace(target, encrypted_reasoning=False)
         self._runtime = runtime
-        self.worker = runtime.worker
         self._request = request
         self._candidate = candidate
         self._codec = CODECS[candidate.format]
@@ -196,6 +197,11 @@ class Attempt(ABC):
             self._runtime.plain_reasoning.add(upstream_model)
             return "encrypts no reasoning"
         return None
+
+    def run_in_thread(self, function: Callable[[*Args], Result], *args: *Args) -> Awaitable[Result]:
+        """What takes long, in a turn of the client's key."""
+        request = self._request
+        return self._runtime.worker.run(request.key, request.request_id, function, *args)
 
     @property
     def is_finished(self) -> bool:

@@ -316,8 +316,8 @@ async def answer_in_background(
     frames = FrameLog(exchange, BackgroundEvents(opening, own), keep=prompt.stream)
     response = BackgroundResponse(exchange, frames, storing)
     body = orjson.dumps(response.response)
-    if exchange.is_large:
-        as_stream = await runtime.worker.run(streamed, client_request)
+    if exchange.turns:
+        as_stream = await exchange.run_in_turn(streamed, client_request)
     else:
         as_stream = streamed(client_request)
     work_request = request.clone()  # the client's own ends before

@@ -72,7 +72,7 @@ async def read_as_stream(
             reading = response.read_body(exchange.snapshot.config.server.max_response)
             body = await run_with_timeout(exchange.runtime, attempt.channel.timeouts.whole, reading)
         if len(body) > LARGE_REPLY:
-            return response, await attempt.worker.run(attempt.body_as_stream, body)
+            return response, await attempt.run_in_thread(attempt.body_as_stream, body)
         return response, attempt.body_as_stream(body)
     except AttemptFailed as failed:
         raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
@@ -147,7 +147,7 @@ async def read_reply(
             return response, await _collect_stream(response, attempt, limit, meter)
         body = await response.read_body(limit)
         if len(body) > LARGE_REPLY:
-            return response, await attempt.worker.run(attempt.parse_body, body)
+            return response, await attempt.run_in_thread(attempt.parse_body, body)
         return response, attempt.parse_body(body)
     except AttemptFailed as failed:
         raise AttemptFailed(broken_off(failed.failure, response.status)) from failed
@@ -175,7 +175,7 @@ async def _collect_stream(
         raise
     translator.close()
     if size > LARGE_REPLY:
-        return await attempt.worker.run(attempt.collected_reply, collector, translator)
+        return await attempt.run_in_thread(attempt.collected_reply, collector, translator)
     return attempt.collected_reply(collector, translator)
 
 

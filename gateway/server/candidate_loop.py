@@ -94,8 +94,8 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
 
     async def _prepare(self, candidate: Candidate) -> AttemptT | None:
         """None where the candidate cannot serve the request."""
-        if self._exchange.is_large:
-            return await self._runtime.worker.run(self._build, candidate)
+        if self._exchange.turns:
+            return await self._exchange.run_in_turn(self._build, candidate)
         return self._build(candidate)
 
     def _build(self, candidate: Candidate) -> AttemptT | None:

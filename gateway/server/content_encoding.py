@@ -1,11 +1,10 @@
-"""Compressed request bodies. They are decompressed in small steps, so that others are served
-meanwhile, and within the limits of uncompressed ones."""
+"""Compressed request bodies. They are decompressed in small steps, in turns of their keys, and
+within the limits of uncompressed ones."""
 
 from __future__ import annotations
 
-import asyncio
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from itertools import islice
 from mmap import mmap
 from typing import Final
@@ -25,6 +24,8 @@ _RATIO_APPLIES: Final = 1024 * 1024
 
 _STEP: Final = 128 * 1024
 """Bytes that one step reads, and that it writes, at most: less than a millisecond."""
+
+_STEPS_OF_TURN: Final = 8
 
 _MAX_PARTS: Final = 100
 """Parts of a body, each compressed by itself; more would be steps without output."""
@@ -47,12 +48,12 @@ async def decompress(
     encoding: str,
     max_size: int,
     book: Callable[[int], None],
-    turn: asyncio.Lock,
+    run: Callable[..., Awaitable[list[bytes]]],
     buffer: Callable[[int], BodyBuffer],
 ) -> bytes | mmap:
     """The body; `encoding` is one of `ENCODINGS`. `book` is called with the size of each step's
     output, and raises where there is no memory for it. Bodies of several steps, or with
-    a slow first one, take `turn` and a `buffer`.
+    a slow first one, take a `buffer`, and `run` runs their steps.
 
     Raises `InvalidRequest`, `RequestTooLarge`, or what `book` raises.
     """
@@ -75,10 +76,9 @@ async def decompress(
         body = buffer(max_size)
         for output in first:
             body.add(output)
-        async with turn:
-            for output in steps:
+        while outputs := await run(list, islice(steps, _STEPS_OF_TURN)):
+            for output in outputs:
                 body.add(count(output))
-                await asyncio.sleep(0)
     except (_BrokenBody, zlib.error, brotli.error, zstd.ZstdError) as error:
         reason = f"content-encoding: the body is not valid {encoding}: {error}"
         raise InvalidRequest(reason, param="content-encoding") from None

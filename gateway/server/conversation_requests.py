@@ -141,7 +141,7 @@ async def _with_conversation(
     merged = {name: value for name, value in body.items() if name != "conversation"}
     merged["input"] = [*items, *sent]
     raw_body = await adopt(exchange, merged, size)
-    prompt = await exchange.runtime.worker.run(codec.parse_prompt, merged)
+    prompt = await exchange.run_in_thread(codec.parse_prompt, merged)
     return ResolvedRequest(
         raw_body=raw_body,
         body=merged,

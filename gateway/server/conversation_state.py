@@ -94,7 +94,7 @@ class Conversations:
 
     async def items(self, conversation: Conversation) -> list[Payload]:
         packed = await rows.items_of(self.database, conversation)
-        return await self._runtime.worker.run(rows.unpack_items, packed)
+        return await self._runtime.worker.run(conversation.token_id, "", rows.unpack_items, packed)
 
     async def lock(self, conversation: Conversation) -> None:
         """For the request that extends it. Raises `ConversationLocked` while another does, or
@@ -155,7 +155,8 @@ class Conversations:
     ) -> None:
         self._runtime.active_requests += 1  # a stop waits for it
         try:
-            await self.append(conversation, await self._runtime.worker.run(items), is_reply=True)
+            added = await self._runtime.worker.run(conversation.token_id, "", items)
+            await self.append(conversation, added, is_reply=True)
         except ConversationNotFound:
             pass  # it was deleted meanwhile
         except Exception:  # the reply has been sent

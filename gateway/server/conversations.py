@@ -163,7 +163,7 @@ async def _read_items(
         text = f"items: at most {_MAX_NEW_ITEMS} can be added at a time"
         raise InvalidRequest(text, param="items")
     add_ids = partial(with_ids, items, secrets.token_hex(12), "items", known)
-    return await request[EXCHANGE].runtime.worker.run(add_ids)
+    return await request[EXCHANGE].run_in_thread(add_ids)
 
 
 async def _pack(
@@ -171,7 +171,7 @@ async def _pack(
 ) -> list[ConversationItem]:
     exchange = request[EXCHANGE]
     restore = exchange.long_texts.restore if exchange.long_texts is not None else None
-    return await exchange.runtime.worker.run(rows.pack_items, conversation, items, restore)
+    return await exchange.run_in_thread(rows.pack_items, conversation, items, restore)
 
 
 def _limit(sent: str) -> int:

@@ -73,8 +73,8 @@ async def _count(
     runtime, server = exchange.runtime, exchange.snapshot.config.server
     headers = request_headers_to_forward(request, codec, server)
     raw_body, body = await read_json(request)
-    run = runtime.worker.run
-    prompt = await run(parse, body) if exchange.is_large else parse(body)
+    run = exchange.run_in_turn
+    prompt = await run(parse, body) if exchange.turns else parse(body)
     if prompt.continues:
         resolved = await resolve_state(request, permit, codec, raw_body, body, prompt, extend=False)
         raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
@@ -84,12 +84,11 @@ async def _count(
         resolved = await read_thread(exchange, permit, raw_body, body, parse)
         raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
         headers = without_threads_beta(headers, server.beta_headers[0])
-    in_thread = exchange.is_large
     candidate = _first_available(route, runtime)
     await acquire_free(exchange, permit, route.model)
     source = raw_body, body, prompt, candidate
     payload: bytes | Buffers | None
-    payload = short = await run(_payload, *source) if in_thread else _payload(*source)
+    payload = short = await run(_payload, *source) if exchange.turns else _payload(*source)
     if short is not None and exchange.long_texts is not None:
         payload = exchange.long_texts.restore(short)
     if candidate.lane is not Lane.NATIVE:
@@ -103,7 +102,7 @@ async def _count(
     estimate = runtime.input_estimates.estimate
     tokens = (
         await run(estimate, candidate.model, prompt)
-        if in_thread
+        if exchange.turns
         else estimate(candidate.model, prompt)
     )
     return {"input_tokens": tokens}, {ESTIMATED_HEADER: "true"}

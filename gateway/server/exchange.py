@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Set
+from collections.abc import Awaitable, Callable, Set
 from math import inf
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar, TypeVarTuple
 
 from aiohttp import hdrs, web
 from multidict import istr
@@ -25,7 +25,11 @@ from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, Token
 from gateway.telemetry.ended_exchange import EndedExchange
+from gateway.turns import Turns
 from gateway.wire.long_texts import LongTexts
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
 
 INTENT_TIMEOUT: Final = 0.25
 """Seconds that the first byte of a reply waits until its intent row is committed."""
@@ -59,11 +63,11 @@ class Exchange:
     `started` is in unix microseconds; `started_clock`, `committed_at` and `ended_at` are times of
     `perf_counter`; `queue_time`, `upload_time` (of the body, after its head) and `upstream_time`
     are seconds. `upstream_note` is what could not be read of a reply; `warnings` are what was
-    unusual and allowed. `booked` is the body's part of the pool, in bytes; `is_large`: a thread
-    reads and translates it; `long_texts` are not in the parsed one. `drain` reads the upstream's
-    reply to its end after the client has disconnected. `background` is done when the work of a
-    background response has ended, which outlives its request, or a large reply's size is known.
-    `storing` stores the reply, where it is to be stored.
+    unusual and allowed. `booked` is the body's part of the pool, in bytes; in `turns` it is read
+    and translated, a small one without; `long_texts` are not in the parsed one. `drain` reads the
+    upstream's reply to its end after the client has disconnected. `background` is done when the
+    work of a background response has ended, which outlives its request, or a large reply's size is
+    known. `storing` stores the reply, where it is to be stored.
     """
 
     __slots__ = (
@@ -72,9 +76,9 @@ class Exchange:
         "candidate",
         *("client_address", "client_request_id", "committed", "committed_at", "drain"),
         *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
-        *("headers_sent", "id", "intent", "is_large", "long_texts", "meter", "prompt"),
+        *("headers_sent", "id", "intent", "long_texts", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
-        *("searches", "status", "stop_reason", "storing", "token", "trace"),
+        *("searches", "status", "stop_reason", "storing", "token", "trace", "turns"),
         *("upload_time", "upstream_note", "upstream_time", "user_agent", "warnings", "when"),
     )
 
@@ -97,7 +101,7 @@ class Exchange:
         self.client_request_id = request_id if request_id and _is_harmless(request_id) else None
         self.meter = UsageMeter(snapshot, self.started)
         self.state = ExchangeState.ERROR
-        self.committed = self.headers_sent = self.is_large = False
+        self.committed = self.headers_sent = False
         self.status = self.bytes_in = self.bytes_out = self.attempts_made = self.booked = 0
         self.queue_time = self.upload_time = self.upstream_time = 0.0
         self.reply_id = ""
@@ -106,6 +110,7 @@ class Exchange:
         self.searches: tuple[SearchRow, ...] = ()
         self.dropped: Set[str] = frozenset()
         self.long_texts: LongTexts | None = None
+        self.turns: Turns | None = None
         self.token: Token | None = None
         self.prompt: Prompt | None = None
         self.candidate: Candidate | None = None
@@ -124,22 +129,34 @@ class Exchange:
         self.background: asyncio.Future[None] | None = None
         self.storing: ReplyKeeper | None = None
 
+    @property
+    def key(self) -> str:
+        """The id of the token; empty without one."""
+        return self.token.id if self.token else ""
+
+    def run_in_turn(self, function: Callable[[*Args], Result], *args: *Args) -> Awaitable[Result]:
+        """What takes as long as the body is large. Call it where there are `turns`."""
+        return (self.turns or self.runtime.worker).run(self.key, self.id, function, *args)
+
+    def run_in_thread(self, function: Callable[[*Args], Result], *args: *Args) -> Awaitable[Result]:
+        """What may take long, whatever the size of the body."""
+        return self.runtime.worker.run(self.key, self.id, function, *args)
+
     def check_body(self, size: int) -> None:
         """Raises as `BodyPool.check` where there is no memory for `size` bytes of a body."""
-        key = self.token.id if self.token else ""
-        self.runtime.bodies.check(key, self.client_address, size, self.snapshot.max_bodies)
+        self.runtime.bodies.check(self.key, self.client_address, size, self.snapshot.max_bodies)
 
     def book_body(self, size: int) -> None:
         """Memory for `size` more bytes of the body, until the request ends. Raises the same."""
         self.check_body(size)
         self.booked += size
-        self.runtime.bodies.add(self.token.id if self.token else "", self.client_address, size)
+        self.runtime.bodies.add(self.key, self.client_address, size)
 
     def release_body(self, size: int) -> None:
         """So many bytes are no longer in memory; the end of the request releases the rest."""
         if self.booked:
             self.booked -= size
-            self.runtime.bodies.add(self.token.id if self.token else "", self.client_address, -size)
+            self.runtime.bodies.add(self.key, self.client_address, -size)
 
     def start_attempt(self, candidate: Candidate) -> None:
         """Call it before the upstream is contacted: the first attempt writes the intent row."""

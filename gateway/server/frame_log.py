@@ -86,7 +86,7 @@ class FrameLog(Frames):
         return True
 
     async def _write_in_thread(self, data: bytes) -> None:
-        self._append(await self._exchange.runtime.worker.run(self.events.rewrite, data))
+        self._append(await self._exchange.run_in_thread(self.events.rewrite, data))
 
     async def drained(self) -> None:
         """A log takes everything at once, but for what takes a while to read."""

@@ -59,14 +59,13 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         raw_body, body = await read_json(request)
         await next_stage()
         parse, estimate = codec.parse_prompt, runtime.input_estimates.raw
-        in_thread = exchange.is_large
-        prompt = await runtime.worker.run(parse, body) if in_thread else parse(body)
+        prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
         own_body, root_id = raw_body, None
         client_fields = _NO_FIELDS if prompt.extra is None else prompt.extra.data
         if prompt.continues:
             resolved = await resolve_state(request, permit, codec, raw_body, body, prompt)
             raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
-            own_body, root_id, in_thread = resolved.own, resolved.root_id, exchange.is_large
+            own_body, root_id = resolved.own, resolved.root_id
         exchange.prompt = prompt
         route = permit.route(snapshot.router, prompt.model, codec.format)
         await next_stage()
@@ -75,10 +74,10 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
         if "thread" in client_fields and is_held_here(prompt, route):
             raw_body, body, prompt = await resolve_thread(exchange, permit, raw_body, body)
             headers = without_threads_beta(headers, snapshot.config.server.beta_headers[0])
-            in_thread = exchange.is_large
         if codec.format is Format.RESPONSES:
             prompt = await begin_storing(exchange, permit, prompt, own_body, root_id)
-        raw_estimate = await runtime.worker.run(estimate, prompt) if in_thread else estimate(prompt)
+        run = exchange.run_in_turn
+        raw_estimate = await run(estimate, prompt) if exchange.turns else estimate(prompt)
         client_request = ClientRequest(
             request_id=exchange.id,
             snapshot=snapshot,
@@ -91,6 +90,7 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
             raw_estimate=raw_estimate,
             dropped=exchange.dropped,
+            key=permit.token.id,
         )
         if codec.image_mark in raw_body or ESCAPED_ASCII in raw_body:
             client_request = await check_request_images(exchange, client_request)

@@ -38,7 +38,7 @@ async def named_items(
             read += size
             _check_size(exchange, read)
             exchange.book_body(size)
-            found |= await exchange.runtime.worker.run(_read, reply, ids)
+            found |= await exchange.run_in_thread(_read, reply, ids)
             del reply
             exchange.release_body(size)
     for id, path in paths.items():

@@ -29,7 +29,7 @@ async def render_json(
             return bytes(exchange.long_texts.restore(text))
         return text
 
-    return await exchange.runtime.worker.run(render) if size > _SMALL else render()
+    return await exchange.run_in_thread(render) if size > _SMALL else render()
 
 
 async def send_json(request: web.Request, body: bytes) -> web.StreamResponse:

@@ -35,10 +35,11 @@ async def show_metrics(request: web.Request) -> web.StreamResponse:
         raise InvalidUrl(request.method, request.path)
     _check_reader(request, runtime)
     accept = request.headers.get(hdrs.ACCEPT, "")
-    async with runtime.metrics_rendering:  # one at a time: all use the same thread
+    async with runtime.metrics_rendering:
         metrics.count_ended()
         gauges = read_gauges(runtime)
-        text, content_type = await runtime.worker.run(_render, metrics, gauges, accept)
+        run = runtime.operator_worker.run
+        text, content_type = await run("", "", _render, metrics, gauges, accept)
     if request.method == hdrs.METH_HEAD:
         return web.Response(body=text, headers={hdrs.CONTENT_TYPE: content_type})
     return await _send(request, text, content_type)

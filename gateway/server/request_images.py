@@ -52,8 +52,8 @@ _LARGE_BODY: Final = 1024 * 1024
 
 async def check_request_images(exchange: Exchange, request: ClientRequest) -> ClientRequest:
     """The request with its images, corrected where they have to be. Raises `InvalidImage`."""
-    if exchange.is_large:
-        return await exchange.runtime.worker.run(_check, request)
+    if exchange.turns:
+        return await exchange.run_in_turn(_check, request)
     return _check(request)
 
 
@@ -105,8 +105,9 @@ class ImageAdapter:
             pairs = zip(images, request.images, strict=True)
             changed = [image for image, before in pairs if image is not before]
             if changed:
-                request = await self._exchange.runtime.worker.run(_with_images, request, changed)
-                self._exchange.is_large |= len(request.raw_body) > _LARGE_BODY
+                request = await self._exchange.run_in_thread(_with_images, request, changed)
+                if len(request.raw_body) > _LARGE_BODY:
+                    self._exchange.turns = self._exchange.runtime.worker
             self._for, self._adapted = (target, options), request
         return self._adapted
 
@@ -153,7 +154,7 @@ class ImageAdapter:
         downloads = exchange.runtime.image_downloads
         try:
             file = await downloads.download(key, url, settings, limits.max_file, exchange.book_body)
-            return await exchange.runtime.worker.run(_read_file, image, file, target)
+            return await exchange.run_in_thread(_read_file, image, file, target)
         except DownloadTooLarge:
             reason = f"image exceeds {limits.megabytes} MB maximum"
             raise ImageTooLarge(image.path, reason) from None

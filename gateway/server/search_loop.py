@@ -199,7 +199,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
     async def _collected(self) -> Reply:
         """The model's reply of the round."""
         if len(self._events) > _MANY_EVENTS:
-            return await self._runtime.worker.run(collect_reply, self._events)
+            return await self._exchange.run_in_thread(collect_reply, self._events)
         return collect_reply(self._events)
 
     def _stop(self) -> StopReason | None:
@@ -274,7 +274,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
             async with response:
                 body = await response.read_body(limit)
             parse = attempt.complete_reply
-            is_large, run = len(body) > LARGE_REPLY, self._runtime.worker.run
+            is_large, run = len(body) > LARGE_REPLY, self._exchange.run_in_thread
             reply = await run(parse, body) if is_large else parse(body)
             self._events = [*reply_events(reply)]
             self._push(self._converted(self._events))

@@ -191,12 +191,12 @@ async def join_chain(
     """The request that `merge` makes of a chain and the client's body `own`, which is `body` as
     JSON. Raises as `adopt`, `merge` and `parse`."""
     size = len(own) + chain_size(chain)
-    in_thread, run = exchange.is_large or size > _SMALL, exchange.runtime.worker.run
-    merged = await run(merge, chain, body) if in_thread else merge(chain, body)
+    in_turn, run = exchange.turns or size > _SMALL, exchange.run_in_turn
+    merged = await run(merge, chain, body) if in_turn else merge(chain, body)
     return ResolvedRequest(
         raw_body=await adopt(exchange, merged, size),
         body=merged,
-        prompt=await run(parse, merged) if in_thread else parse(merged),
+        prompt=await run(parse, merged) if in_turn else parse(merged),
         own=own,
         root_id=chain[0].root_id if chain else None,
     )

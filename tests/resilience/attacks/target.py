@@ -74,7 +74,7 @@ class Report:
 
 
 class CommandProcess:
-    """The other side of `paced_streams` or `large_images`."""
+    """The other side of a module that reads commands."""
 
     def __init__(self, process: asyncio.subprocess.Process, upstream: str) -> None:
         self._process, self.upstream = process, upstream
@@ -93,9 +93,9 @@ async def _answer(process: asyncio.subprocess.Process, seconds: float = 30) -> A
 
 @asynccontextmanager
 async def command_process(module: str) -> AsyncIterator[CommandProcess]:
-    """A module of this package as a process of its own."""
+    """A module as a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"{__package__}.{module}"),
+        *(sys.executable, "-m", module),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -210,7 +210,10 @@ async def run_target(
 ) -> AsyncIterator[Target]:
     """A gateway, with these settings, through which so many paced streams are read; `upstream`
     takes the place of the hostile one."""
-    async with command_process("paced_streams") as paced, scripted_upstream() as hostile:
+    async with (
+        command_process("tests.resilience.attacks.paced_streams") as paced,
+        scripted_upstream() as hostile,
+    ):
         sections = _sections(paced.upstream, upstream or hostile.address)
         config = write_config(folder, sections=sections, **server)
         max_stall()

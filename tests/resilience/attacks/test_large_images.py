@@ -38,7 +38,7 @@ Load = tuple[Target, CommandProcess]
 async def load(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Load]:
     folder = tmp_path_factory.mktemp("images")
     async with (
-        command_process("large_images") as clients,
+        command_process("tests.resilience.attacks.large_images") as clients,
         run_target(folder, STREAMS, clients.upstream, max_bodies="2GiB") as target,
     ):
         yield target, clients

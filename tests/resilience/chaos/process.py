@@ -35,7 +35,7 @@ START_TIMEOUT = 60.0
 """Seconds that a start may take on a busy machine."""
 
 
-def _environment() -> dict[str, str]:
+def process_environment() -> dict[str, str]:
     """The environment, without what is said to other gateways."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
@@ -76,7 +76,7 @@ class GatewayProcess:
                 [*activate, python, "-m", "gateway", "serve", *map(str, arguments)],
                 pass_fds=files,
                 cwd=folder,
-                env=_environment() | environment,
+                env=process_environment() | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -201,7 +201,7 @@ def is_consistent(folder: Path) -> bool:
     done = subprocess.run(
         command,
         cwd=folder,
-        env=_environment(),
+        env=process_environment(),
         capture_output=True,
         timeout=START_TIMEOUT,
         check=False,
