@@ -34,21 +34,15 @@ every switch costs."""
 
 
 class _Piece:
-    """What one turn is for. Those of a key are in the order in which its requests began: one that
-    has begun does not wait for the first pieces of later ones."""
+    """What one turn is for; `seconds` of the processor are known when it has run."""
 
-    __slots__ = ("_work", "done", "key", "order", "seconds")
+    __slots__ = ("_work", "done", "key", "seconds")
 
-    def __init__(self, key: str, order: tuple[str, int], work: Callable[[], object]) -> None:
-        self.key, self.order, self._work = key, order, work
-        self.seconds = 0.0
+    def __init__(self, key: str, work: Callable[[], object]) -> None:
+        self.key, self._work, self.seconds = key, work, 0.0
         self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def __lt__(self, other: _Piece) -> bool:
-        return self.order < other.order
-
     def run(self) -> object:
-        """Also measures the time of the processor."""
         began = thread_time()
         try:
             return self._work()
@@ -57,12 +51,14 @@ class _Piece:
 
 
 class Turns(ABC):
-    """The pieces that wait, by key, and the seconds that each key has used since nothing waited."""
+    """The pieces that wait, by key, and the seconds that each key has used since nothing waited.
+    Those of a key are in the order in which its requests began: later stages of a request do not
+    wait for the first ones of others."""
 
     __slots__ = ("_count", "_least", "_used", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[_Piece]] = {}
+        self._waiting: dict[str, list[tuple[str, int, _Piece]]] = {}
         self._used: dict[str, float] = {}
         self._least = 0.0  # used by the key that had the last turn
         self._count = 0
@@ -72,13 +68,8 @@ class Turns(ABC):
     ) -> Result:
         """The result of the function, in a turn of the key. Raises what it raises. `request` is the
         id of the request, which tells when it began."""
-        self._count += 1
-        piece = _Piece(key, (request, self._count), partial(function, *args))
-        if key not in self._waiting:
-            self._waiting[key] = []
-            self._used[key] = max(self._used.get(key, 0.0), self._least)
-        heappush(self._waiting[key], piece)
-        self._start()
+        piece = _Piece(key, partial(function, *args))
+        self._add(request, piece)
         try:
             return cast(Result, await piece.done)
         except Exception:
@@ -89,11 +80,19 @@ class Turns(ABC):
     def _start(self) -> None:
         """Gives a turn to what waits, if there is one to give."""
 
+    def _add(self, request: str, piece: _Piece) -> None:
+        self._count += 1
+        if piece.key not in self._waiting:
+            self._waiting[piece.key] = []
+            self._used[piece.key] = max(self._used.get(piece.key, 0.0), self._least)
+        heappush(self._waiting[piece.key], (request, self._count, piece))
+        self._start()
+
     def _next(self, busy: Collection[str] = ()) -> _Piece | None:
         """The piece whose turn it is, of another key than those that are busy."""
         while ready := [key for key in self._waiting if key not in busy]:
             key = min(ready, key=self._used.__getitem__)
-            piece = heappop(self._waiting[key])
+            *_, piece = heappop(self._waiting[key])
             if not self._waiting[key]:
                 del self._waiting[key]
             if not piece.done.done():  # cancelled
@@ -109,9 +108,8 @@ class Turns(ABC):
 
 
 class LoopTurns(Turns):
-    """One piece in an iteration of the event loop: whatever else is ready runs between two. What a
-    key asks for after a `LONG` one goes to the worker for a while: how long it takes shows only
-    afterwards."""
+    """One piece in an iteration of the event loop: whatever else is ready runs between two. A key
+    that had a `LONG` one has the worker for a while: how long it takes shows only afterwards."""
 
     __slots__ = ("_is_busy", "_until", "_worker")
 
@@ -121,12 +119,9 @@ class LoopTurns(Turns):
         self._until: dict[str, float] = {}
         self._worker = worker
 
-    async def run(
-        self, key: str, request: str, function: Callable[[*Args], Result], *args: *Args
-    ) -> Result:
-        if key in self._until and self._until[key] > asyncio.get_running_loop().time():
-            return await self._worker.run(key, request, function, *args)
-        return await super().run(key, request, function, *args)
+    def _add(self, request: str, piece: _Piece) -> None:
+        is_slow = self._until.get(piece.key, 0.0) > asyncio.get_running_loop().time()
+        (self._worker if is_slow else super())._add(request, piece)
 
     def _start(self) -> None:
         if self._is_busy or (piece := self._next()) is None:
@@ -140,6 +135,8 @@ class LoopTurns(Turns):
             piece.done.set_exception(error)
         if piece.seconds > LONG:
             self._until[piece.key] = loop.time() + IN_THREADS
+            for request, _, other in self._waiting.pop(piece.key, ()):
+                self._worker._add(request, other)
         self._charge(piece, is_idle=True)
 
     def _go_on(self) -> None:
@@ -166,7 +163,7 @@ class Worker(Turns):
             self._threads.submit(function)
 
     def close(self) -> None:
-        for piece in chain.from_iterable(self._waiting.values()):
+        for *_, piece in chain.from_iterable(self._waiting.values()):
             piece.done.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -182,12 +179,12 @@ class Worker(Turns):
         self._running.discard(piece.key)
         self._count_in_threads(-1)
         self._charge(piece, is_idle=not self._running)
-        if work.cancelled():
+        error = None if work.cancelled() else work.exception()
+        if piece.done.done() or work.cancelled():
             piece.done.cancel()
-        elif (error := work.exception()) is not None:
-            if not piece.done.done():
-                piece.done.set_exception(error)
-        elif not piece.done.done():
+        elif error is not None:
+            piece.done.set_exception(error)
+        else:
             piece.done.set_result(work.result())
         self._start()
 

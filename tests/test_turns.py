@@ -122,7 +122,9 @@ async def test_one_piece_in_an_iteration_of_the_loop(worker: Worker) -> None:
 
 async def test_a_key_leaves_the_loop_after_a_long_piece(worker: Worker) -> None:
     turns = LoopTurns(worker)
-    await turns.run("a", "1", work, 2 * LONG)
+    queued = [turns.run("a", "1", threading.current_thread) for _ in range(3)]
+    _, *threads = await asyncio.gather(turns.run("a", "1", work, 2 * LONG), *queued)
+    assert threading.main_thread() not in threads
     assert await turns.run("a", "2", threading.current_thread) is not threading.main_thread()
     assert await turns.run("b", "1", threading.current_thread) is threading.main_thread()
 

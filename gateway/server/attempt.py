@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Final
 
 import orjson
 
@@ -25,6 +25,7 @@ from gateway.server.client_errors import client_error, client_text, may_forward
 from gateway.server.exchange_record import format_dropped
 from gateway.server.headers import DROPPED_HEADER, response_headers_to_forward, version_header
 from gateway.server.request_body import write_object
+from gateway.turns import Args, Result
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
@@ -39,9 +40,6 @@ from gateway.wire.reply_stream import ReplyCollector, encode_reply, with_estimat
 from gateway.wire.surrogates import loads_leniently
 from gateway.wire.translator import CrossFormatTranslator, Translator
 from gateway.wire.upstream_errors import describe_error, unwritable
-
-Args = TypeVarTuple("Args")
-Result = TypeVar("Result")
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"

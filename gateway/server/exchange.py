@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Set
 from math import inf
 from time import perf_counter
-from typing import Final, Protocol, TypeVar, TypeVarTuple
+from typing import Final, Protocol
 
 from aiohttp import hdrs, web
 from multidict import istr
@@ -25,11 +25,8 @@ from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, Token
 from gateway.telemetry.ended_exchange import EndedExchange
-from gateway.turns import Turns
+from gateway.turns import Args, Result, Turns
 from gateway.wire.long_texts import LongTexts
-
-Args = TypeVarTuple("Args")
-Result = TypeVar("Result")
 
 INTENT_TIMEOUT: Final = 0.25
 """Seconds that the first byte of a reply waits until its intent row is committed."""

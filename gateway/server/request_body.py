@@ -44,11 +44,11 @@ BYTES_PER_VALUE: Final = 256
 
 _SMALL_BODY: Final = 16 * 1024
 _LARGE_BODY: Final = 1024 * 1024
+_FEW_VALUES: Final = 4000
+"""Their memory is not counted."""
 _MANY_VALUES: Final = 8000
 """A turn of a body with so many takes some 10 ms at most, which the event loop can spare; a coding
 agent sends 2,000 to 6,000."""
-_MANY_QUOTES: Final = 8 * _MANY_VALUES
-"""With more of them, values are not told apart from texts on the event loop."""
 _JSON: Final = "application/json"
 _IDENTITY: Final = "identity"
 
@@ -86,11 +86,8 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     if len(raw) < _SMALL_BODY:
         body = bytes(raw)
         parsed = parse_object(body)
-    elif (moderate := await _parse_moderate(raw, exchange)) is not None:
-        body, parsed = moderate
     else:
-        exchange.turns = exchange.runtime.worker
-        parsing = _parse_large(raw, exchange)
+        parsing = _parse_in_turns(raw, exchange)
         del raw  # two copies of it are enough
         body, parsed = await parsing
     if parsed[0] is not body:
@@ -109,38 +106,22 @@ async def adopt(exchange: Exchange, body: dict[str, Any], size: int) -> bytes:
     if len(raw) >= _SMALL_BODY:
         runtime, values = exchange.runtime, _count_moderate(raw)
         exchange.turns = runtime.worker if values is None else runtime.loop_turns
-        if values is None:
-            values = await run(_count_values, raw)
-        exchange.book_body(values * BYTES_PER_VALUE)
+        _book_values(exchange, await run(_count_values, raw) if values is None else values)
     return raw
 
 
-async def _parse_moderate(
+async def _parse_in_turns(
     raw: Raw, exchange: Exchange
-) -> tuple[bytes, tuple[bytes, dict[str, Any]]] | None:
-    """The body and the same as `parse_object`; None where the event loop cannot spare the time."""
-    if isinstance(raw, mmap):
-        return None
-    received = raw
-
-    def parse() -> tuple[int, bytes, tuple[bytes, dict[str, Any]]] | None:
-        if (values := _count_moderate(received)) is None:
-            return None
-        body = bytes(received)
-        return values, body, parse_object(body)
-
-    exchange.turns = exchange.runtime.loop_turns
-    if (moderate := await exchange.run_in_turn(parse)) is None:
-        return None
-    exchange.book_body(moderate[0] * BYTES_PER_VALUE)
-    return moderate[1:]
-
-
-async def _parse_large(raw: Raw, exchange: Exchange) -> tuple[bytes, tuple[bytes, dict[str, Any]]]:
+) -> tuple[bytes, tuple[bytes, dict[str, Any]]]:
     """The body, with placeholders for its long texts, and the same as `parse_object`."""
+    exchange.turns = exchange.runtime.loop_turns
+    if (moderate := await exchange.run_in_turn(_parse_moderate, raw)) is not None:
+        _book_values(exchange, moderate[0])
+        return moderate[1:]
+    exchange.turns = exchange.runtime.worker
     run = exchange.run_in_thread
     body, texts, values = await run(_examine, raw, token_hex(16))
-    exchange.book_body(values * BYTES_PER_VALUE)
+    _book_values(exchange, values)
     if texts is not None:
         if (parsed := await run(_parse_short, texts)) is not None:
             exchange.long_texts = texts
@@ -148,6 +129,15 @@ async def _parse_large(raw: Raw, exchange: Exchange) -> tuple[bytes, tuple[bytes
         body = await run(bytes, raw)
     del raw
     return body, await run(parse_object, body)
+
+
+def _parse_moderate(raw: Raw) -> tuple[int, bytes, tuple[bytes, dict[str, Any]]] | None:
+    """The number of values, the body and the same as `parse_object`; None where the event loop
+    cannot spare the time."""
+    if (values := _count_moderate(raw)) is None:
+        return None
+    body = bytes(raw)
+    return values, body, parse_object(body)
 
 
 def _parse_short(texts: LongTexts) -> tuple[bytes, dict[str, Any]] | None:
@@ -160,13 +150,17 @@ def _parse_short(texts: LongTexts) -> tuple[bytes, dict[str, Any]] | None:
     return parsed if texts.attach(parsed[1]) else None
 
 
-def _count_moderate(raw: bytes | bytearray) -> int | None:
-    """The number of values, as in an ordinary request of a coding agent; None beyond
-    `_MANY_VALUES`."""
-    if len(raw) > _LARGE_BODY:
+def _book_values(exchange: Exchange, values: int) -> None:
+    if values > _FEW_VALUES:
+        exchange.book_body(values * BYTES_PER_VALUE)
+
+
+def _count_moderate(raw: Raw) -> int | None:
+    """The number of values; None where they are more than in requests of coding agents."""
+    if isinstance(raw, mmap) or len(raw) > _LARGE_BODY:
         return None
     values = count_values(raw)
-    if values > _MANY_VALUES and raw.count(b'"') <= _MANY_QUOTES:
+    if values > _MANY_VALUES:
         values = count_unquoted_values(raw)
     return values if values <= _MANY_VALUES else None
 

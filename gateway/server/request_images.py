@@ -149,11 +149,12 @@ class ImageAdapter:
 
     async def _download_one(self, image: ImagePart, url: str, target: Format) -> ImagePart:
         exchange, settings = self._exchange, self._request.snapshot.config.images
-        key = exchange.token.id if exchange.token else ""
         limits = IMAGE_LIMITS[Format.CHAT if settings.fit else target]
         downloads = exchange.runtime.image_downloads
         try:
-            file = await downloads.download(key, url, settings, limits.max_file, exchange.book_body)
+            file = await downloads.download(
+                exchange.key, url, settings, limits.max_file, exchange.book_body
+            )
             return await exchange.run_in_thread(_read_file, image, file, target)
         except DownloadTooLarge:
             reason = f"image exceeds {limits.megabytes} MB maximum"
