@@ -121,7 +121,10 @@ class LoopTurns(Turns):
 
     def _add(self, request: str, piece: _Piece) -> None:
         is_slow = self._until.get(piece.key, 0.0) > asyncio.get_running_loop().time()
-        (self._worker if is_slow else super())._add(request, piece)
+        if is_slow:
+            self._worker._add(request, piece)
+        else:
+            super()._add(request, piece)
 
     def _start(self) -> None:
         if self._is_busy or (piece := self._next()) is None:
