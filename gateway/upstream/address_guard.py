@@ -9,7 +9,7 @@ redirects all end there.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -24,14 +24,18 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 Network = IPv4Network | IPv6Network
 
-_TUNNELS: Final = (
-    *map(ip_network, ("2002::/16", "2001::/32", "64:ff9b::/96", "64:ff9b:1::/48", "fec0::/10")),
-    *map(ip_network, ("192.0.0.0/24", "192.88.99.0/24")),
-)
-"""Addresses behind which are others: 6to4, Teredo, NAT64; and some that Python calls global."""
+_UNICAST: Final = IPv6Network("2000::/3")
+"""What IANA gives out of IPv6. Whatever else exists or comes is special: local, mapped, tunnels."""
 
-_COMPATIBLE: Final = IPv6Network("::/96")
-"""IPv4 addresses in an obsolete notation."""
+_SPECIAL: Final[Sequence[Network]] = (
+    *map(ip_network, ("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16")),
+    *map(ip_network, ("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24")),
+    *map(ip_network, ("192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24")),
+    *map(ip_network, ("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3")),
+    *map(ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")),
+)
+"""IANA's special-purpose registries (RFC 6890), and multicast: no image is there, and behind some
+of these addresses are others. Python's own list depends on its version."""
 
 AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
 """An entry of `getaddrinfo`."""
@@ -48,9 +52,8 @@ def check_address(host: str, allowed: Iterable[Network] = (), *, public: bool = 
         address = ip_address(host)
     except ValueError:
         raise AddressRefused(f"{host!r} is no address") from None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if any(address in network for network in allowed):
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    if any((mapped or address) in network for network in allowed):
         return
     if not public:
         raise AddressRefused(f"{address} is not allowed")
@@ -59,10 +62,9 @@ def check_address(host: str, allowed: Iterable[Network] = (), *, public: bool = 
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    if isinstance(address, IPv6Address) and (address.scope_id or address in _COMPATIBLE):
+    if isinstance(address, IPv6Address) and (address.scope_id or address not in _UNICAST):
         return False
-    is_tunnel = any(address in network for network in _TUNNELS)
-    return address.is_global and not address.is_multicast and not is_tunnel
+    return not any(address in network for network in _SPECIAL)
 
 
 def guarded_factory(
