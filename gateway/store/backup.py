@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.file_errors import file_error_reason
+from gateway.core.text import escape_unprintable
 from gateway.store.audit_file import add_to_file
 from gateway.store.errors import DamagedDatabase, NewerSchema, StateLocked, StoreError
 from gateway.store.lock import DATABASE_NAME, check_owner, lock_state_dir
-from gateway.store.migrations import MIGRATIONS
+from gateway.store.migrations import MIGRATIONS, create_schema
 from gateway.store.records import AuditRow
 
 BACKUP_DIR: Final = "backups"
@@ -36,6 +37,8 @@ PART: Final = ".part"
 _NAME: Final = re.compile(r"gateway-\d{8}T\d{6}Z\.db")
 _PAGES: Final = 512
 """Of one step, after which `Progress` is called."""
+_MAX_NAMES: Final = 200
+"""Characters of a message, of what a file has and should not."""
 _RESERVE: Final = 16 * 2**20
 """Bytes that a copy leaves free on the disk."""
 
@@ -114,6 +117,7 @@ def restore(
         with _reader(backup) as reader:
             _copy(reader, draft, progress)
         schema = check_copy(draft, backup, "restore another backup")
+        _check_objects(draft, backup, schema)
         if note is not None:
             add_to_file(draft, note)
         replaced = _set_aside(target, now) if target.exists() else None
@@ -171,6 +175,32 @@ def check_copy(file: Path, source: Path, advice: str = "gateway db check says mo
             reason = " ".join(finding.split())
             raise DamagedDatabase(f"{source} is damaged ({reason}): {advice}")
         return _read_schema(copy, source)
+
+
+_OBJECTS: Final = """
+    SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_master
+    WHERE name NOT IN ('sqlite_stat1', 'sqlite_stat4')
+    UNION SELECT 'user_version ' || user_version, '' FROM pragma_user_version WHERE user_version
+    UNION SELECT 'application_id ' || application_id, '' FROM pragma_application_id
+    WHERE application_id
+"""
+"""All but what ANALYZE adds, and the numbers of the head that no gateway sets."""
+
+
+def _check_objects(file: Path, source: Path, schema: int) -> None:
+    """Raises StoreError where a copy has other tables, columns, indexes, triggers or views than the
+    migrations up to its schema leave: a trigger would act on every row."""
+    with closing(sqlite3.connect(":memory:")) as model, closing(sqlite3.connect(file)) as copy:
+        create_schema(model, schema)
+        own, found = (
+            {(name, "".join(sql.split())) for name, sql in each.execute(_OBJECTS)}
+            for each in (model, copy)
+        )
+    if others := sorted({name for name, _ in own ^ found}):
+        names = escape_unprintable(", ".join(others)[:_MAX_NAMES])
+        raise StoreError(
+            f"{source} is not as schema {schema} of a gateway is: {names}: restore another backup"
+        )
 
 
 def schema_of(path: Path) -> int:

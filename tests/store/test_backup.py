@@ -25,7 +25,7 @@ from gateway.store.database import Database
 from gateway.store.errors import DamagedDatabase, NewerSchema, StateLocked, StoreError
 from gateway.store.integrity import check
 from gateway.store.lock import DATABASE_NAME, LOCK_NAME, lock_state_dir
-from gateway.store.migrations import MIGRATIONS
+from gateway.store.migrations import MIGRATIONS, create_schema
 from gateway.store.recorder import Recorder
 from tests.store.sample_rows import intent, settlement, token
 from tests.support.databases import raw_connection
@@ -312,6 +312,51 @@ async def test_what_is_no_backup_replaces_nothing(
         restore(state, file, quiet, NOW)
     assert (state / DATABASE_NAME).read_bytes() == before
     assert {each.name for each in state.iterdir()} == {DATABASE_NAME, LOCK_NAME}
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ("CREATE TRIGGER spy AFTER INSERT ON requests BEGIN SELECT 1; END", "trigger spy"),
+        ("ALTER TABLE tokens ADD COLUMN other TEXT", "table tokens"),
+        ("CREATE TABLE other (id TEXT)", "table other"),
+        ("CREATE VIEW other AS SELECT 1", "view other"),
+        ("DROP TABLE searches", "table searches"),
+        ("PRAGMA user_version = 7", "user_version 7"),
+        ("PRAGMA application_id = 9", "application_id 9"),
+    ],
+)
+async def test_a_file_with_another_schema_replaces_nothing(
+    change: str, name: str, state: Path, tmp_path: Path
+) -> None:
+    """Each was restored: a trigger would act on all later rows, and another column fails them."""
+    backup = back_up(state, tmp_path / "backup.db", quiet).file
+    with closing(sqlite3.connect(backup)) as file:
+        file.execute(change)
+        file.commit()
+    before = (state / DATABASE_NAME).read_bytes()
+    with pytest.raises(StoreError, match=f"is not as schema .*: .*{name}"):
+        restore(state, backup, quiet, NOW)
+    assert (state / DATABASE_NAME).read_bytes() == before
+    assert not list(state.glob("*.part*"))
+
+
+async def test_statistics_of_the_query_planner_can_be_restored(state: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(state / DATABASE_NAME)) as file:
+        file.execute("ANALYZE")
+    backup = back_up(state, tmp_path / "backup.db", quiet).file
+    assert restore(state, backup, quiet, NOW).schema == len(MIGRATIONS)
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_backups_of_older_releases_can_be_restored(version: int, tmp_path: Path) -> None:
+    backup = tmp_path / "backup.db"
+    with closing(sqlite3.connect(backup)) as file:
+        create_schema(file, version)
+        file.execute("DELETE FROM settings WHERE name = 'schema_version'")
+        file.execute("INSERT INTO settings VALUES ('schema_version', ?)", (str(version),))
+        file.commit()
+    assert restore(tmp_path / "state", backup, quiet, NOW).schema == version
 
 
 async def test_a_compacted_file_shrinks_by_itself_from_then_on(state: Path) -> None:

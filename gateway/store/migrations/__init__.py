@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -194,8 +195,7 @@ def _apply(connection: Connection, sql: str, number: int, now: int) -> int:
     dialect = connection.dialect.name
     if dialect != "sqlite" and (version := _version(connection)) >= number:
         return version
-    text = sql.format(**_DIALECTS[dialect], now=now)
-    for statement in filter(None, map(str.strip, _END_OF_STATEMENT.split(text))):
+    for statement in _statements(sql, dialect, now):
         connection.exec_driver_sql(statement)
     if dialect == "postgresql":
         connection.exec_driver_sql(_BYTE_ORDER)
@@ -205,6 +205,18 @@ def _apply(connection: Connection, sql: str, number: int, now: int) -> int:
         oldest = int(stated[1]) if stated else number if sql else number - 1
         _set(connection, _COMPATIBLE, max(_compatible(connection) or number - 1, oldest))
     return number
+
+
+def _statements(sql: str, dialect: str, now: int) -> Iterator[str]:
+    text = sql.format(**_DIALECTS[dialect], now=now)
+    return filter(None, map(str.strip, _END_OF_STATEMENT.split(text)))
+
+
+def create_schema(connection: sqlite3.Connection, version: int) -> None:
+    """What the migrations up to `version` leave in an empty file."""
+    for sql in MIGRATIONS[:version]:
+        for statement in _statements(sql, "sqlite", 0):
+            connection.execute(statement)
 
 
 def _set(connection: Connection, name: str, number: int) -> None:
