@@ -66,7 +66,8 @@ class _LazyGroup(click.Group):
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Suggests what a usual name is here: by its letters, `create` is next to `rotate`."""
+        """Suggests what a usual name is here: by its letters, `create` is next to `rotate`. Other
+        errors than click's are one line; Python's own `-X dev` shows their tracebacks."""
         try:
             return super().invoke(ctx)
         except click.NoSuchCommand as error:
@@ -77,6 +78,12 @@ class _LazyGroup(click.Group):
                     text = f"No such command {error.command_name!r}. Did you mean {name!r}?"
                     raise click.NoSuchCommand(error.command_name, text, ctx=error.ctx) from None
             raise
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+            raise  # click ends quietly where nobody reads the output
+        except Exception as error:
+            if sys.flags.dev_mode:
+                raise
+            raise _import("gateway.cli.errors").explain(error, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

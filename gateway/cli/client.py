@@ -18,15 +18,21 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import aiohttp
+import click
 import orjson
 
 from gateway.admin import API_PATH
 from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
-from gateway.cli.errors import CommandRefused, GatewayHangs, GatewayUnreachable
+from gateway.cli.errors import (
+    RUNNING_RELEASE,
+    CommandRefused,
+    GatewayHangs,
+    GatewayUnreachable,
+)
 from gateway.cli.option_types import now_us
 from gateway.config.cluster import DatabaseServer
 from gateway.config.document import ConfigError
-from gateway.config.file_errors import command_of_owner, describe_owner, file_error_reason
+from gateway.config.file_errors import command_of_owner, describe_owner
 from gateway.config.load import find_database
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.lock import DATABASE_NAME, lock_state_dir, read_holder
@@ -53,7 +59,7 @@ def connect(
     gateway runs, instead of raising GatewayUnreachable. `timeout`: seconds for each request.
     """
     with ExitStack() as stack:
-        if not may_create and not _is_dir(state_dir):
+        if not may_create and not state_dir.is_dir():
             if not may_serve or database_server(config) is None:
                 raise CommandRefused(
                     f"There is no state directory {state_dir.absolute()}. Choose one with "
@@ -68,15 +74,6 @@ def connect(
             yield client
         finally:
             runner.run(client.close())
-
-
-def _is_dir(state_dir: Path) -> bool:
-    """Raises CommandRefused for one that cannot be seen."""
-    try:
-        return state_dir.is_dir()
-    except PermissionError as error:
-        reason = file_error_reason(error, state_dir)
-        raise CommandRefused(f"Cannot use {state_dir}: {reason}.") from None
 
 
 def quote_path(text: str) -> str:
@@ -172,16 +169,22 @@ class Client:
             ) as response,
         ):
             answer = await response.read()
-        if response.status >= 400:
-            error = orjson.loads(answer)["error"]
-            raise CommandRefused(error["message"], error.get("mistakes", ()))
-        return orjson.loads(answer) if answer else None
+        try:
+            content = orjson.loads(answer) if answer else None
+            if response.status < 400:
+                return content
+            message, mistakes = content["error"]["message"], content["error"].get("mistakes", ())
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise CommandRefused(
+                f"{self._socket} answers with status {response.status}, but not as a gateway does."
+            ) from None
+        raise CommandRefused(str(message), mistakes)
 
     async def _is_served(self, deadline: float) -> bool:
         """Raises GatewayHangs if the socket is open, but there is no response."""
         try:
             async with asyncio.timeout_at(deadline):
-                await self._send("GET", "")
+                about = await self._send("GET", "")
         except TimeoutError:
             raise self._connect_timeout() from None
         except aiohttp.ClientConnectorError as error:
@@ -190,6 +193,9 @@ class Client:
             return False
         except (aiohttp.ClientError, ConnectionError):
             return False  # it is shutting down, and will release the lock
+        if (context := click.get_current_context(silent=True)) is not None:
+            is_object = isinstance(about, dict)
+            context.meta[RUNNING_RELEASE] = about.get("version") if is_object else about
         return True
 
     async def _serve(self) -> bool:

@@ -178,9 +178,9 @@ def _ask_gateway(state_dir: Path) -> tuple[Record | None, GatewayHangs | None, l
     except GatewayUnreachable as error:
         if "No gateway runs" not in error.message:
             area.problem("gateway", error.message, "journalctl -u gateway -n 50")
-    except CommandRefused as error:
-        if state_dir.exists():
-            area.warn("gateway", error.message, "run this command as the gateway's own user")
+    except (CommandRefused, OSError) as error:
+        if not str(error).startswith("There is no state directory"):
+            area.warn("gateway", str(error), "run this command as the gateway's own user")
     return None, None, area.findings
 
 

@@ -1,21 +1,28 @@
-"""Errors of commands and their exit codes."""
+"""Errors of commands and their exit codes. No command ends in a traceback."""
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import click
 import orjson
 
+import gateway
 from gateway.config.document import ConfigError
+from gateway.config.file_errors import file_error_reason
 
 EX_UNAVAILABLE: Final = 69
 """Exit code of sysexits.h: the gateway does not answer, or a server that it needs. systemd starts
 the service again."""
+
+EX_SOFTWARE: Final = 70
+"""Exit code of sysexits.h: an error of this program, or a gateway of another release."""
 
 EX_CONFIG: Final = 78
 """Exit code of sysexits.h: invalid configuration. systemd does not restart the service then."""
@@ -61,3 +68,28 @@ def report_config_errors(*, as_json: bool = False) -> Iterator[None]:
         else:
             click.echo(str(error), err=True)
         sys.exit(EX_CONFIG)
+
+
+class UnexpectedError(click.ClickException):
+    exit_code = EX_SOFTWARE
+
+
+RUNNING_RELEASE: Final = "gateway.cli.running_release"
+"""In `meta` of click's context: the release of the gateway that has answered."""
+
+
+def explain(error: Exception, context: click.Context) -> click.ClickException:
+    """What an error that no command expects is for the user. Of its text only the first line, as
+    pydantic repeats the input in the others."""
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        path = Path(error.filename)
+        return CommandRefused(f"Cannot use {path}: {file_error_reason(error, path)}.")
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = (str(error).splitlines() or [""])[0]
+    place = f"{type(error).__name__}: {text} ({Path(frame.filename).name}, line {frame.lineno})"
+    if RUNNING_RELEASE not in context.meta:
+        return UnexpectedError(f"Unexpected {place}. PYTHONDEVMODE=1 shows where it comes from.")
+    return UnexpectedError(
+        f"The answer of the gateway, {context.meta[RUNNING_RELEASE]}, was not understood by this "
+        f"command, {gateway.__version__}: use that of its environment, or restart it. {place}"
+    )

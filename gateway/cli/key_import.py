@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 from typing import Final, NoReturn, TextIO
 
@@ -27,6 +28,7 @@ from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import print_json, print_note
 
 _BATCH_SIZE: Final = 50  # keys per request
+_MAX_CHARACTERS: Final = 32 * 2**20
 _OUTPUT_COLUMNS: Final = ("id", "name", "key")
 
 CreatedKeys = list[dict[str, str]]
@@ -105,9 +107,12 @@ def _print_created(keys: CreatedKeys, out: Path | None) -> None:
 
 def _read(file: TextIO) -> tuple[list[KeyRow], list[CellError]]:
     try:
-        rows, errors = parse_key_csv(file, now_us())
+        text = file.read(_MAX_CHARACTERS + 1)
     except UnicodeDecodeError:
         raise CommandRefused("The file is not in UTF-8.") from None
+    if len(text) > _MAX_CHARACTERS:
+        raise CommandRefused(f"The file has more than {_MAX_CHARACTERS} characters: divide it.")
+    rows, errors = parse_key_csv(StringIO(text), now_us())
     if not rows and not errors:
         raise CommandRefused("The file has no keys: there is no line after its header.")
     return rows, errors

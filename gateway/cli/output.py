@@ -85,10 +85,16 @@ def print_record(record: Record, columns: Mapping[str, Column]) -> None:
 
 
 def cell_of(record: Record, column: Column) -> Cell:
-    """States get their colours, fields `…_at` are times, lists are joined."""
-    if not isinstance(column, str):
-        return column(record)
-    value = record[column]
+    """States get their colours, fields `…_at` are times, lists are joined. What the record of an
+    older gateway lacks is empty."""
+    try:
+        if not isinstance(column, str):
+            return column(record)
+        value = record[column]
+    except KeyError as error:
+        if error.args[0] in record:
+            raise
+        return None
     if column == "state":
         return style_state(value)
     if column.endswith("_at"):

@@ -61,7 +61,7 @@ def _print_replicas(answer: dict[str, Any]) -> None:
         print_note("This gateway is a single process: its configuration has no database server.")
         return
     print_table(answer["replicas"], _COLUMNS)
-    if any(each["state"] == "expired" and each["leases"] for each in answer["replicas"]):
+    if any(each["state"] == "expired" and each.get("leases") for each in answer["replicas"]):
         print_note(
             "Budgets lack what expired replicas have leased, until they are started again with the"
             " same state directory, or for replica.lease_expiry."
@@ -71,7 +71,7 @@ def _print_replicas(answer: dict[str, Any]) -> None:
             "Configurations differ, so what a request gets depends on the replica that it reaches."
         )
     for each in answer["replicas"]:
-        if each["state"] == "serving" and each["absent_from_shared"]:
+        if each["state"] == "serving" and each.get("absent_from_shared"):
             print_note(
                 f"{each['name']} shares no limits with {', '.join(each['absent_from_shared'])}:"
                 " limits are divided. Compare their `shared`, and whether they reach its server."

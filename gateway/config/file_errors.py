@@ -6,6 +6,7 @@ import os
 import pwd
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -19,13 +20,16 @@ def file_error_reason(error: OSError, path: Path) -> str:
 
 def describe_owner(path: Path) -> str:
     """Owner and mode of the file, or of the nearest directory above it that can be seen."""
+    place, status = _nearest(path)
+    return f"{place} belongs to {user_name(status.st_uid)} (mode {status.st_mode & 0o7777:04o})"
+
+
+def _nearest(path: Path) -> tuple[Path, os.stat_result]:
+    """The root can always be seen."""
     for place in (path.absolute(), *path.absolute().parents):
-        try:
-            status = place.stat()
-        except OSError:
-            continue
-        return f"{place} belongs to {user_name(status.st_uid)} (mode {status.st_mode & 0o7777:04o})"
-    return f"the owner of {path} is unknown"
+        with suppress(OSError):
+            return place, place.stat()
+    raise FileNotFoundError(path)
 
 
 def user_name(number: int) -> str:
@@ -36,11 +40,13 @@ def user_name(number: int) -> str:
 
 
 def command_of_owner(path: Path) -> str:
-    """The command line that runs this process's command as the owner of the file."""
+    """The command line that runs this process's command as the owner of the file, or of the nearest
+    directory above it that can be seen."""
     own = sys.argv[0]
     command = [sys.executable, "-m", "gateway"] if own.endswith("__main__.py") else [own]
+    owner = _nearest(path)[1].st_uid
     try:
-        user = pwd.getpwuid(path.stat().st_uid).pw_name
+        user = pwd.getpwuid(owner).pw_name
     except KeyError:
-        user = f"#{path.stat().st_uid}"
+        user = f"#{owner}"
     return shlex.join(["sudo", "-u", user, *command, *sys.argv[1:]])

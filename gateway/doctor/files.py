@@ -63,10 +63,7 @@ def _check_secret(area: Area, path: Path) -> None:
 
 
 def _check_state_dir(area: Area, path: Path) -> None:
-    if not os.path.lexists(path):
-        area.ok(str(path), "does not exist yet: the first start creates it")
-        return
-    if (status := _stat(area, path)) is None:
+    if (status := _stat(area, path, "does not exist yet: the first start creates it")) is None:
         return
     if not path.is_dir():
         area.problem(str(path), "is no directory", "choose another one with --state-dir")
@@ -101,11 +98,15 @@ def _check_state_file(area: Area, path: Path, owner: int) -> None:
         area.problem(str(path), f"{describe_owner(path)}: others can use it", f"chmod 600 {path}")
 
 
-def _stat(area: Area, path: Path) -> os.stat_result | None:
+def _stat(area: Area, path: Path, absent: str | None = None) -> os.stat_result | None:
+    """With `absent` it need not exist."""
     try:
         return path.stat()
     except FileNotFoundError:
-        area.problem(str(path), "does not exist", "create it, or correct the reference to it")
+        if absent is not None and not path.is_symlink():
+            area.ok(str(path), absent)
+        else:
+            area.problem(str(path), "does not exist", "create it, or correct the reference to it")
     except OSError as error:
         reason = f"{error.strerror}: {describe_owner(path)}"
         area.warn(str(path), f"cannot be checked: {reason}", "run this as the gateway's user")
