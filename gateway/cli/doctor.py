@@ -104,6 +104,8 @@ def doctor(
         print_json({"ok": not failed, "findings": records})
     else:
         print_findings(records)
+        if not probe:
+            click.echo("No upstream was asked: --probe sends each account a small request.")
     if failed:
         sys.exit(1)
 
