@@ -131,6 +131,16 @@ def format_amount(micro: int, currency: Currency) -> str:
     return f"{format_units(micro)} {'unit' if micro == MICRO_PER_UNIT else 'units'}"
 
 
+def format_field(name: str, value: int | str) -> str:
+    """What a column has, with its meaning in parentheses where it is a duration or a cost."""
+    if isinstance(value, int) and name.endswith("_us"):
+        return f"{value} ({format_duration(value)})"
+    if isinstance(value, int) and name.endswith("_micro"):
+        currency = Currency.USD if name.endswith("usd_micro") else Currency.UNITS
+        return f"{value} ({format_amount(value, currency)})"
+    return str(value)
+
+
 def format_price(micro: int, money: Money) -> str | None:
     """`12.34 EUR`, small prices with four decimals: units in a currency other than dollars, which
     is for display only. None without such a unit price."""

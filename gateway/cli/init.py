@@ -15,6 +15,7 @@ from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.options import FILE, json_option
 from gateway.cli.output import print_json
 from gateway.config.load import LOCAL_CONFIG, find_config, parse_config
+from gateway.config.secrets import NO_KEY
 from gateway.core.formats import Format
 
 _TEMPLATE: Final = """\
@@ -96,11 +97,11 @@ _KNOWN: Final = (
 
 def _check_reference(text: str) -> str:
     """Does not repeat the text, which may be a key."""
-    if text.startswith("file:") or (text.startswith("${") and text.endswith("}")):
+    if text == NO_KEY or text.startswith("file:") or (text[:2] == "${" and text[-1] == "}"):
         return text
     raise click.BadParameter(
-        "a reference is needed, ${NAME} or file:/path: the key itself is neither an argument nor "
-        "in the file."
+        "a reference is needed, ${NAME} or file:/path, or none: the key itself is neither an "
+        "argument nor in the file."
     )
 
 
@@ -124,7 +125,7 @@ def _check_key(ctx: click.Context, option: click.Parameter, value: str | None) -
     help="The upstream's format.",
 )
 @click.option("--url", help="The upstream's base address.")
-@click.option("--key", help="Where its key is: ${NAME} or file:/path.", callback=_check_key)
+@click.option("--key", help="Where its key is: ${NAME}, file:/path or none.", callback=_check_key)
 @click.option("--model", "models", multiple=True, help="A model of the upstream; can be repeated.")
 @click.option(
     "--from-env",
@@ -233,7 +234,7 @@ def _ask(
     if not models:
         models = tuple(_prompt("--model", "Its models, separated by spaces").split())
     if key is None:
-        question = "Where its key is (${NAME} or file:/path)"
+        question = "Where its key is (${NAME}, file:/path or none)"
         key = _prompt("--key", question, value_proc=_check_reference)
     return Upstream("main", format, url, key, models)
 

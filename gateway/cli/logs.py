@@ -15,7 +15,7 @@ import click
 
 from gateway.admin.export import ExportFormat, export_header, export_rows
 from gateway.admin.request_summary import headline, sections
-from gateway.admin.units import format_amount, format_duration, format_units
+from gateway.admin.units import format_duration, format_field
 from gateway.cli.budgets import units_of, usd_of
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import GatewayUnreachable
@@ -36,7 +36,6 @@ from gateway.cli.output import (
     right_align,
     shorten,
 )
-from gateway.core.limits import Currency
 from gateway.store.logs import started_us
 from gateway.store.records import ExchangeState
 
@@ -307,11 +306,5 @@ def _print_lines(rows: Iterable[Record], names: dict[str, str], as_json: bool) -
 
 
 def _annotate(name: str, value: Any) -> Any:
-    """Durations and costs as stored, and formatted."""
-    if name.endswith("_us") and value is not None:
-        return f"{value} ({format_duration(value)})"
-    if name.endswith("usd_micro") and value is not None:
-        return f"{value} ({format_amount(value, Currency.USD)})"
-    if name.endswith("_micro") and value is not None:
-        return f"{value} ({format_units(value)} units)"
-    return str(value) if isinstance(value, int) and not name.endswith("_at") else value
+    is_time = name.endswith("_at")
+    return format_field(name, value) if isinstance(value, int) and not is_time else value

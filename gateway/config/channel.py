@@ -133,7 +133,8 @@ class Account(ConfigModel):
     """The account's name in logs and commands; unique in its channel."""
     key: Annotated[SecretStr, AfterValidator(resolve_key)]
     """The upstream's key: "${NAME}" (environment), "file:/path", "file:NAME" in
-    $CREDENTIALS_DIRECTORY, or the key itself in a file that only its owner can read."""
+    $CREDENTIALS_DIRECTORY, or the key itself in a file that only its owner can read; none: the
+    upstream asks for no key, and gets none."""
     priority: int = 0
     """Accounts of a channel with higher priority are tried first; the others are for failover."""
     weight: Weight = 1

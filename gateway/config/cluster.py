@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from gateway.config.secrets import SecretResolver
-from gateway.config.types import Bytes, ConfigModel, Name, Seconds
+from gateway.config.types import Bytes, ConfigModel, Name, Seconds, check_host
 
 _NAME_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _EXTRA: Final = "pip install 'model-gateway[cluster]'"
@@ -100,6 +100,7 @@ def _check_url(url: str, schemes: tuple[str, ...], needs_name: bool) -> None:
         raise PydanticCustomError("address", f"must begin with {' or '.join(schemes)}, then ://")
     if not parts.hostname:
         raise PydanticCustomError("address", "must name a host")
+    check_host(parts.hostname)
     if parts.query or parts.fragment:
         raise PydanticCustomError("address", "must not have a query: options have own keys")
     if needs_name and not parts.path.strip("/"):

@@ -197,7 +197,8 @@ def config_secrets(config: Config) -> Secrets:
 def _walk(name: str, value: Any, *, is_header: bool) -> Iterator[tuple[str, str, bool]]:
     """The option or header, its value, and whether it is a header."""
     if isinstance(value, SecretStr):
-        yield name, value.get_secret_value(), is_header
+        if secret := value.get_secret_value():
+            yield name, secret, is_header
     elif isinstance(value, BaseModel):
         for option, part in value:
             yield from _walk(option, part, is_header=False)

@@ -32,7 +32,7 @@ from gateway.config.metrics import MetricsSettings
 from gateway.config.process_log import ProcessLogOptions
 from gateway.config.search import SearchEndpoint
 from gateway.config.traces import TraceOptions
-from gateway.config.types import Bytes, ConfigModel, HeaderName, ModelId, Seconds, check_url
+from gateway.config.types import Bytes, ConfigModel, HeaderName, Host, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
 
 SOCKET_NAME: Final = "admin.sock"
@@ -88,7 +88,7 @@ def _parse_origins(origins: Any) -> Any:
 class Server(ConfigModel):
     """The listening address, and what is accepted from clients."""
 
-    host: str = Field(default="127.0.0.1", min_length=1)
+    host: Host = "127.0.0.1"
     """The address to listen on."""
     port: int = Field(default=8080, ge=0, le=65535)
     """The port to listen on; 0: any free one."""

@@ -28,6 +28,9 @@ _SAMPLE: Final = re.compile(
     re.IGNORECASE,
 )
 
+NO_KEY: Final = "none"
+"""In place of a reference: the upstream asks for no key."""
+
 LITERAL_NOT_ALLOWED: Final = (
     "a literal key is accepted only in a file that only its owner can read (chmod 600), "
     "else write ${NAME} or file:/path"
@@ -73,9 +76,12 @@ class SecretResolver:
 
 
 def resolve_key(reference: SecretStr, info: ValidationInfo) -> SecretStr:
-    """The key itself where the context is a `SecretResolver`; else the reference as written."""
+    """The key itself where the context is a `SecretResolver`, "" for `none`; else the reference as
+    written."""
     if not isinstance(info.context, SecretResolver):
         return reference
+    if reference.get_secret_value() == NO_KEY:
+        return SecretStr("")
     key = info.context.resolve(reference.get_secret_value())
     if not _KEY.fullmatch(key):
         raise _error("the key is empty or has spaces or characters that no key has")

@@ -6,11 +6,14 @@ import ast
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from ipaddress import ip_address
 from itertools import pairwise
 from typing import Annotated, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -107,6 +110,23 @@ Seconds = Annotated[
 ]
 
 
+_HOST_NAME: Final = re.compile(r"(?:[\w-]{1,63}\.)*(?=\d*[^\W\d]|-)[\w-]{1,63}\.?")
+"""The last label has a letter, so that an address with an error is no name."""
+
+
+def check_host(host: str) -> str:
+    """An IP address, or what can be a name; whether it exists is not asked."""
+    with suppress(ValueError):
+        ip_address(host)
+        return host
+    if _HOST_NAME.fullmatch(host) is None:
+        raise PydanticCustomError("address", "is neither an IP address nor the name of a host")
+    return host
+
+
+Host = Annotated[str, AfterValidator(check_host)]
+
+
 def check_url(url: str) -> str:
     """The URL without its closing slash: http or https, a host, and nothing but a path."""
     parts = _split_url(url)
@@ -177,4 +197,6 @@ def _split_url(url: str) -> SplitResult:
         _ = parts.port  # raises where the port is invalid
     except ValueError:
         raise PydanticCustomError("address", "is not a valid address") from None
+    if parts.hostname:
+        check_host(parts.hostname)
     return parts

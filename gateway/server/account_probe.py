@@ -11,6 +11,7 @@ from typing import Final
 
 import orjson
 
+from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.reply import Reply
@@ -103,6 +104,8 @@ async def _send_probe(runtime: Runtime, snapshot: Snapshot, candidate: Candidate
         stream=True,
         include_usage=True,
         max_tokens=_MAX_TOKENS,
+        # A reply that is to be stored would need its reasoning, which not every model encrypts.
+        store=False if candidate.format is Format.RESPONSES else None,
     )
     request = ClientRequest(
         request_id=new_request_id(runtime.now()),

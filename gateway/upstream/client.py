@@ -238,10 +238,10 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
         "accept-encoding": "identity",
         "user-agent": channel.user_agent or f"model-gateway/{__version__}",
     }
-    key = account.key.get_secret_value()
     codec = CODECS[channel.format]
-    name, value = codec.auth_header(key)
-    headers[name] = value
+    if key := account.key.get_secret_value():
+        name, value = codec.auth_header(key)
+        headers[name] = value
     extra = {name.lower(): value.get_secret_value() for name, value in channel.headers.items()}
     headers.update(extra)
     version = channel.version_header

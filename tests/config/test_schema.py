@@ -46,6 +46,24 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse_config(f"server: {{drain_timeout: {text}}}").server.drain_timeout == seconds
 
 
+@pytest.mark.parametrize("host", ["999.1.1.1", "1.2.3", "10.0.0.1:80", "a b", "", "::g", "a..b"])
+def test_what_is_no_host_is_refused(host: str) -> None:
+    """`999.1.1.1` was valid, and the start failed."""
+    with pytest.raises(ConfigError, match=r"server\.host: is neither an IP address nor the name"):
+        parse_config(f"server: {{host: '{host}'}}")
+
+
+@pytest.mark.parametrize("host", ["999.1.1.1", "1.2.3"])
+def test_what_is_no_host_of_an_upstream_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="is neither an IP address nor the name"):
+        parse_config(CHANNEL.replace("//host", f"//{host}"))
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1", "0.0.0.0", "a-1.example.", "my_host"])
+def test_hosts(host: str) -> None:
+    assert parse_config(f"server: {{host: '{host}'}}").server.host == host
+
+
 def test_server_options() -> None:
     server = parse_config(
         "server: {trusted_proxies: [10.0.0.0/8, '::1/128'], cors: off, version_headers: [X-V]}"

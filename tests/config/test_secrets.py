@@ -43,6 +43,11 @@ def test_key_from_environment(tmp_path: Path) -> None:
     assert CANARY not in repr(config) + str(config.model_dump()) + config.model_dump_json()
 
 
+def test_an_upstream_without_a_key(tmp_path: Path) -> None:
+    """It was refused as a literal key, with a hint about chmod."""
+    assert key_of(load_config(write(tmp_path, "none", 0o644), env={})) == ""
+
+
 @pytest.mark.parametrize("env", [{}, {"CHAT_KEY": ""}])
 def test_a_missing_variable_is_named(tmp_path: Path, env: dict[str, str]) -> None:
     file = write(tmp_path, "${CHAT_KEY}")
@@ -113,7 +118,7 @@ def test_sample_keys_are_rejected(tmp_path: Path, sample: str) -> None:
     assert key_problem(write(tmp_path, "${KEY}"), {"KEY": sample}) == "this is a sample, not a key"
 
 
-@pytest.mark.parametrize("key", ["sk-Wx0000tHere9xxxx4Your", "none", "local", "a" * 200])
+@pytest.mark.parametrize("key", ["sk-Wx0000tHere9xxxx4Your", "local", "a" * 200])
 def test_keys_that_resemble_samples(tmp_path: Path, key: str) -> None:
     assert key_of(load_config(write(tmp_path, key), env={})) == key
 

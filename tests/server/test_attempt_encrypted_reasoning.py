@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.core.formats import Format
-from tests.support.gateway import channel, run_gateway
+from gateway.server.account_probe import probe_account
+from tests.support.gateway import BETA, channel, run_gateway
 from tests.support.upstream import (
     ReceivedRequest,
     Response,
@@ -66,6 +67,19 @@ async def test_a_refusal_is_hidden_and_remembered(
     assert (first.attempts, second.attempts) == (2, 1)
     asked = [ENCRYPTED in (each.json.get("include") or ()) for each in upstream.requests]
     assert asked == [True, False, False]
+
+
+async def test_a_try_of_the_account_asks_for_none(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(plain_model)
+    async with run_gateway(tmp_path, lines(upstream)) as gateway:
+        runtime = gateway.daemon.runtime
+        router = runtime.current.router
+        route = router.route(BETA, Format.RESPONSES, router.access_for(["*"]))
+        result = await probe_account(runtime, route.candidates[0])
+    assert result.ok, result.error
+    assert upstream.last_request.json["store"] is False
 
 
 async def test_a_client_that_asks_itself_gets_the_refusal(

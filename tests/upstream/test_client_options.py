@@ -36,6 +36,13 @@ async def test_the_user_agent(upstream: ScriptedUpstream) -> None:
         assert upstream.last_request.headers["user-agent"] == "house/1 (quiet)"
 
 
+async def test_an_upstream_that_asks_for_no_key_gets_none(upstream: ScriptedUpstream) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    async with open_client(upstream.address, accounts=[{"name": ACCOUNT, "key": ""}]) as line:
+        await send(line)
+        assert "authorization" not in upstream.last_request.headers
+
+
 @pytest.mark.parametrize("sent", [{"anthropic-version": "2023-01-01", "anthropic-beta": "b"}, {}])
 async def test_the_configured_version_replaces_the_clients(
     upstream: ScriptedUpstream, sent: dict[str, str]

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.admin.permissions import Permission, requires
 from gateway.admin.request_summary import headline, sections
 from gateway.admin.stored_responses import StoredResponses
-from gateway.admin.units import format_duration, format_units
+from gateway.admin.units import format_field
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import format_time, render
 from gateway.console.timeline import spans
@@ -84,8 +84,4 @@ def _format_field(name: str, value: Any) -> Any:
         return "yes" if value else "no"
     if name.endswith("_at"):
         return format_time(value)
-    if name.endswith("_us"):
-        return f"{value} ({format_duration(value)})"
-    if name.endswith("_micro"):
-        return f"{value} ({format_units(value)} units)"
-    return str(value)
+    return format_field(name, value)

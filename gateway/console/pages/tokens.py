@@ -39,7 +39,7 @@ PAGE_SIZE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """`state` can also be `expired`."""
+    """`state` can also be `expired`, `no models` or `budget used up`."""
 
     token: Token
     state: str
@@ -166,8 +166,22 @@ def _token_row(context: ConsoleContext, token: Token) -> TokenRow:
     quota, holder = context.runtime.quota, holder_of(HolderKind.KEY, token)
     spent = spend_of(quota, HolderKind.KEY, token.id, now)
     is_expired = token.expires_at is not None and token.expires_at <= now
-    state = "expired" if is_expired and token.state is TokenState.ACTIVE else token.state.value
+    state = token.state.value
+    if token.state is TokenState.ACTIVE:
+        state = "expired" if is_expired else _refusal(context, token.id, now) or state
     return TokenRow(token, state, spent, budget_rows(quota, holder, now))
+
+
+def _refusal(context: ConsoleContext, token_id: str, now: int) -> str | None:
+    """Why every request of a key that is active is refused."""
+    runtime = context.runtime
+    if (token := runtime.registry.token(token_id)) is None:
+        return None
+    permit = runtime.permit(token)
+    if not permit.access.model_ids:
+        return "no models"
+    budgets = runtime.quota.budget_statuses(permit.holders, now)
+    return "budget used up" if any(each.spent >= each.budget.limit for each in budgets) else None
 
 
 def _page_number(request: web.Request) -> int:

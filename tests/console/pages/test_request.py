@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.admin.units import format_amount
+from gateway.console.pages.request import _format_field
 from gateway.core.formats import Format
+from gateway.core.limits import Currency
 from gateway.store.records import RequestRow
 from gateway.store.refusals import OWN_ROWS
 from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT, is_harmless, preformatted_texts
@@ -218,3 +221,9 @@ async def test_the_chain_of_a_stored_response(
     await gateway.post(Format.RESPONSES, store=False)
     (*_, row) = await gateway.rows(4)
     assert "Stored response" not in (await visitor.get(f"/console/logs/{row.id}")).text
+
+
+def test_dollars_are_no_units() -> None:
+    """`usd_micro` was shown in units."""
+    assert _format_field("usd_micro", 6304) == f"6304 ({format_amount(6304, Currency.USD)})"
+    assert _format_field("cost_micro", 6304) == "6304 (0.006304 units)"

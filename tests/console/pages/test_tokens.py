@@ -296,3 +296,20 @@ async def test_pagination_and_search(visitor: Visitor, gateway: RunningGateway) 
     found = await visitor.get("/console/tokens?q=KEY+14")
     assert found.text.count("sk-") == 10
     assert "No keys match." in (await visitor.get("/console/tokens?q=%22%3Cb%3E")).text
+
+
+async def test_a_key_whose_every_request_is_refused_does_not_look_active(
+    visitor: Visitor, gateway: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    """Both looked like keys that work."""
+    path = f"/console/tokens/{gateway.token.id}"
+    assert "state-active" in (await visitor.get(path)).html
+    await gateway.operations.update_key(gateway.token.id, models=("no-such-model",))
+    assert "state-no-models" in (await visitor.get(path)).html
+    await gateway.operations.update_key(gateway.token.id, models=None, limits={"budget": 10**9})
+    upstream.respond_with(fixture_reply("messages"))
+    await gateway.post(Format.MESSAGES)
+    assert (await gateway.row()).cost_micro
+    await gateway.operations.update_key(gateway.token.id, limits={"budget": 1})
+    assert "state-budget-used-up" in (await visitor.get(path)).html
+    assert "state-budget-used-up" in (await visitor.get("/console/tokens")).html
