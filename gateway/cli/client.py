@@ -157,7 +157,7 @@ class Client:
     async def _send(
         self, method: str, path: str, body: Any = None, params: dict[str, str] | None = None
     ) -> Any:
-        content = None if body is None else orjson.dumps(body)
+        data = None if body is None else orjson.dumps(body)
         async with (
             aiohttp.ClientSession(
                 # A new connection for each request: the gateway could close an idle one meanwhile.
@@ -165,12 +165,12 @@ class Client:
                 timeout=aiohttp.ClientTimeout(total=self._timeout),
             ) as session,
             session.request(
-                method, f"http://gateway{API_PATH}{path}", params=params, data=content
+                method, f"http://gateway{API_PATH}{path}", params=params, data=data
             ) as response,
         ):
             answer = await response.read()
         try:
-            content = orjson.loads(answer) if answer else None
+            content: Any = orjson.loads(answer) if answer else None
             if response.status < 400:
                 return content
             message, mistakes = content["error"]["message"], content["error"].get("mistakes", ())
