@@ -7,8 +7,8 @@ from typing import Any, Final
 from gateway.core.formats import Format
 from tests.resilience.bodies.shapes import call, function, result, with_turns
 
-_ARGUMENTS: Final = {"path": "/work/project/module.py", "limit": 20}
-_WRITTEN: Final = '{"path": "/work/project/module.py", "limit": 20}'
+_ARGUMENTS: Final = {"path": "/home/ann/project/module.py", "limit": 20}
+_WRITTEN: Final = '{"path": "/home/ann/project/module.py", "limit": 20}'
 _CODE: Final = "def find(name, places):\n    return {'name': name, 'found': [places, 1]}\n"
 _SCHEMA: Final = {
     "type": "object",
