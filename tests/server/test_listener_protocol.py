@@ -86,25 +86,26 @@ REFUSED = {
 }
 
 
-async def converse(gateway: RunningGateway, data: bytes) -> list[Answer]:
-    """All answers to these bytes until the gateway or, after the last of them, we hang up."""
+async def converse(gateway: RunningGateway, data: bytes, *, patience: float = 0.25) -> list[Answer]:
+    """All answers to these bytes until the gateway or, `patience` seconds after the last of them,
+    we hang up."""
     host, port = gateway.daemon.listener.addresses[0]
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(data.replace(b"KEY", gateway.key.encode()))
         async with asyncio.timeout(SLACK):
-            came = await _read_answers(reader)
+            came = await _read_answers(reader, patience)
     finally:
         writer.close()
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
     return came
 
 
-async def _read_answers(reader: asyncio.StreamReader) -> list[Answer]:
+async def _read_answers(reader: asyncio.StreamReader, patience: float = 0.25) -> list[Answer]:
     answers: list[Answer] = []
     while True:
         try:
-            async with asyncio.timeout(0.25 if answers else 2):
+            async with asyncio.timeout(patience if answers else 2):
                 head = await reader.readuntil(b"\r\n\r\n")
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             return answers
@@ -202,7 +203,8 @@ async def test_pipelined_requests_are_answered_in_order(
     gateway: RunningGateway, upstream: ScriptedUpstream
 ) -> None:
     upstream.respond_with(fixture_reply("chat"))
-    answers = await converse(gateway, sized(SIZE) + sized(SIZE))
+    pipelined = sized(SIZE) + sized(SIZE, b"connection: close")
+    answers = await converse(gateway, pipelined, patience=5)
     assert [answer.status for answer in answers] == [200, 200]
     assert len({answer.headers["request-id"] for answer in answers}) == 2
 
