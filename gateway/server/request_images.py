@@ -180,7 +180,7 @@ class ImageAdapter:
     async def _fit(self, image: ImagePart, target: Format) -> ImagePart:
         exchange, limit = self._exchange, IMAGE_LIMITS[target].max_file
         data, kind = image.data or "", image.media_type or ""
-        async with exchange.runtime.image_turns.turn(exchange.token.id if exchange.token else ""):
+        async with exchange.runtime.image_turns.turn(exchange.key):
             try:
                 media_type, smaller = await fit_in_process(data, kind, limit)
             except CannotFit as error:
