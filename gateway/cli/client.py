@@ -28,6 +28,7 @@ from gateway.cli.errors import (
     CommandRefused,
     GatewayHangs,
     GatewayUnreachable,
+    StateDirMissing,
 )
 from gateway.cli.option_types import now_us
 from gateway.config.cluster import DatabaseServer
@@ -61,7 +62,7 @@ def connect(
     with ExitStack() as stack:
         if not may_create and not state_dir.is_dir():
             if not may_serve or database_server(config) is None:
-                raise CommandRefused(
+                raise StateDirMissing(
                     f"There is no state directory {state_dir.absolute()}. Choose one with "
                     "--state-dir or --config."
                 )

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import Client, connect, quote_path
-from gateway.cli.errors import CommandRefused, GatewayHangs, GatewayUnreachable
+from gateway.cli.errors import CommandRefused, GatewayHangs, GatewayUnreachable, StateDirMissing
 from gateway.cli.options import FILE, add_options, config_option, json_option
 from gateway.cli.output import (
     Column,
@@ -180,9 +180,10 @@ def _ask_gateway(state_dir: Path) -> tuple[Record | None, GatewayHangs | None, l
     except GatewayUnreachable as error:
         if "No gateway runs" not in error.message:
             area.problem("gateway", error.message, "journalctl -u gateway -n 50")
+    except StateDirMissing:
+        pass  # the check of files says so
     except (CommandRefused, OSError) as error:
-        if not str(error).startswith("There is no state directory"):
-            area.warn("gateway", str(error), "run this command as the gateway's own user")
+        area.warn("gateway", str(error), "run this command as the gateway's own user")
     return None, None, area.findings
 
 

@@ -39,6 +39,10 @@ class CommandRefused(click.ClickException):
         self.field_errors = field_errors
 
 
+class StateDirMissing(CommandRefused):
+    """There is no state directory yet, so there is nothing to ask."""
+
+
 class GatewayUnreachable(click.ClickException):
     """No gateway runs, or the process that holds the state directory does not answer."""
 
