@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from gateway.admin.socket import socket_path
 from gateway.cli.errors import EX_SOFTWARE
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
+from tests.cli.answering_server import answering_each
 from tests.cli.cli_runner import CommandRunner
 from tests.cli.every_command import Outcome, run_all
 from tests.support.paths import ROOT
@@ -136,23 +136,12 @@ def answering(state_dir: Path, status: int, body: bytes) -> Iterator[None]:
         listener.bind(str(socket_path(state_dir)))
         listener.listen()
 
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(head.encode() + body)
+        def answer(connection: socket.socket) -> None:
+            connection.recv(65536)
+            connection.sendall(head.encode() + body)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
+        with answering_each(listener, answer):
             yield
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join(10)
 
 
 @pytest.mark.slow("every command")

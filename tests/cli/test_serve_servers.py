@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.answering_server import answering_each
 from tests.resilience.chaos.process import GatewayProcess, write_config
 from tests.support.databases import run_apart
 from tests.support.postgres import (
@@ -48,27 +48,14 @@ def refusal(folder: Path, **sections: Any) -> tuple[int, str]:
 @contextmanager
 def answering(answers: list[tuple[bytes, bytes]], rest: bytes) -> Iterator[str]:
     """The address of a server that says what is given for commands with these words."""
-    listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                while received := connection.recv(65536):
-                    found = [text for word, text in answers if word in received]
-                    connection.sendall(found[0] if found else rest)
+    def answer(connection: socket.socket) -> None:
+        while received := connection.recv(65536):
+            found = [text for word, text in answers if word in received]
+            connection.sendall(found[0] if found else rest)
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
+    with socket.create_server(("127.0.0.1", 0)) as listener, answering_each(listener, answer):
         yield f"127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(5)
 
 
 def test_a_database_server_that_refuses_connections_or_says_nothing(tmp_path: Path) -> None:
