@@ -27,6 +27,8 @@ _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _UNSAFE_YAML: Final = (
     "anchors (&), aliases (*) and tags (!) are not accepted: put such text in quotes"
 )
+_TOO_DEEP: Final = "nested too deeply"
+_LIBYAML_TOO_DEEP: Final = "exceeded maximum nesting depth"
 _TABS: Final = "tabs are not allowed as indentation: use spaces"
 _INDENTATION: Final = re.compile(r"(?:\s|-(?=\s))*")
 _BARE_REFERENCE: Final = re.compile(r"[:,\[]\s*\$\{")
@@ -144,6 +146,8 @@ def _decode(raw: bytes, file: str) -> str:
 
 def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> ConfigError:
     line, column = _position(error.problem_mark or error.context_mark)
+    if error.problem == _LIBYAML_TOO_DEEP:
+        return ConfigError.at(file, line, _TOO_DEEP, column)
     problem = ", ".join(part for part in (error.context, error.problem) if part)
     if (tab := _tab_column(text, line)) is not None:
         return ConfigError.at(file, line, _TABS, tab)
@@ -177,7 +181,7 @@ def _reject_unsafe_yaml(text: str, file: str) -> None:
         if getattr(event, "anchor", None) or getattr(event, "tag", None):
             problems.append(ConfigProblem("", file, line, _UNSAFE_YAML, column))
         if depth > _MAX_DEPTH:
-            problems.append(ConfigProblem("", file, line, "nested too deeply", column))
+            problems.append(ConfigProblem("", file, line, _TOO_DEEP, column))
             break
     if problems:
         raise ConfigError(problems)

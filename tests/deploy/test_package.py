@@ -150,7 +150,7 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
     git = ("git", "-C", tmp_path, "-c", "user.name=Tests", "-c", "user.email=tests@example.org")
     assert commit_of(tmp_path) is None
     tracked = tmp_path / "setup.cfg"
-    tracked.touch()
+    tracked.write_text("first")
     run(*git, "init", "--quiet")
     run(*git, "add", ".")
     run(*git, "commit", "--quiet", "--message", "First")

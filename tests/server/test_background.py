@@ -272,7 +272,8 @@ async def test_cancel_ends_the_streams_that_follow(
         ) as stream:
             events = aiter(stream)
             id = (await anext(events)).response.id
-            await upstream.wait_for_request()
+            while (await anext(events)).type != "response.output_text.delta":
+                pass
             await client.responses.cancel(id)
             async with asyncio.timeout(2):
                 last = [event async for event in stream][-1]
