@@ -20,6 +20,7 @@ _WORKERS: Final = (f"-n{_PROCESSORS + 2}", "--dist=worksteal")
 """More than processors: tests also wait."""
 _ALONE: Final = "attacks or local_model"
 """Kinds that measure what others feel, or take all processors."""
+_ALONE_FOLDERS: Final = ("tests/resilience/attacks", "tests/local_model")
 _STORED: Final = (
     *("tests/store", "tests/quota", "tests/admission", "tests/admin", "tests/console"),
     *("tests/alerts", "tests/test_daemon.py"),
@@ -70,13 +71,13 @@ def stages(*, full: bool) -> list[list[Lane]]:
             *("-m", f"not ({_ALONE} or fleet or browser)"),
         )
         waiting = _pytest("fleet", "-n2", "--dist=worksteal", "-m", "fleet or browser")
-        alone = [_pytest("alone", "-m", _ALONE)]
+        alone = [_pytest("alone", *_ALONE_FOLDERS)]
         return [[[main], [*beside, waiting]], [alone], [_on_other_interpreters()]]
     # Those marked `servers` have a PostgreSQL of their own, also in the step "tests".
     stored = ("--database=postgresql", "-m", "not servers", *_STORED_SMOKE)
     beside.append(_pytest("postgresql", "--change", *stored))
     main = _pytest("tests", *_WORKERS, "--change", "-m", f"not ({_ALONE})")
-    return [[[main], beside], [[_pytest("alone", "--change", "-m", _ALONE)]]]
+    return [[[main], beside], [[_pytest("alone", "--change", *_ALONE_FOLDERS)]]]
 
 
 def repetition(step: Step) -> Step:

@@ -106,7 +106,6 @@ def generate(demo: Demo, tmp_path: Path, *options: str) -> dict[str, Counter[int
 
 
 @pytest.mark.slow("sends some thousand generated requests")
-@pytest.mark.one_in(2)
 def test_client_endpoints(demo: Demo, tmp_path: Path) -> None:
     credential = ("--header", f"Authorization: Bearer {demo.key}")
     counts = generate(

@@ -86,7 +86,6 @@ def test_unknown_option_is_refused(tree: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("installs the package with its dependencies")
-@pytest.mark.one_in(2)
 @pytest.mark.timeout(320)
 def test_second_run_finds_everything_in_place(tree: Path, tmp_path: Path) -> None:
     first = install(tree, tmp_path)

@@ -20,7 +20,6 @@ INTERPRETERS = other_interpreters()
 
 
 @pytest.mark.slow("installs the package with its dependencies")
-@pytest.mark.one_in(2)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("version", INTERPRETERS)
 def test_the_demo_answers_clients_in_every_format(version: str, tmp_path: Path) -> None:

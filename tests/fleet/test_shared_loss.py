@@ -14,7 +14,6 @@ from tests.support.fleet_load import Load, LoadProcess, run_load
 from tests.support.sizes import FLUSH_INTERVAL, FLUSHES
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.timeout(300)
 async def test_flushall_under_load(tmp_path: Path) -> None:
     """Neither drift nor more than the budget, nor a refusal for another reason than the budget."""
@@ -57,7 +56,6 @@ async def test_a_rate_survives_flushall(tmp_path: Path) -> None:
         assert second.statuses() == {429: 30}, second.codes()
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.timeout(180)
 async def test_without_valkey_groups_share_or_refuse(tmp_path: Path) -> None:
     async with run_fleet(tmp_path, 3) as fleet:

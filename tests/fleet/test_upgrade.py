@@ -15,7 +15,6 @@ from tests.support.fleet_load import Load, LoadProcess
 from tests.support.next_release import VARIABLE
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.timeout(180)
 async def test_a_rolling_upgrade_fails_no_request(tmp_path: Path) -> None:
     async with (

@@ -1,6 +1,6 @@
 """Which tests run: all, those of every change (`--change`), or the quick ones (`--quick`).
 
-`--change` takes a quarter of each large matrix, and of the slow kinds all but the tests marked
+`--change` takes a quarter of each matrix and every second slow test, but none that is marked
 `full`, whose promise another one guards. `--quick` takes no slow kind, and smaller samples.
 """
 
@@ -63,14 +63,18 @@ SAMPLED_FOLDERS: Final = {
     "wire/responses": 4,
 }
 """Folders with matrices: of each test there, one case in so many is quick."""
-LARGE: Final = 16
+MATRIX: Final = 6
 """Cases of a test from which on a change tries a quarter of them, except in `PURE_FOLDERS`.
 `@pytest.mark.one_in(9)` sets another part, for any number of cases; a test without cases runs for
 one change in nine."""
+SLOW: Final = 2
+"""Changes of which one runs a slow test that is no matrix."""
 PURE_FOLDERS: Final = tuple(TESTS / name for name in ("config", "quota", "routing", "wire"))
 """Their cases take a millisecond each: a change tries all of them."""
 _ROTATIONS: Final = 180
 """A multiple of all parts, so that each part of a matrix has its turn."""
+_CUT: Final = pytest.StashKey[set[str]]()
+"""Tests of whose cases some were left out: cut twice, some cases would never have their turn."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,6 +95,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_CUT] = set()
     if config.getoption("change") and config.getoption("rotation") is None:
         # An option, because workers are given those of the controller.
         config.option.rotation = rotation_of(_commit())
@@ -132,11 +137,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
             calls[:] = calls[first % every :: every]
     elif config.getoption("change") and calls:
         mark = metafunc.definition.get_closest_marker("one_in")
-        is_cut = len(calls) >= LARGE and not any(
+        is_matrix = len(calls) >= MATRIX and not any(
             map(metafunc.definition.path.is_relative_to, PURE_FOLDERS)
         )
-        every = mark.args[0] if mark is not None else 4 if is_cut else 1
-        calls[:] = calls[(first + config.getoption("rotation")) % every :: every]
+        if mark is not None or is_matrix:
+            every = 4 if mark is None else mark.args[0]
+            calls[:] = calls[(first + config.getoption("rotation")) % every :: every]
+            metafunc.definition.config.stash[_CUT].add(metafunc.definition.nodeid)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -163,10 +170,14 @@ def _left_out(config: pytest.Config) -> tuple[str, ...]:
 
 
 def _is_of_another_change(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("one_in")
-    if mark is None or not item.config.getoption("change") or hasattr(item, "callspec"):
+    test, _, _ = item.nodeid.partition("[")
+    if not item.config.getoption("change") or test in item.config.stash[_CUT]:
         return False
-    return (crc32(item.nodeid.encode()) + item.config.getoption("rotation")) % mark.args[0] > 0
+    mark = item.get_closest_marker("one_in")
+    is_again = item.config.getoption("database", "sqlite") != "sqlite"
+    is_slow = is_again or item.get_closest_marker("slow") is not None
+    every = mark.args[0] if mark is not None else SLOW if is_slow else 1
+    return (crc32(item.nodeid.encode()) + item.config.getoption("rotation")) % every > 0
 
 
 def _sampling(file: Path) -> int:

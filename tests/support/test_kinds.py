@@ -29,6 +29,13 @@ def test_few(number): pass
 @pytest.mark.full
 def test_full(): pass
 
+@pytest.mark.slow("waits")
+def test_slow(): pass
+
+@pytest.mark.slow("waits")
+@pytest.mark.parametrize("number", range(8))
+def test_slow_matrix(number): pass
+
 @pytest.mark.processes
 def test_promise(): pass
 """
@@ -54,12 +61,15 @@ def test_four_quarters_are_the_whole_matrix(tmp_path: Path) -> None:
     quarters = [collect(tmp_path, "--change", f"--rotation={number}") for number in range(4)]
     cases = [test for quarter in quarters for test in quarter if "many" in test]
     assert sorted(cases) == sorted(f"test_many[{number}]" for number in range(18))
+    slow = [test for quarter in quarters for test in quarter if "slow_matrix" in test]
+    assert sorted(slow) == sorted(f"test_slow_matrix[{number}]" for number in range(8))
     for quarter in quarters:
         assert sum("many" in test for test in quarter) in {4, 5}
         assert {"test_few[0]", "test_few[1]", "test_few[2]", "test_promise"} <= set(quarter)
         assert "test_full" not in quarter
         assert sum("ninth" in test for test in quarter) == 2
-    assert ["test_second" in quarter for quarter in quarters] in ([0, 1, 0, 1], [1, 0, 1, 0])
+    for test in ("test_second", "test_slow"):
+        assert [test in quarter for quarter in quarters] in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
 def test_the_quick_tests_have_no_slow_kind(tmp_path: Path) -> None:
