@@ -71,13 +71,13 @@ def stages(*, full: bool) -> list[list[Lane]]:
             *("-m", f"not ({_ALONE} or fleet or browser)"),
         )
         waiting = _pytest("fleet", "-n2", "--dist=worksteal", "-m", "fleet or browser")
-        alone = [_pytest("alone", *_ALONE_FOLDERS)]
+        alone = [_pytest("alone", *_ALONE_FOLDERS, "-m", _ALONE)]
         return [[[main], [*beside, waiting]], [alone], [_on_other_interpreters()]]
     # Those marked `servers` have a PostgreSQL of their own, also in the step "tests".
     stored = ("--database=postgresql", "-m", "not servers", *_STORED_SMOKE)
     beside.append(_pytest("postgresql", "--change", *stored))
     main = _pytest("tests", *_WORKERS, "--change", "-m", f"not ({_ALONE})")
-    return [[[main], beside], [[_pytest("alone", "--change", *_ALONE_FOLDERS)]]]
+    return [[[main], beside], [[_pytest("alone", "--change", *_ALONE_FOLDERS, "-m", _ALONE)]]]
 
 
 def repetition(step: Step) -> Step:
