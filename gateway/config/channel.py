@@ -256,6 +256,13 @@ class Channel(ConfigModel):
     """Sent upstream, where the client's never is; null: model-gateway and its version."""
     proxy: Annotated[str, AfterValidator(check_proxy_url)] | None = None
     """The HTTP proxy for calls to the upstream; null: none, whatever the environment says."""
+    reuse: Literal["across_keys", "within_key", "never"] = "across_keys"
+    """Which requests share connections: across_keys, those of all keys; within_key, those of one
+    key; never, none. Where an upstream responds twice to a request, and too late for the gateway
+    to notice, the next request on the connection gets the second response."""
+    retry_unanswered: bool = True
+    """true: a request that got no response before its connection broke or its time was over is sent
+    again, although the upstream may have served it; false: the client gets the error."""
     stream: Literal["follow", "force"] = "follow"
     """follow: a stream is requested where the client requests one; force: always, and the replies
     of other clients are assembled from its events."""

@@ -35,15 +35,17 @@ class StopReason(FastStrEnum):
 
 
 class FailureKind(FastStrEnum):
-    """RESPONSE is an error that the upstream sent; the others are detected by the gateway. PAGE is
-    a complete response that is no reply, such as a login page; UNWRITABLE is a reply that could be
-    read, but not written for the client."""
+    """RESPONSE is an error that the upstream sent; the others are detected by the gateway. REUSED
+    is a connection that broke at the second request or later, or brought the response to an earlier
+    one. PAGE is a complete response that is no reply, such as a login page; UNWRITABLE is a reply
+    that could be read, but not written for the client."""
 
     RESPONSE = "said"
     CONNECT = "connect"
     TLS = "tls"
     TIMEOUT = "timeout"
     DISCONNECT = "disconnect"
+    REUSED = "reused"
     TRUNCATED = "cut"
     MALFORMED = "garbage"
     PAGE = "page"

@@ -103,13 +103,13 @@ class FailurePolicy:
     def __init__(self, rules: Sequence[FailureRule] = ()) -> None:
         self._rows = (*(_rule_row(number, rule) for number, rule in enumerate(rules, 1)), *TABLE)
 
-    def classify(self, failure: Failure, *, committed: bool = False) -> Verdict:
-        """`committed`: the client has a part of the reply, so no retry is possible."""
+    def classify(self, failure: Failure, *, is_last: bool = False) -> Verdict:
+        """`is_last`: no other attempt is possible, or wanted."""
         row = next(row for row in self._rows if row.matches(failure))
         failover, (penalty, seconds) = row.failover, row.penalty
         hint = failure.retry_after
         retry = _with_hint(row.retry, hint)
-        if committed:
+        if is_last:
             failover, retry = _NEVER, None
             penalty, seconds = _NONE if penalty is AccountPenalty.NONE else _FAILURE
         return Verdict(row.reason, row.blame, failover, penalty, retry, seconds, hint, row.alert)
@@ -306,6 +306,7 @@ def _is_unknown_model(failure: Failure) -> object:
 
 _IS_OVERLOADED = _matches_text("overloaded_error", "server_is_overloaded", "slow_down")
 
+_RETRY_NOW = SameAccountRetry(0.0)
 _RETRY_SOON = SameAccountRetry(1.0, jitter=0.5)
 _RETRY_IF_HINTED = SameAccountRetry(math.inf, last_resort=True)
 
@@ -336,6 +337,7 @@ TABLE: Final[tuple[_Row, ...]] = (
     _Row("no connection",     _is_kind(_K.CONNECT),      _TRANSPORT, _YES,   _FAILURE),
     _Row("TLS failed",        _is_kind(_K.TLS),          _TRANSPORT, _YES,   _OPEN, alert=True),
     _Row("no answer",         _is_kind(_K.DISCONNECT),   _TRANSPORT, _ONCE,  _FAILURE),
+    _Row("reused connection", _is_kind(_K.REUSED),       _TRANSPORT, _ONCE,  _NONE, _RETRY_NOW),
     _Row("broken off",        _is_kind(_K.TRUNCATED),    _TRANSPORT, _YES,   _FAILURE),
     _Row("timed out",         _is_kind(_K.TIMEOUT),      _UPSTREAM,  _ONCE,  _FAILURE),
     _Row("empty reply",       _is_kind(_K.EMPTY),        _UPSTREAM,  _YES,   _FAILURE),

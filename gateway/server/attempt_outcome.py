@@ -7,7 +7,7 @@ import logging
 from time import perf_counter
 from typing import Final
 
-from gateway.core.events import Failure
+from gateway.core.events import Failure, FailureKind
 from gateway.routing.circuit_breaker import AccountStatus, HealthState
 from gateway.routing.failure_policy import Verdict
 from gateway.routing.health import HealthTicket
@@ -21,6 +21,7 @@ MAX_ERROR_TEXT: Final = 8192
 """Characters of an upstream's error that are kept."""
 _MAX_LOGGED: Final = 300
 """The same in the process log."""
+_UNANSWERED: Final = (FailureKind.DISCONNECT, FailureKind.REUSED, FailureKind.TIMEOUT)
 _INCIDENTS: Final = {
     HealthState.AUTH_FAILED: (logging.ERROR, "its key is rejected or its quota is used up"),
     HealthState.CIRCUIT_OPEN: (logging.WARNING, "it fails too often"),
@@ -58,7 +59,9 @@ class AttemptOutcome:
         """`committed`: the client has a part of the reply."""
         exchange, now = self._exchange, self._loop.time()
         snapshot = exchange.snapshot
-        verdict = snapshot.failure_policy.classify(failure, committed=committed)
+        channel = snapshot.upstream.channel(self._ranked.candidate)
+        is_last = failure.kind in _UNANSWERED and not channel.retry_unanswered
+        verdict = snapshot.failure_policy.classify(failure, is_last=is_last or committed)
         message = snapshot.redactor.redact_secrets(failure.message)
         random_value = self._runtime.random_float()
         status = self._runtime.health.record_failure(

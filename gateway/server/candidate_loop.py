@@ -113,8 +113,8 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
     ) -> Awaitable[UpstreamResponse]:
         payload, attempt.payload = attempt.payload, b""  # the next attempt has its own
         headers, query = attempt.forwarded_headers, attempt.query
-        trace = self._exchange.trace_header
-        return self._upstream.send(candidate, payload, headers, query, on_sent, trace)
+        trace, key = self._exchange.trace_header, self._exchange.key
+        return self._upstream.send(candidate, payload, headers, query, on_sent, trace, key)
 
     async def _after_failure(
         self, ranked: RankedCandidate, attempt: AttemptT, outcome: AttemptOutcome, failure: Failure

@@ -46,6 +46,7 @@ _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.TLS: UpstreamTlsFailed,
     FailureKind.TIMEOUT: UpstreamTimeout,
     FailureKind.DISCONNECT: BadUpstreamReply,
+    FailureKind.REUSED: BadUpstreamReply,
     FailureKind.TRUNCATED: BadUpstreamReply,
     FailureKind.MALFORMED: BadUpstreamReply,
     FailureKind.PAGE: BadUpstreamReply,

@@ -52,6 +52,9 @@ def read_gauges(runtime: Runtime) -> Families:
     }
     families: Families = {name: {(): float(value)} for name, value in single.items()}
     families["gateway_upstream_connections"] = {("busy",): opened - idle, ("idle",): idle}
+    families["gateway_upstream_connections_distrusted_total"] = {
+        (cause,): count for cause, count in snapshot.upstream.distrusted.items()
+    }
     families["gateway_config_info"] = {(snapshot.hash,): 1}
     if runtime.shared_admission is not None and runtime.shared_admission.limits is not None:
         families |= _shared(runtime.shared_admission.limits)

@@ -182,6 +182,12 @@ FAMILIES: Final = (
         ("state",),
         "Open connections to upstreams, busy or idle.",
     ),
+    Family(
+        "gateway_upstream_connections_distrusted_total",
+        "counter",
+        ("cause",),
+        "Connections that broke at a later request, or brought what none had asked for.",
+    ),
     Family("gateway_bodies_bytes", "gauge", (), "Memory of the bodies of running requests."),
     Family("gateway_bodies_limit_bytes", "gauge", (), "The maximum of it."),
     Family(

@@ -106,6 +106,7 @@ class UpstreamClient:
             for account in channel.accounts
         }
         self._pool = ConnectionPool()
+        self.distrusted: Mapping[str, int] = self._pool.distrusted
 
     def channel(self, candidate: Candidate) -> Channel:
         return self._endpoints[candidate.account_ref].channel
@@ -138,11 +139,13 @@ class UpstreamClient:
         query: str,
         on_sent: Callable[[], None] | None = None,
         trace_header: bytes = b"",
+        key_id: str | None = None,
     ) -> UpstreamResponse:
         """The upstream's response of status 200, its body unread; the caller closes it.
 
         `forwarded` are the client's headers; `on_sent` is called when the request is written;
-        `trace_header` are the lines of its trace, if it has one.
+        `trace_header` are the lines of its trace, if it has one; requests without a `key_id` have
+        connections of their own where those of each key have.
         Raises `AttemptFailed` or `AccountAtCapacity`; the request is in flight until the response
         is complete or closed.
         """
@@ -152,7 +155,7 @@ class UpstreamClient:
         endpoint.in_flight += 1
         try:
             response = await self._post(
-                *(candidate, endpoint, endpoint.url, body, forwarded, query, on_sent, trace_header)
+                *(endpoint, endpoint.url, body, forwarded, query, on_sent, trace_header, key_id)
             )
         except BaseException:
             endpoint.release()
@@ -176,15 +179,12 @@ class UpstreamClient:
         `base_url`. Raises `AttemptFailed`."""
         endpoint = self._endpoints[candidate.account_ref]
         url = endpoint.base / path.lstrip("/")
-        response = await self._post(
-            *(candidate, endpoint, url, body, forwarded, query), None, trace_header
-        )
+        response = await self._post(endpoint, url, body, forwarded, query, None, trace_header)
         async with response:
             return _parse_object(await response.read_body(MAX_JSON_BODY))
 
     async def _post(
         self,
-        candidate: Candidate,
         endpoint: _Endpoint,
         url: URL,
         body: bytes | Buffers,
@@ -192,10 +192,13 @@ class UpstreamClient:
         query: str,
         on_sent: Callable[[], None] | None,
         trace_header: bytes,
+        key_id: str | None = None,
     ) -> UpstreamResponse:
         head = endpoint.head(url, forwarded, query, len(body), trace_header)
-        connect_timeout = endpoint.channel.timeouts.connect
-        response = await self._pool.send(endpoint.origin, head, body, connect_timeout, on_sent)
+        connect_timeout, origin = endpoint.channel.timeouts.connect, endpoint.origin
+        if endpoint.channel.reuse == "within_key":
+            origin = origin._replace(scope=key_id)
+        response = await self._pool.send(origin, head, body, connect_timeout, on_sent)
         if response.status != _OK:
             raise AttemptFailed(await _read_error(response))
         return response
@@ -254,7 +257,7 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
     url = URL(base + codec.upstream_path)
     return _Endpoint(
         channel=channel,
-        origin=_origin(url, channel.proxy),
+        origin=_origin(url, channel.proxy)._replace(scope=None if channel.reuse == "never" else ""),
         base=URL(base),
         url=url,
         headers=headers,

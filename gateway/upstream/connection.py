@@ -22,6 +22,7 @@ from gateway.upstream.response import (
     UpstreamResponse,
     attempt_failed,
 )
+from gateway.upstream.socket_state import unacknowledged
 
 if TYPE_CHECKING:
     from gateway.upstream.pool import ConnectionPool, Origin
@@ -39,21 +40,28 @@ WRITE_SIZE: Final = 256 * 1024
 """Bytes of a request per write: other tasks run between two writes."""
 
 STALE_WINDOW: Final = 0.5
-"""Seconds after a request was sent in which the end of its connection means that the upstream had
-closed it before; a connection that ends later may have served the request."""
+"""Seconds after a request was sent in which the end of its connection suggests that the upstream
+was closing it already, although the request has arrived."""
+
+UNSOLICITED: Final = "response to no request"
+PREMATURE: Final = "response before its request"
+UNANSWERED: Final = "no response on a reused connection"
+"""Why an upstream's connections are not reused for a time."""
 
 _FIRST_STATUS: Final = 100
 _FIRST_FINAL_STATUS: Final = 200
+_FIRST_ERROR_STATUS: Final = 400
 _SWITCHING_PROTOCOLS: Final = 101
 
 
 class Connection(asyncio.BufferedProtocol):
-    """`is_reused`: it has served a request before. `idle_since` is a time of the loop."""
+    """`is_reused`: it has served a request before. `idle_since` is a time of the loop, `descriptor`
+    the number of the open socket."""
 
     __slots__ = (
         *("_can_write", "_chunks", "_has_body", "_has_received", "_head", "_interim", "_is_ended"),
-        *("_not_reusable", "_overhead", "_pool", "_parser", "_response", "_sent_at"),
-        *("_transport", "idle_since", "is_reused", "loop", "origin"),
+        *("_not_reusable", "_overhead", "_pool", "_parser", "_response", "_sent_at", "_size"),
+        *("_transport", "descriptor", "idle_since", "is_reused", "loop", "origin"),
     )
 
     def __init__(
@@ -63,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = loop
         self.is_reused = False
         self.idle_since = 0.0
+        self.descriptor = -1
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser: Any = None
@@ -70,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self._sent_at = 0.0
-        self._overhead = self._interim = 0
+        self._size = self._overhead = self._interim = 0
         self._has_received = False
         self._has_body = False
         self._is_ended = False
@@ -85,15 +94,17 @@ class Connection(asyncio.BufferedProtocol):
         self, head: bytes, body: bytes | Buffers, on_sent: Callable[[], None] | None = None
     ) -> UpstreamResponse:
         """The response, once its head has arrived; `on_sent` is called when the request is written.
-        Raises `AttemptFailed`, in particular `StaleConnection` where the upstream had closed a
-        reused connection."""
+        Raises `AttemptFailed`, in particular `StaleConnection` where a reused connection cannot
+        have brought the request to the upstream."""
         self._response = response = UpstreamResponse(self, self.loop)
         self._sent_at = self.loop.time()
+        self._size = len(head) + len(body)
         self._overhead = self._interim = 0
         self._has_received = self._has_body = False
         transport = self._transport
         try:
             if transport is None or transport.is_closing():
+                self._size = 0
                 self._connection_ended(None)
             elif type(body) is bytes and len(body) <= WRITE_SIZE:
                 transport.write(head + body)
@@ -150,17 +161,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self.descriptor = transport.get_extra_info("socket").fileno()
         self._parser = HttpResponseParser(_ParserCallbacks(self, self._head, self._chunks))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.origin.tls:
+            self.descriptor = -1  # the socket below is closed, and its number another's, maybe
+        self._connection_ended(exc)
         self._transport = None
         self._parser = None  # it refers back to this object
         self.resume_writing()
         self._pool.discard(self)
-        self._connection_ended(exc)
 
     def eof_received(self) -> None:
         self._is_ended = True
+        self._connection_ended(None)  # now, as the socket below TLS is soon closed
         self.close()  # a graceful close would wait until the upstream has read everything
 
     def pause_writing(self) -> None:
@@ -177,7 +192,10 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         data = self._pool.read_turns.buffer[:nbytes]
         response = self._response
-        if response is None:  # bytes without a request: the next request cannot trust it
+        if response is None:
+            start = bytes(data[:12]).strip()  # a 408 only announces the end of an idle connection
+            if self.is_open and start and not start.endswith(b" 408"):
+                self._pool.distrust(self.origin, UNSOLICITED)
             self.close()
             return
         self._has_received = True
@@ -197,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._parse_failed(response, error)
                 return
             self._not_reusable = True  # bytes after the response belong to no request
+            self._pool.distrust(self.origin, UNSOLICITED)
         if response.is_complete:
             self._response_ended(response)
         elif nbytes == READ_SIZE:
@@ -225,6 +244,8 @@ class Connection(asyncio.BufferedProtocol):
         if max(map(len, head), default=0) > MAX_HEADER_NAME:
             raise ValueError("a header has too long a name")
         if status >= _FIRST_FINAL_STATUS:
+            if self.is_reused:
+                self._check_request_arrived(status)
             # Reversed, so that the first of names counts that differ only in case.
             headers = {name.lower(): value for name, value in reversed(head.items())}
             response.start(status, headers, self._chunks)
@@ -243,6 +264,16 @@ class Connection(asyncio.BufferedProtocol):
             if not self._parser.should_keep_alive():
                 self._not_reusable = True
 
+    def _check_request_arrived(self, status: int) -> None:
+        """Raises `AttemptFailed` where the upstream does not have what it seems to respond to: that
+        was an earlier request. An error may precede the end of its request, but not the start."""
+        is_incomplete, missing = self._is_incomplete(), unacknowledged(self.descriptor)
+        is_error = status >= _FIRST_ERROR_STATUS
+        if missing >= self._size if is_error else is_incomplete or missing:
+            self._pool.distrust(self.origin, PREMATURE)
+            kind = StaleConnection if is_incomplete else AttemptFailed
+            raise kind(Failure(kind=FailureKind.REUSED, message=PREMATURE))
+
     def _response_ended(self, response: UpstreamResponse) -> None:
         self._response = None
         response.detach(list(self._chunks))
@@ -259,7 +290,9 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
         kind = FailureKind.TRUNCATED if self._has_body else FailureKind.MALFORMED
         reason = error.__context__ or error  # llhttp wraps the error of a callback
-        response.fail(attempt_failed(kind, f"no valid HTTP response: {reason}"))
+        if not isinstance(reason, AttemptFailed):
+            reason = attempt_failed(kind, f"no valid HTTP response: {reason}")
+        response.fail(reason)
 
     def _connection_ended(self, exc: Exception | None) -> None:
         response, self._response = self._response, None
@@ -278,10 +311,20 @@ class Connection(asyncio.BufferedProtocol):
             response.fail(self._request_failed(reason))
 
     def _request_failed(self, reason: object) -> AttemptFailed:
-        is_early = self.loop.time() - self._sent_at < STALE_WINDOW
-        if self.is_reused and is_early and not self._has_received:
-            return StaleConnection(Failure(kind=FailureKind.DISCONNECT, message=str(reason)))
+        if self.is_reused and not self._has_received:
+            failure = Failure(kind=FailureKind.REUSED, message=f"{UNANSWERED}: {reason}")
+            if self._is_incomplete() or unacknowledged(self.descriptor) >= self._size:
+                return StaleConnection(failure)
+            if self.loop.time() - self._sent_at < STALE_WINDOW:
+                self._pool.distrust(self.origin, UNANSWERED)
+                return AttemptFailed(failure)
         return attempt_failed(FailureKind.DISCONNECT, f"the connection broke: {reason}")
+
+    def _is_incomplete(self) -> bool:
+        """Whether a part of the request has not left the process, so that it cannot be served."""
+        transport = self._transport
+        is_buffered = transport is not None and transport.get_write_buffer_size() > 0
+        return self._not_reusable or is_buffered
 
 
 class _ParserCallbacks:

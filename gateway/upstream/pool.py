@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -17,9 +19,13 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.proxy_tunnel import ProxyTunnel
 from gateway.upstream.read_turns import ReadTurns
 from gateway.upstream.response import StaleConnection, UpstreamResponse, attempt_failed
+from gateway.upstream.socket_state import has_unread
 
 IDLE_TIMEOUT: Final = 10.0
 """Seconds that an idle connection is kept: servers close it after 15 to 60 s."""
+
+REUSE_PAUSE: Final = 30.0
+"""Seconds in which no connection to an upstream is reused after one could not be trusted."""
 
 DNS_CACHE_SECONDS: Final = 60.0
 MAX_DNS_ENTRIES: Final = 1024
@@ -27,28 +33,35 @@ MAX_DNS_ENTRIES: Final = 1024
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
 """Seconds after which the next address of a host is tried in parallel (RFC 8305)."""
 
+log = logging.getLogger(__name__)
+
 
 class Origin(NamedTuple):
-    """`proxy` is the host and port of an http proxy."""
+    """`proxy` is the host and port of an http proxy. Requests of one `scope` share connections;
+    with None each has its own."""
 
     host: str
     port: int
     tls: bool
     proxy: tuple[str, int] | None = None
+    scope: str | None = ""
 
 
 class ConnectionPool:
-    """Make it inside the running loop. The number of connections is not limited."""
+    """Make it inside the running loop. The number of connections is not limited. `distrusted`
+    counts connections that did what none may do, by what that was."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle: dict[Origin, list[Connection]] = {}
         self._open: set[Connection] = set()
+        self._distrusted: set[tuple[Any, ...]] = set()
         self._addresses: dict[tuple[str, int], tuple[float, list[Any]]] = {}
         self._tls_context: ssl.SSLContext | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
         self.read_turns = ReadTurns(self._loop)
         self.bulk_turns = BulkTurns()
+        self.distrusted: Counter[str] = Counter()
         self.is_closed = False
 
     @property
@@ -90,14 +103,12 @@ class ConnectionPool:
     # Called by connections:
 
     def keep(self, connection: Connection) -> None:
-        if self.is_closed:
+        origin = connection.origin
+        if self.is_closed or origin.scope is None or origin[:-1] in self._distrusted:
             connection.close()
             return
         connection.idle_since = self._loop.time()
-        idle = self._idle.get(connection.origin)
-        if idle is None:
-            idle = self._idle[connection.origin] = []
-        idle.append(connection)
+        self._idle.setdefault(origin, []).append(connection)
         if self._expiry_timer is None:
             self._expiry_timer = self._loop.call_later(IDLE_TIMEOUT, self._close_expired)
 
@@ -107,14 +118,28 @@ class ConnectionPool:
         if idle and connection in idle:
             idle.remove(connection)
 
+    def distrust(self, origin: Origin, cause: str) -> None:
+        """Closes all idle connections to the upstream, and lets none be reused for a time."""
+        self.distrusted[cause] += 1
+        upstream = origin[:-1]
+        if upstream not in self._distrusted:
+            self._distrusted.add(upstream)
+            self._loop.call_later(REUSE_PAUSE, self._distrusted.discard, upstream)
+            text = "%s:%d: %s; no connection is reused for %g s"
+            log.warning(text, origin.host, origin.port, cause, REUSE_PAUSE)
+        for each, idle in self._idle.items():
+            for connection in idle if each[:-1] == upstream else ():
+                connection.close()
+
     def _take_idle(self, origin: Origin) -> Connection | None:
-        """The connection that was used last; expired ones are closed."""
+        """The connection that was used last; expired ones are closed. None where something arrived
+        on it meanwhile: the event loop is about to read its end, or what makes others doubtful."""
         idle = self._idle.get(origin)
         while idle:
-            connection = idle.pop()
+            connection = idle[-1]
             if connection.is_open and self._loop.time() - connection.idle_since <= IDLE_TIMEOUT:
-                return connection
-            connection.close()
+                return None if has_unread(connection.descriptor) else idle.pop()
+            idle.pop().close()
         return None
 
     def _close_expired(self) -> None:

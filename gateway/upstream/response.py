@@ -33,8 +33,8 @@ class AttemptFailed(Exception):
 
 
 class StaleConnection(AttemptFailed):
-    """A reused connection broke immediately, before a byte of the response: the upstream had closed
-    it before the request arrived, so the request can be sent again without being served twice."""
+    """A reused connection cannot have brought the whole request to the upstream, so the request can
+    be sent again without being served twice."""
 
 
 def attempt_failed(kind: FailureKind, message: str) -> AttemptFailed:

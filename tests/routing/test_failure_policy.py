@@ -91,6 +91,13 @@ def test_network_errors(row: str) -> None:
     assert classify(failure).same_account_retry is None
 
 
+def test_a_reused_connection_is_replaced_at_once() -> None:
+    """By the same account, which need not be at fault."""
+    verdict = classify(network_error(FailureKind.REUSED))
+    check(verdict, TRANSPORT, ONCE, NONE, None)
+    assert verdict.same_account_retry == SameAccountRetry(0.0)
+
+
 @pytest.mark.parametrize(
     ("row", "status"), [(row, each) for row in STATUSES for each in STATUSES[row][0]]
 )
@@ -277,7 +284,7 @@ def test_after_commit_there_is_no_retry_and_the_failure_counts(
     kind: FailureKind, status: int | None, code: str | None, hint: float | None
 ) -> None:
     failure = Failure(kind=kind, status=status, message="No.", code=code, retry_after=hint)
-    before, after = classify(failure), classify(failure, committed=True)
+    before, after = classify(failure), classify(failure, is_last=True)
     assert (after.failover, after.same_account_retry, after.penalty_seconds) == (NEVER, None, None)
     assert after.penalty is (NONE if before.penalty is NONE else FAILURE)
     assert (after.reason, after.blame, after.alert) == (before.reason, before.blame, before.alert)

@@ -30,6 +30,7 @@ NETWORK_ERRORS = {
     FailureKind.TLS: UpstreamTlsFailed,
     FailureKind.TIMEOUT: UpstreamTimeout,
     FailureKind.DISCONNECT: BadUpstreamReply,
+    FailureKind.REUSED: BadUpstreamReply,
     FailureKind.TRUNCATED: BadUpstreamReply,
     FailureKind.MALFORMED: BadUpstreamReply,
     FailureKind.PAGE: BadUpstreamReply,

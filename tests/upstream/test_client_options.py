@@ -23,7 +23,7 @@ from tests.support.upstream import (
     fixture_stream,
     json_response,
 )
-from tests.upstream.client_requests import CANDIDATE, failure_of, open_client, send
+from tests.upstream.client_requests import CANDIDATE, LIMIT, failure_of, open_client, send
 
 
 async def test_the_user_agent(upstream: ScriptedUpstream) -> None:
@@ -75,12 +75,31 @@ async def test_through_a_proxy(upstream: ScriptedUpstream) -> None:
     assert upstream.connections == 1
 
 
-async def test_a_stale_connection_to_a_proxy_is_replaced(upstream: ScriptedUpstream) -> None:
+async def test_a_stale_connection_to_a_proxy(upstream: ScriptedUpstream) -> None:
     upstream.respond_with(fixture_reply("chat"), Response(raw=b""), fixture_reply("chat"))
     async with open_client("http://nowhere.invalid:81", proxy=upstream.address) as line:
         await send(line)
+        assert (await failure_of(send(line))).kind is FailureKind.REUSED
         assert await send(line) == fixture_reply("chat").body
     assert [seen.connection for seen in upstream.requests] == [1, 1, 2]
+
+
+REUSES = {"across_keys": [1, 1, 1, 1, 1], "within_key": [1, 2, 1, 3, 4], "never": [1, 2, 3, 4, 5]}
+
+
+@pytest.mark.parametrize(("reuse", "connections"), REUSES.items(), ids=REUSES)
+async def test_requests_that_share_a_connection(
+    upstream: ScriptedUpstream, reuse: str, connections: list[int]
+) -> None:
+    """Under `within_key` a request of no key, as a probe, is followed by none."""
+    upstream.respond_with(fixture_reply("chat"))
+    async with open_client(upstream.address, reuse=reuse) as line:
+        for key in ("a", "b", "a", None, None):
+            async with await line.send(CANDIDATE, b"{}", {}, "", key_id=key) as response:
+                await response.read_body(LIMIT)
+        opened, idle = line.connections
+        assert opened == idle == {"across_keys": 1, "within_key": 2, "never": 0}[reuse]
+    assert [seen.connection for seen in upstream.requests] == connections
 
 
 async def test_an_unreachable_proxy(unused_tcp_port: int) -> None:

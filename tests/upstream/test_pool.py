@@ -100,49 +100,6 @@ async def test_a_connection_closed_by_the_upstream_is_dropped() -> None:
             assert upstream.connections == request
 
 
-@pytest.mark.parametrize("said", [b"", b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
-async def test_stale_connections(said: bytes) -> None:
-    """A reused connection that breaks before a byte came is replaced; after one it is not."""
-    requests = 0
-
-    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal requests
-        await read_request(reader)
-        requests += 1
-        writer.write(HELLO)
-        await read_request(reader)
-        requests += 1
-        writer.write(said)
-
-    async with raw_upstream(converse) as upstream, open_pool() as pool:
-        await ask(pool, upstream.origin)
-        if said:
-            assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT
-            assert requests == 2
-        else:
-            assert await ask(pool, upstream.origin) == b"hello"
-            assert requests == 3
-
-
-async def test_a_stale_connection_is_replaced() -> None:
-    """Not by another idle one, which is as old: and only once."""
-    is_healthy = True
-
-    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            await read_request(reader)
-            if not is_healthy:
-                return
-            await asyncio.sleep(0.01)
-            writer.write(HELLO)
-
-    async with raw_upstream(converse) as upstream, open_pool() as pool:
-        await asyncio.gather(*(ask(pool, upstream.origin) for _ in range(5)))
-        is_healthy = False
-        assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT
-        assert upstream.connections == 6
-
-
 async def test_closing_leaves_nothing() -> None:
     """Idle connections, one in use, one that is being opened, and the timer."""
     async with raw_upstream(echo) as upstream, raw_upstream(_silent) as silent:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
+from contextlib import suppress
 
 import pytest
 import uvloop
 
 from gateway.core.events import FailureKind
 from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.response import StaleConnection
 from tests.upstream.certificates import Authority, make_authority
 from tests.upstream.raw_upstream import (
     HELLO,
@@ -19,6 +23,7 @@ from tests.upstream.raw_upstream import (
     raw_upstream,
     read_all,
     read_request,
+    request_head,
     send,
     wait_until,
 )
@@ -124,10 +129,33 @@ async def test_a_stale_connection(trusted: Authority, via: Proxy | None) -> None
 
     async with raw_upstream(answer_once, trusted.server()) as upstream, open_pool() as pool:
         origin = through(upstream.origin, via)
-        for _ in range(3):
-            assert await ask(pool, origin) == b"hello"
-        assert upstream.connections == 3
+        assert await ask(pool, origin) == b"hello"
+        assert await kind_of(pool, origin) is FailureKind.REUSED
+        assert await ask(pool, origin) == b"hello"
+        assert upstream.connections == 2
     await _idle(pool)
+
+
+async def test_a_request_that_never_arrived(trusted: Authority) -> None:
+    """The upstream had closed the connection, and that is seen only after the request was sent."""
+
+    def answer() -> ssl.SSLSocket:
+        line = trusted.server().wrap_socket(server.accept()[0], server_side=True)
+        line.recv(4096)
+        line.sendall(HELLO)
+        return line
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        async with open_pool() as pool:
+            origin = Origin("127.0.0.1", server.getsockname()[1], tls=True)
+            line, _ = await asyncio.gather(asyncio.to_thread(answer), ask(pool, origin))
+            (connection,) = pool._idle[origin]
+            line.setblocking(False)
+            with suppress(ssl.SSLWantReadError):
+                line.unwrap()
+            line.close()
+            with pytest.raises(StaleConnection):
+                await asyncio.wait_for(connection.send(request_head(), b""), 5)
 
 
 async def test_a_reader_that_stops(trusted: Authority) -> None:

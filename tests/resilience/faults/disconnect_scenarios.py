@@ -40,6 +40,8 @@ FRAMING = {
 
 _READ_TIME = 0.02
 """Seconds for the peer to take what came before."""
+_ACKNOWLEDGED = 0.25
+"""Seconds within which a request is acknowledged, as a reset does not do."""
 
 
 @scenario
@@ -72,7 +74,7 @@ async def hangup(call: ReceivedRequest, how: str = "fin") -> None:
 async def stale(call: ReceivedRequest, how: str = "close", seconds: float = 0) -> None:
     """A connection that dies while nobody uses it: `close` hangs up so many seconds after a sound
     answer that promised to go on; with `next` and `reset` the first request of a connection is
-    answered, and any later one gets FIN or RST without a byte."""
+    answered, and any later one, which was received, gets FIN or RST without a byte."""
     if how not in ("close", "next", "reset"):
         raise PlanError(f"stale: {how!r}")
     if how == "close":
@@ -81,6 +83,7 @@ async def stale(call: ReceivedRequest, how: str = "close", seconds: float = 0) -
     elif call.nth == 1:
         await ok(call)
     else:
+        await asyncio.sleep(_READ_TIME if how == "next" else _ACKNOWLEDGED)
         await hangup(call, "fin" if how == "next" else "reset")
 
 

@@ -101,6 +101,19 @@ def _fine(what: str, plan: str, **more: Any) -> Fault:
     return Fault(what=what, plan=plan, by=By.SAME, tries=(_OK,), effect=AccountPenalty.NONE, **more)
 
 
+def _served_again(what: str, plan: str) -> Fault:
+    """Nobody knows whether the first attempt was served."""
+    return Fault(
+        what=what,
+        plan=plan,
+        by=By.SAME,
+        tries=("reused connection", _OK),
+        effect=AccountPenalty.NONE,
+        warm=True,
+        calls=3,
+    )
+
+
 def _clients(what: str, plan: str, error: ClientError, verdict: str, **more: Any) -> Fault:
     """Nobody else is asked, and the account is not to blame."""
     return Fault(
@@ -161,8 +174,11 @@ _LINE: Final = [
         error=UNSTABLE,
         timeouts={"connect": _SOON},
     ),
-    _fine("has closed an idle connection", "stale:next", warm=True, calls=3),
-    _fine("has reset an idle connection", "stale:reset", warm=True, calls=3),
+    _fine("has closed an idle connection", "stale:close", warm=True, calls=2),
+    _served_again("disconnects on a reused connection without a response", "stale:next"),
+    _served_again(
+        "disconnects on a reused connection without a response, with a reset", "stale:reset"
+    ),
     *(
         Fault(what=f"disconnects {when}", plan=f"hangup:{how}", tries=(verdict,), error=BAD)
         for how, when, verdict in (
