@@ -186,10 +186,12 @@ async def test_what_it_raises(turns: Turns) -> None:
 
 async def test_threads_switch_often_only_while_they_work(worker: Worker) -> None:
     before, other = sys.getswitchinterval(), Worker()
-    a = asyncio.ensure_future(worker.run("a", "", time.sleep, MIDDLE))
+    is_seen = threading.Event()
+    a = asyncio.ensure_future(worker.run("a", "", is_seen.wait, 10))
     b = asyncio.ensure_future(other.run("", "", time.sleep, SHORT))
     await b
     assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL)
+    is_seen.set()
     await a
     await asyncio.sleep(SHORT)
     assert sys.getswitchinterval() == pytest.approx(before)

@@ -171,7 +171,7 @@ async def test_subscriptions_survive_the_server(tmp_path: Path) -> None:
         server.stop()
         await until(lambda: not connection.is_up)
         server.start()
-        await until(lambda: set(begun) == {"one", "two"})
+        await until(lambda: connection.is_up and set(begun) == {"one", "two"})
         await connection.call("PUBLISH", "two", "again")
         await until(lambda: messages[-1] == (b"two", b"again"))
 
