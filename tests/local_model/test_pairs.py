@@ -71,7 +71,6 @@ def pairs(
             yield gateway
 
 
-@pytest.mark.one_in(2)
 @whole_and_streamed
 @each_pair
 def test_text_usage_and_limit(pairs: Gateway, client: str, upstream: str, stream: bool) -> None:
