@@ -24,6 +24,10 @@ _MIN_SLICE: Final = 64
 _SLICE_SHARE: Final = 4
 """A slice is a quarter of what the reply already has."""
 
+_MAX_CHARS_PER_TOKEN: Final = 16
+"""A reply with more characters for each token that the client allows has exceeded that limit; with
+fewer it may just have long words, so that no estimate of it is above the limit."""
+
 
 class Bill(NamedTuple):
     """`usage` is what is billed, `source` who counted it; `tokens` is the best estimate of what was
@@ -46,8 +50,8 @@ class UsageMeter:
     """
 
     __slots__ = (
-        *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_output_chars"),
-        *("_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
+        *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_most_output"),
+        *("_output_chars", "_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
         *("estimated_tokens", "lease", "model", "next_input", "permit", "price"),
         "reserved_chars",
     )
@@ -56,7 +60,7 @@ class UsageMeter:
         """`started` is when the exchange began, in unix microseconds."""
         self._snapshot = snapshot
         self._started = started
-        self._input_tokens = 0
+        self._input_tokens, self._most_output = 0, maxsize
         self.estimated_tokens, self.estimated_cost = 0, FREE
         self.permit: Permit | None = None
         self.price: Price | None = None
@@ -75,22 +79,32 @@ class UsageMeter:
         return ResourceRequest(permit.holders, self._started, 0, FREE)
 
     def demand(
-        self, permit: Permit, model: str, expected: Usage, max_output: int = 0
+        self,
+        permit: Permit,
+        model: str,
+        expected: Usage,
+        max_output: int = 0,
+        output_limit: int | None = None,
     ) -> ResourceRequest:
         """The same with an expected usage; a reply has `max_output` tokens at most, if any holder
-        has a budget."""
+        has a budget, and `output_limit` as the client wants it."""
         self.model, self._input_tokens = model, expected.input_tokens
         self.price = price = permit.price(self._snapshot.catalog, model)
         if self._snapshot.config.money.bill_estimates:
             self.estimated_tokens = self._input_tokens
             self.estimated_cost = price.input_cost(self._input_tokens) if price else FREE
         cost = price.cost(expected) if price else FREE
+        tokens = expected.total_tokens
+        if output_limit is not None:
+            most = min(output_limit, max_output or output_limit)
+            self._most_output = max(expected.output_tokens, most)
+            tokens = min(tokens, expected.input_tokens + output_limit)
         if any(holder.limits is not UNLIMITED for holder in permit.holders):
-            self.reserved_chars = expected.output_tokens * CHARS_PER_TOKEN
+            self.reserved_chars = self._chars_within(expected.output_tokens)
         max_cost = FREE
         if price and max_output > expected.output_tokens:
             max_cost = price.cost(replace(expected, output_tokens=max_output))
-        return ResourceRequest(permit.holders, self._started, expected.total_tokens, cost, max_cost)
+        return ResourceRequest(permit.holders, self._started, tokens, cost, max_cost)
 
     def start_attempt(self) -> None:
         """Usage of an earlier attempt does not count."""
@@ -120,7 +134,10 @@ class UsageMeter:
         if self.lease is None:
             return
         used = self._estimate(reported, output_chars)
-        slices: tuple[int, ...] = max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE), 0
+        slice_ = max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE)
+        if used.output_tokens <= self._most_output:
+            slice_ = min(slice_, self._most_output - used.output_tokens)
+        slices: tuple[int, ...] = slice_, 0
         if is_final and reported is not None:
             used, slices = reported, (0,)
         wanted = FREE
@@ -140,7 +157,8 @@ class UsageMeter:
                     self._is_over_budget = True
                     raise
             else:
-                self.reserved_chars = output_chars + slice_ * CHARS_PER_TOKEN
+                reserved = self._chars_within(expected.output_tokens)
+                self.reserved_chars = max(reserved, output_chars + slice_ * CHARS_PER_TOKEN)
                 return
 
     def record_rounds(self, used: Usage, *, is_exact: bool) -> None:
@@ -198,9 +216,16 @@ class UsageMeter:
 
     def _estimate(self, reported: Usage | None, output_chars: int) -> Usage:
         estimate = Usage.estimated(self._input_tokens, output_chars)
+        if self._chars_within(most := self._most_output) >= output_chars:
+            estimate = replace(estimate, output_tokens=min(estimate.output_tokens, most))
         if self.earlier is not None:
             reported = self.earlier + Usage(input_tokens=self.next_input or 0)
         if reported is None or not reported.input_tokens:
             return estimate
         output_tokens = max(reported.output_tokens, estimate.output_tokens)
         return replace(reported, output_tokens=output_tokens)
+
+    def _chars_within(self, output_tokens: int) -> int:
+        """Characters for which so many tokens are enough, as far as can be known."""
+        is_limit = output_tokens == self._most_output
+        return output_tokens * (_MAX_CHARS_PER_TOKEN if is_limit else CHARS_PER_TOKEN)

@@ -100,7 +100,9 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         meter = self._exchange.meter
         expected = self._expected_usage()
         longest = self._max_output() if self._permit.has_budget else 0
-        demand = meter.demand(self._permit, self._route.model, expected, longest)
+        prompt = self._client_request.prompt
+        limit = prompt.max_tokens and prompt.max_tokens * (prompt.sampling.choices or 1)
+        demand = meter.demand(self._permit, self._route.model, expected, longest, limit)
         entry, meter.lease = meter.lease, None
         try:
             if (shared := self._runtime.shared_admission) is None:

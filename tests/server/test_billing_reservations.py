@@ -12,9 +12,11 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
+from gateway.quota.limits import HolderKind
 from gateway.store.records import ExchangeState
 from tests.server.format_pairs import PAIRS, TERMINAL, OpenGateway
 from tests.server.key_limits import (
+    cancel,
     in_use,
     limit_group,
     limit_key,
@@ -49,14 +51,22 @@ def long_stream(format: Format, *, pause: float = 0.01, words: int = WORDS) -> R
     return by_frame(fixture_stream(format)).with_changes(chunks=chunks, pause=pause)
 
 
-def counted(script: Response) -> Response:
-    """The same with the usage of a long reply: 300 output tokens."""
-    frames = re.sub(rb'((completion|output)_tokens": ?)4', rb"\g<1>300", b"\0".join(script.chunks))
+def counted(script: Response, tokens: int = 300) -> Response:
+    """The same with the usage of a long reply."""
+    usage = rb"\g<1>%d" % tokens
+    frames = re.sub(rb'((completion|output)_tokens": ?)4', usage, b"\0".join(script.chunks))
     return script.with_changes(chunks=tuple(frames.split(b"\0")))
 
 
 def stalled(script: Response, frames: int) -> Response:
     return script.with_changes(chunks=script.chunks[:-frames], ending=Ending.STALLED)
+
+
+def endless_stream(format: Format) -> Response:
+    """153 tokens by the estimate and no end, however few reads bring it."""
+    script = long_stream(format, words=6)
+    texts = [at for at, frame in enumerate(script.chunks) if b"Hello Hello" in frame]
+    return stalled(script, len(script.chunks) - texts[-1] - 1)
 
 
 async def stream(gateway: RunningGateway, format: Format = Format.CHAT, **fields: Any) -> bytes:
@@ -76,7 +86,7 @@ LIMIT = {
 async def test_a_stream_ends_where_its_budget_is_spent(
     behind: OpenGateway, upstream: ScriptedUpstream, client_format: Format, upstream_format: Format
 ) -> None:
-    upstream.respond_with(long_stream(upstream_format))
+    upstream.respond_with(endless_stream(upstream_format))
     async with behind(upstream_format, models=MODELS) as gateway:
         limit_key(gateway, budget=140 * UNIT)
         body = await stream(gateway, client_format, **LIMIT[client_format])
@@ -99,7 +109,7 @@ async def test_a_stream_ends_where_its_budget_is_spent(
 
 
 async def test_on_the_native_lane(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.respond_with(long_stream(Format.CHAT))
+    upstream.respond_with(endless_stream(Format.CHAT))
     async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
         limit_group(gateway, budget_day=140 * UNIT)
         body = await stream(gateway, max_tokens=1)
@@ -247,3 +257,63 @@ async def test_a_whole_reply_above_its_limit_is_noted_and_expected_again(
         assert (await gateway.post(Format.CHAT, max_tokens=1)).status == 200
         limit_key(gateway, budget=120 * UNIT)
         assert (await gateway.post(Format.CHAT, max_tokens=1)).status == 200, "it keeps to it again"
+
+
+def wordy_stream(pause: float = 0.0) -> Response:
+    """500 tokens of 6 characters: 765 by the estimate."""
+    return counted(long_stream(Format.CHAT, pause=pause, words=30), 500)
+
+
+@pytest.mark.parametrize(("requests", "budget", "paid_for"), [(2, 1_200, 2), (200, 20_000, 38)])
+async def test_long_words_end_no_reply_within_its_limit(
+    upstream: ScriptedUpstream, tmp_path: Path, requests: int, budget: int, paid_for: int
+) -> None:
+    upstream.respond_with(wordy_stream().with_changes(delay=1.0))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        limit_key(gateway, budget=budget * UNIT)
+        answers = await asyncio.gather(
+            *(gateway.post(Format.CHAT, stream=True, max_tokens=500) for _ in range(requests))
+        )
+        bodies = [await answer.read() for answer in answers if answer.status == 200]
+        await wait_all_released(gateway)
+        charged = gateway.daemon.runtime.quota.budget(HolderKind.KEY, gateway.token.id).total
+    complete = sum(TERMINAL[Format.CHAT] in body for body in bodies)
+    assert complete == len(bodies) >= paid_for
+    assert charged == 512 * UNIT * complete <= budget * UNIT
+
+
+async def test_an_estimate_charges_no_more_than_the_limit_of_the_reply(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.respond_with(stalled(wordy_stream(), frames=2))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        limit_key(gateway, budget=600 * UNIT, tokens_per_minute=600)
+        answer = await start_request(gateway, stream=True, max_tokens=500)
+        text = b""
+        async with asyncio.timeout(10):
+            while text.count(b"Hello") < 30 * 17:
+                text += await answer.content.readany()
+        headers = (await gateway.get("/v1/models")).headers
+        assert 80 < int(headers["x-ratelimit-remaining-tokens"]) < 100
+        answer.close()
+        row, _ = await gateway.rows(2)
+        await wait_all_released(gateway)
+    assert (row.usage_source, row.output_tokens) == ("estimated", 500)
+    assert row.cost_micro <= 520 * UNIT
+
+
+async def test_a_limit_that_is_ignored_counts_for_tokens_per_minute(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """They are counted as the reply goes; a budget expects what the model usually has."""
+    upstream.respond_with(body_of(900))
+    async with run_gateway(tmp_path, channels(upstream.address), models=MODELS) as gateway:
+        assert (await gateway.post(Format.CHAT, max_tokens=5)).status == 200
+        await wait_all_released(gateway)
+        upstream.respond_with(Response(ending=Ending.STALLED))
+        limit_key(gateway, tokens_per_minute=100)
+        running = start_request(gateway, max_tokens=5)
+        await upstream.wait_for_request(2)
+        headers = (await gateway.get("/v1/models")).headers
+        assert 70 < int(headers["x-ratelimit-remaining-tokens"]) < 95
+        await cancel(running)
