@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from gateway.core.events import Failure, FailureKind
@@ -114,7 +115,9 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         payload, attempt.payload = attempt.payload, b""  # the next attempt has its own
         headers, query = attempt.forwarded_headers, attempt.query
         trace, key = self._exchange.trace_header, self._exchange.key
-        return self._upstream.send(candidate, payload, headers, query, on_sent, trace, key)
+        return self._exchange.send(
+            partial(self._upstream.send, candidate, payload, headers, query, on_sent, trace, key)
+        )
 
     async def _after_failure(
         self, ranked: RankedCandidate, attempt: AttemptT, outcome: AttemptOutcome, failure: Failure

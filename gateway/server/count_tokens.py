@@ -156,9 +156,8 @@ async def _request_count(
     path = CODECS[candidate.format].count_path or ""
     exchange.start_attempt(candidate)
     try:
-        sending = snapshot.upstream.post_json(
-            candidate, path, payload, headers, query, exchange.trace_header
-        )
+        post, trace = snapshot.upstream.post_json, exchange.trace_header
+        sending = exchange.send(partial(post, candidate, path, payload, headers, query, trace))
         response = await run_with_timeout(exchange.runtime, COUNT_TIMEOUT, sending)
     except AttemptFailed as failed:
         failure = without_traceback(failed).failure

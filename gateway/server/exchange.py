@@ -1,6 +1,6 @@
 """The life of one client request, which becomes one row of the request log.
 
-All but `wait_for_intent` is synchronous: a row is written even while the handler is cancelled.
+All but waiting for the intent is synchronous: a row is written even while the handler is cancelled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gateway.turns import Args, Result, Turns
 from gateway.wire.long_texts import LongTexts
 
 INTENT_TIMEOUT: Final = 0.25
-"""Seconds that the first byte of a reply waits until its intent row is committed."""
+"""Seconds that a reply, or a request to an upstream, waits until its intent row is committed."""
 
 OK: Final = 200
 CLIENT_CLOSED_REQUEST: Final = 499
@@ -210,6 +210,16 @@ class Exchange:
             await future
         finally:
             self.runtime.scheduler.discard(self)
+
+    def send(self, send: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
+        """Sends to the upstream. On a database server that waits for the intent row, so that a
+        process that is killed leaves no call without one, unless a commit takes longer than
+        `INTENT_TIMEOUT`. With SQLite both go on at the same time, as commits are much shorter."""
+        return send() if self.runtime.config.database is None else self._send_after_intent(send)
+
+    async def _send_after_intent(self, send: Callable[[], Awaitable[Result]]) -> Result:
+        await self.wait_for_intent()
+        return await send()
 
     def on_deadline(self, now: float) -> None:
         """The reply goes on without its intent row."""
