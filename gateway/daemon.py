@@ -138,6 +138,7 @@ async def run_daemon(
             now,
             boot_id=recorder.boot_id,
             quota=runtime.quota,
+            refusal=runtime.refusal,
         )
         feed = Feed(operations)
         recorder.on_commit.append(feed.publish)

@@ -293,18 +293,23 @@ class Runtime:
             self._permits_version = version
         permit = self._permits.get(token.id)
         if permit is None or permit.token is not token:
-            group, current = self.registry.group(token.group), self.current
-            agents = current.config.user_agents
-            permit = Permit.for_token(
-                token,
-                group,
-                current.router,
-                current.gateway_holder,
-                agents,
-                stores_replies=current.config.responses.store,
-            )
-            self._permits[token.id] = permit
+            permit = self._permits[token.id] = self._new_permit(token)
         return permit
+
+    def refusal(self, token: Token) -> str | None:
+        """See `Permit.refusal`. The permit is not kept: all keys may be asked for."""
+        return self._new_permit(token).refusal(self.quota, self.now())
+
+    def _new_permit(self, token: Token) -> Permit:
+        group, current = self.registry.group(token.group), self.current
+        return Permit.for_token(
+            token,
+            group,
+            current.router,
+            current.gateway_holder,
+            current.config.user_agents,
+            stores_replies=current.config.responses.store,
+        )
 
     def _switch_metrics(self) -> None:
         settings, metrics = self.config.metrics, self.metrics

@@ -94,18 +94,19 @@ class _Handlers:
     @requires(Permission.READ)
     async def show_version(self, _: web.Request) -> web.Response:
         """Clients check with it whether a gateway is running."""
-        return json_response({"version": __version__, "pid": os.getpid()})
+        config = None if self._reloader is None else self._reloader.file
+        return json_response({"version": __version__, "pid": os.getpid(), "config": config})
 
     @requires(Permission.READ)
     async def list_keys(self, _: web.Request) -> web.Response:
         tokens = await self._operations.list_keys()
-        return await list_response("keys", map(_token_json, tokens))
+        return await list_response("keys", map(self._token_json, tokens))
 
     @requires(Permission.KEYS, "key.create")
     async def create_key(self, request: web.Request) -> web.Response:
         form = await read_form(request, CreateKeyForm)
         created = await self._operations.create_key(form.name, form.group, **form.settings())
-        return json_response(_token_json(*created), status=201)
+        return json_response(self._token_json(*created), status=201)
 
     @requires(Permission.KEYS, "key.import")
     async def import_keys(self, request: web.Request) -> web.Response:
@@ -123,31 +124,33 @@ class _Handlers:
         if errors:
             errors.sort(key=lambda each: each.index)
             return json_response({"ok": False, "mistakes": errors})
-        return json_response({"ok": True, "keys": [_token_json(*each) for each in created]})
+        return json_response({"ok": True, "keys": [self._token_json(*each) for each in created]})
 
     @requires(Permission.READ)
     async def show_key(self, request: web.Request) -> web.Response:
-        return json_response(_token_json(await self._operations.get_key(request.match_info["id"])))
+        return json_response(
+            self._token_json(await self._operations.get_key(request.match_info["id"]))
+        )
 
     @requires(Permission.KEYS, "key.update")
     async def update_key(self, request: web.Request) -> web.Response:
         form = await read_form(request, UpdateKeyForm)
         token = await self._operations.update_key(request.match_info["id"], **form.changes())
-        return json_response(_token_json(token))
+        return json_response(self._token_json(token))
 
     @requires(Permission.KEYS, "key.rotate")
     async def rotate_key(self, request: web.Request) -> web.Response:
         form = await read_form(request, RotateKeyForm)
         id_ = request.match_info["id"]
         rotated = await self._operations.rotate_key(id_, form.overlap_s * 1_000_000)
-        return json_response(_token_json(*rotated))
+        return json_response(self._token_json(*rotated))
 
     @requires(Permission.KEYS, "key.revoke")
     async def revoke_key(self, request: web.Request) -> web.Response:
         form = read_query(request, RevokeKeyForm)
         id_ = request.match_info["id"]
         token = await self._operations.revoke_key(id_, let_run=form.let_run)
-        return json_response(_token_json(token))
+        return json_response(self._token_json(token))
 
     @requires(Permission.READ)
     async def list_groups(self, _: web.Request) -> web.Response:
@@ -265,6 +268,12 @@ class _Handlers:
         attempts = await self._operations.list_attempts(request.match_info["id"])
         return json_response({"attempts": [attempt._asdict() for attempt in attempts]})
 
+    def _token_json(self, token: Token, key: str | None = None) -> dict[str, Any]:
+        """Without the digests; with the key only when it is new."""
+        public = {name: getattr(token, name) for name in _PUBLIC_FIELDS}
+        public["refused"] = self._operations.refusal(token)
+        return public if key is None else public | {"key": key}
+
 
 def _budget_json(status: BudgetStatus) -> dict[str, Any]:
     """Amounts are in millionths of the currency."""
@@ -281,9 +290,3 @@ def _budget_json(status: BudgetStatus) -> dict[str, Any]:
         "reserved": status.reserved,
         "resets_at": status.resets_at,
     }
-
-
-def _token_json(token: Token, key: str | None = None) -> dict[str, Any]:
-    """Without the digests; with the key only when it is new."""
-    public = {name: getattr(token, name) for name in _PUBLIC_FIELDS}
-    return public if key is None else public | {"key": key}

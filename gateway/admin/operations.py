@@ -44,8 +44,9 @@ from gateway.store.registry import Registry
 
 
 class AdminOperations:
-    """`now` gives Unix microseconds, `boot_id` is that of the recorder, and `quota` that of the
-    gateway, if one is running. The caller owns the database, and no other process may write it."""
+    """`now` gives Unix microseconds, `boot_id` is that of the recorder, `quota` and `refusal` (of
+    keys, `Permit.refusal`) are those of the gateway, if one is running. The caller owns the
+    database, and no other process may write it."""
 
     def __init__(
         self,
@@ -55,10 +56,12 @@ class AdminOperations:
         *,
         boot_id: str | None = None,
         quota: Quota | None = None,
+        refusal: Callable[[Token], str | None] = lambda _: None,
     ) -> None:
         self.database = database
         self.audit = Audit(database, now)
         self._quota = quota
+        self.refusal = refusal
         self.boot_id = boot_id
         self._registry = registry
         self._now = now

@@ -97,6 +97,7 @@ class Reloader:
         """Entered for the time of each reload."""
         self._runtime = runtime
         self._audit = audit
+        self.file = None if source.file is None else str(source.file.absolute())
         self._source = source
         self._on_config = on_config
         self._lock = asyncio.Lock()

@@ -11,11 +11,11 @@ from gateway.config.limits import REGEX_PREFIX, UserAgents, compile_agent_patter
 from gateway.core.formats import Format
 from gateway.core.limits import UNLIMITED
 from gateway.errors import PermissionDenied, UserAgentNotAllowed
-from gateway.quota.limits import Holder, HolderKind
+from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.quota.pricing import Price
 from gateway.routing.catalog import Catalog
 from gateway.routing.router import ModelAccess, Route, Router
-from gateway.store.records import Group, OnSharedLoss, Token, UserAgentMode
+from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
 
 
 class UserAgentRule:
@@ -97,6 +97,23 @@ class Permit:
             user_agent_rules=tuple(_user_agent_rules(token, group, user_agents)),
             stores_replies=stores_replies and (group is None or group.store_replies),
             on_shared_loss=group.on_shared_loss if group else OnSharedLoss.SHARE,
+        )
+
+    def refusal(self, quota: Quota, now: int) -> str | None:
+        """Why every request is refused (unix microseconds), though the key's state is active:
+        `expired`, `no models`, `limit of 0` or `budget used up`."""
+        if self.token.state is not TokenState.ACTIVE:
+            return None
+        if self.token.expires_at is not None and self.token.expires_at <= now:
+            return "expired"
+        if not self.access.model_ids:
+            return "no models"
+        for limits in (holder.limits for holder in self.holders):
+            if 0 in (limits.requests_per_minute, limits.tokens_per_minute, limits.concurrent):
+                return "limit of 0"
+        budgets = quota.budget_statuses(self.holders, now)
+        return (
+            "budget used up" if any(each.spent >= each.budget.limit for each in budgets) else None
         )
 
     def check_address(self, address: str) -> None:

@@ -24,6 +24,7 @@ import orjson
 from gateway.admin import API_PATH
 from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
 from gateway.cli.errors import (
+    RUNNING_CONFIG,
     RUNNING_RELEASE,
     CommandRefused,
     GatewayHangs,
@@ -197,6 +198,8 @@ class Client:
         if (context := click.get_current_context(silent=True)) is not None:
             is_object = isinstance(about, dict)
             context.meta[RUNNING_RELEASE] = about.get("version") if is_object else about
+            if is_object and "config" in about:
+                context.meta[RUNNING_CONFIG] = about["config"]
         return True
 
     async def _serve(self) -> bool:

@@ -79,6 +79,7 @@ class UnexpectedError(click.ClickException):
 
 
 RUNNING_RELEASE: Final = "gateway.cli.running_release"
+RUNNING_CONFIG: Final = "gateway.cli.running_config"
 """In `meta` of click's context: the release of the gateway that has answered."""
 
 

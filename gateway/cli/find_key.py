@@ -45,6 +45,7 @@ def old_key_expiry(key: KeyRecord) -> int | None:
 
 
 def effective_state(key: KeyRecord) -> str:
-    """`expired` for an active key after its expiry, else its state."""
+    """Why every request of an active key is refused, if so, else its state."""
     expired = key["expires_at"] is not None and key["expires_at"] <= now_us()
-    return "expired" if expired and key["state"] == "active" else str(key["state"])
+    is_expired = expired and key["state"] == "active"  # also known where no gateway runs
+    return "expired" if is_expired else str(key.get("refused") or key["state"])

@@ -267,12 +267,15 @@ def _print_hint(key: KeyRecord) -> None:
             f"It expired at {format_time(key['expires_at'])}."
             f" To extend it: `gateway key set {key['id']} --expires 30d`"
         )
+    elif state not in ("active", "revoked"):
+        print_note(f"Every request of it is refused: {state}.")
 
 
 def _print_created(context: CommandContext, is_standalone: bool, key: KeyRecord) -> None:
     state_dir = context.state_dir.absolute()
     expiry = f" It expires at {format_time(key['expires_at'])}." if key["expires_at"] else ""
     print_note(f"Created key {_label(key)} in group {key['group']} of {state_dir}.{expiry}")
+    _print_hint(key)
     if is_standalone:
         demo = context.state_dir / DEMO_NAME
         if database_server(context.config) is None:

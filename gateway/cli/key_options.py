@@ -17,6 +17,7 @@ from gateway.cli.option_types import CLEARED, TEXT, field_type
 from gateway.cli.options import Command, CommandContext, Decorator, add_options
 from gateway.cli.output import print_note
 from gateway.core.limits import BUDGETS, LIMIT_NAMES, Currency
+from gateway.routing.catalog import Catalog
 from gateway.store.records import OnSharedLoss, UserAgentMode
 
 _FIELDS: Final = (
@@ -153,21 +154,25 @@ def warn_unpriced(context: CommandContext, settings: Mapping[str, Any]) -> None:
         for name, kind in BUDGETS.items()
         if kind.currency is Currency.USD and limits.get(name) is not None
     ]
-    if not in_usd or (catalog := context.catalog()) is None:
+    if not in_usd or (known := context.gateway_config()) is None:
         return
-    money = context.money()
+    file, config = known
+    money = config.money
     if money.currency == "USD" and money.unit_price is not None:
         return
-    if all(model.price is None for model in catalog):
+    if all(model.price is None for model in config.models):
         print_note(
-            f"Warning: no model of {context.config} has a price in USD, so a budget in USD limits "
+            f"Warning: no model of {file} has a price in USD, so a budget in USD limits "
             "nothing: state price under models, or money.unit_price."
         )
 
 
 def warn_unknown_models(context: CommandContext, patterns: Iterable[str] | None) -> None:
-    """Warns of patterns that match no model of the configuration."""
-    catalog = context.catalog() if patterns else None
-    for pattern in patterns or ():
-        if catalog is not None and not catalog.matching_ids([pattern]):
-            print_note(f"Warning: {pattern} matches no model of {context.config}.")
+    """Warns of patterns that match no model of the gateway's configuration."""
+    if not patterns or (known := context.gateway_config()) is None:
+        return
+    file, config = known
+    catalog = Catalog(config.models)
+    for pattern in patterns:
+        if not catalog.matching_ids([pattern]):
+            print_note(f"Warning: {pattern} matches no model of {file}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -10,13 +11,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gateway.cli.errors import report_config_errors
+from gateway.cli.errors import RUNNING_CONFIG, report_config_errors
 from gateway.cli.output import print_json
 from gateway.config.document import ConfigError
 from gateway.config.limits import Money
 from gateway.config.load import find_config, find_state_dir, load_config
 from gateway.config.schema import Config
-from gateway.routing.catalog import Catalog
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -34,10 +34,12 @@ limit_option: Final = click.option(
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """`config` is None if there is no configuration file."""
+    """`config` is None if there is no configuration file, and may be one of another gateway unless
+    it `is_named`."""
 
     state_dir: Path
     config: Path | None
+    is_named: bool
     as_json: bool
 
     def print(self, value: Value, display: Callable[[Value], None]) -> None:
@@ -47,23 +49,27 @@ class CommandContext:
         else:
             display(value)
 
-    def catalog(self) -> Catalog | None:
-        """None without a valid configuration."""
-        config = self._load_config()
-        return None if config is None else Catalog(config.models)
+    def gateway_config(self) -> tuple[Path, Config] | None:
+        """The file of this state directory's gateway, and what it says: the one that was named,
+        else the one that a running gateway names, else the one that was found, if it has this state
+        directory. None without it, or where it is invalid."""
+        running = click.get_current_context().meta
+        file = self.config if self.is_named else running.get(RUNNING_CONFIG, self.config)
+        if file is None:
+            return None
+        environ = {name: text for name, text in os.environ.items() if name != "GATEWAY_STATE_DIR"}
+        try:
+            config = load_config(Path(file), resolve_secrets=False, env=environ)
+        except ConfigError:
+            return None
+        is_own = os.path.realpath(config.state_dir) == os.path.realpath(self.state_dir)
+        is_known = self.is_named or RUNNING_CONFIG in running
+        return (Path(file), config) if is_known or is_own else None
 
     def money(self) -> Money:
         """The price of units; without a valid configuration there is none."""
-        config = self._load_config()
-        return Money() if config is None else config.money
-
-    def _load_config(self) -> Config | None:
-        if self.config is None:
-            return None
-        try:
-            return load_config(self.config, resolve_secrets=False)
-        except ConfigError:
-            return None
+        known = self.gateway_config()
+        return Money() if known is None else known[1].money
 
 
 FILE: Final = click.Path(path_type=Path, readable=False)
@@ -99,7 +105,9 @@ def with_context(command: Command, *, json: bool = True) -> Command:
     ) -> None:
         file = find_config(config)
         with report_config_errors():
-            context = CommandContext(find_state_dir(state_dir, file), file, as_json)
+            place = find_state_dir(state_dir, file)
+        is_named = config is not None or "GATEWAY_CONFIG" in os.environ
+        context = CommandContext(place, file, is_named, as_json)
         command(context=context, **arguments)
 
     return json_option(run) if json else run

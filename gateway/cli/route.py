@@ -95,8 +95,10 @@ def _group_of(client: Client, reference: str) -> str:
     """The group of a key; notes what else restricts the key."""
     key = find_key(client, reference)
     label = f"{key['name']} ({key['id']})"
-    if (state := effective_state(key)) != "active":
+    if (state := effective_state(key)) in ("disabled", "revoked", "expired"):
         raise CommandRefused(f"{label} is {state}: its requests get a 401.")
+    if state != "active":
+        print_note(f"{label}: {state}, so its requests are refused.")
     if key["models"] is not None:
         print_note(f"{label} is restricted to {' '.join(key['models'])}; other models get a 403.")
     if key["probe"]:

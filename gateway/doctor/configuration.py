@@ -12,7 +12,7 @@ from gateway.config.channel import Account, Channel
 from gateway.config.document import ConfigError
 from gateway.config.load import load_config
 from gateway.config.schema import Config, Server
-from gateway.config.secrets import SecretResolver
+from gateway.config.secrets import NO_KEY, SecretResolver
 from gateway.doctor.findings import Area, Finding
 from gateway.doctor.network import ANY
 
@@ -100,7 +100,7 @@ def _check_address(area: Area, channel: Channel, server: Server) -> None:
     elif url.scheme == "http" and url.hostname not in LOOPBACK and channel.proxy is None:
         area.warn(
             subject,
-            f"{channel.base_url}: the credential crosses the network unencrypted",
+            f"{channel.base_url}: requests cross the network unencrypted",
             "use https://, unless this network is your own",
         )
     else:
@@ -125,6 +125,8 @@ def _check_accounts(
         subject = f"{channel.name}/{account.name}"
         if (error := errors.get(account.name)) is not None:
             report(subject, f"the credential cannot be used here: {error}", _REMEDY)
+        elif account.key.get_secret_value() == NO_KEY:
+            area.ok(subject, "needs no credential")
         elif (other := first.setdefault(_resolve(account, env), account.name)) != account.name:
             area.warn(
                 subject,

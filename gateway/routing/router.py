@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from gateway.config.channel import Account, Channel
@@ -20,6 +21,9 @@ _FORMAT_PREFERENCE: Final = {
     Family.BETA: (Format.RESPONSES, Format.CHAT, Format.MESSAGES),
 }
 """The formats that express a family's features, best first."""
+
+_REMEMBERED: Final = 1024
+"""Lists of patterns whose models are known: most keys have those of others."""
 
 
 @value
@@ -79,29 +83,28 @@ class Router:
         self._catalog = catalog
         channels = tuple(channels)
         self._routes: dict[tuple[str, Format], Route] = {}
-        self._served: set[str] = set()
+        served: set[str] = set()
         for model in catalog:
             serving = [channel for channel in channels if model.id in channel.models]
             if not serving:
                 continue
-            self._served.add(model.id)
+            served.add(model.id)
             for client_format in families.endpoints_for(model.family):
                 self._routes[model.id, client_format] = _route(model, client_format, serving)
+        self._everything = ModelAccess(tuple(served), frozenset(served), frozenset(Family))
+        self._restrict = lru_cache(_REMEMBERED)(self._find_access)
 
     def access_for(self, patterns: Iterable[str]) -> ModelAccess:
         """The available models of a group with these patterns."""
-        patterns = tuple(patterns)
-        model_ids = self._catalog.matching_ids(patterns) & self._served
-        return self._access(model_ids, self._catalog.admitted_families(patterns))
+        return self._restrict(self._everything, tuple(patterns))
 
     def restrict(self, access: ModelAccess, patterns: Iterable[str]) -> ModelAccess:
         """The models of `access` that match the patterns too."""
-        patterns = tuple(patterns)
+        return self._restrict(access, tuple(patterns))
+
+    def _find_access(self, access: ModelAccess, patterns: tuple[str, ...]) -> ModelAccess:
         model_ids = self._catalog.matching_ids(patterns) & access.model_ids
         families = self._catalog.admitted_families(patterns) & access.families
-        return self._access(model_ids, families)
-
-    def _access(self, model_ids: frozenset[str], families: frozenset[Family]) -> ModelAccess:
         models = tuple(model.id for model in self._catalog if model.id in model_ids)
         return ModelAccess(models, model_ids, families)
 
@@ -117,7 +120,7 @@ class Router:
             raise ModelNotFound(model_name, detail="no such model in the catalog")
         if model.id not in access.model_ids:
             reason = "not among the models of the key's group"
-            if model.id not in self._served:
+            if model.id not in self._everything.model_ids:
                 reason = "no channel has this model"
             raise ModelNotFound(model_name, detail=reason)
         route = self._routes.get((model.id, client_format))

@@ -17,6 +17,7 @@ from tests.support.databases import raw_connection
 
 TOKEN_FIELDS = {
     "id",
+    "refused",
     "name",
     "display",
     "group",

@@ -130,7 +130,7 @@ ANSWERS = {
     "AdminToken": AdminToken,
 }
 BESIDES = {
-    "Key": {"digest", "old_digest"},
+    "Key": {"digest", "old_digest", "refused"},
     "Report": {"clean"},
     "Admin": {"password_digest", "epoch", "ended"},
     "AdminToken": {"digest", "token"},

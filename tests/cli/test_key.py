@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from gateway.admin.reload import ConfigSource
 from gateway.cli.output import format_time
+from gateway.config.load import load_config
+from gateway.core.formats import Format
 from gateway.core.limits import LIMIT_NAMES
+from gateway.daemon import run_daemon
 from gateway.store.keys import digest, well_formed
 from tests.cli.cli_runner import AdminGateway, CommandRunner
+from tests.cli.running_gateway import running_gateway
 from tests.support.cases import in_one_test
+from tests.support.gateway import channel
+from tests.support.loop_thread import run_in_thread
 
 UNSET = (
     *("last_used_at", "note", "expires_at", "models", "addresses", "user_agents"),
@@ -51,6 +58,7 @@ def test_json_output(shell: CommandRunner) -> None:
         "usd_micro": 0,
         "probe": False,
         "let_run": False,
+        "refused": None,
         "limits": dict.fromkeys(LIMIT_NAMES),
     } | dict.fromkeys(UNSET)
     assert shell.json("key", "list") == [created]
@@ -240,6 +248,61 @@ def test_a_pattern_without_models_is_a_warning(shell: CommandRunner, tmp_path: P
         assert result.exit_code == 0
         assert f"Warning: alpha-* matches no model of {file}." in result.stderr
         assert "Warning: beta-*" not in result.stderr
+
+
+OTHER_FILE = """
+state_dir: elsewhere
+money: {unit_price: 5, currency: USD}
+models: [{id: other-model, family: beta}]
+"""
+
+
+def test_the_file_of_another_gateway_says_nothing_of_a_key(
+    shell: CommandRunner, tmp_path: Path
+) -> None:
+    """It warned of models that this file does not have, and showed costs by its prices."""
+    file = tmp_path / "config" / "channels.yaml"
+    file.parent.mkdir()
+    file.write_text(OTHER_FILE)
+    arguments = ("key", "mint", "--name", "alice", "--models", "beta-*", "--budget-usd", "5")
+    assert "Warning" not in shell(*arguments).stderr
+    assert "5.00 USD" not in shell("key", "show", "alice").stdout.split("Cost")[1]
+    named = shell(*arguments, "--config", str(file))
+    assert f"Warning: beta-* matches no model of {file}." in named.stderr
+    file.write_text(OTHER_FILE.replace("elsewhere", str(shell.state_dir)))
+    own = shell(*arguments)
+    assert "Warning: beta-* matches no model of config/channels.yaml." in own.stderr
+
+
+def test_a_running_gateway_says_which_file_is_its_own(shell: CommandRunner, tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "channels.yaml").write_text(OTHER_FILE)
+    own = tmp_path / "own.yaml"
+    own.write_text(f"state_dir: {shell.state_dir}\nmodels: [{{id: beta-5.4, family: beta}}]\n")
+    source = ConfigSource(own, lambda: load_config(own))
+    with run_in_thread(run_daemon(source.read(), source)):
+        arguments = ("key", "mint", "--name", "alice", "--models", "beta-*", "--models", "alpha-*")
+        result = shell(*arguments)
+    assert f"Warning: alpha-* matches no model of {own}." in result.stderr
+    assert "beta-*" not in result.stderr
+    assert "Every request of it is refused: no models." in result.stderr
+
+
+def test_a_key_whose_every_request_is_refused_is_not_active(shell: CommandRunner) -> None:
+    """All of them were, but for the one that has expired."""
+    with running_gateway(shell.state_dir, lambda _: []):
+        assert [key["refused"] for key in shell.json("key", "list")] == ["no models"]
+        assert "no models" in shell("key", "list").stdout
+    served = channel(Format.CHAT, "http://127.0.0.1:9/v1")
+    with running_gateway(shell.state_dir, lambda _: [served]):
+        shell.create_key("spent", budget="0")
+        shell.create_key("closed", rpm="0")
+        states = {key["name"]: key["refused"] for key in shell.json("key", "list")}
+        assert states == {"tests": None, "spent": "budget used up", "closed": "limit of 0"}
+        changed = shell("key", "set", "spent", "--note", "x")
+        assert "Every request of it is refused: budget used up." in changed.stderr
+        assert "budget used up" in shell("key", "show", "spent").stdout
+        assert shell.json("key", "show", "closed")["refused"] == "limit of 0"
 
 
 def test_a_rotated_key(shell: CommandRunner, gateway: AdminGateway) -> None:

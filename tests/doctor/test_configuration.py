@@ -115,3 +115,11 @@ def test_a_literal_key_in_a_file_that_others_can_read(tmp_path: Path) -> None:
     assert SECRET not in repr(found)
     file.chmod(0o600)
     assert channel_findings(file)["chat-main/a1"].state is State.OK
+
+
+def test_accounts_without_a_key_share_no_credential(tmp_path: Path) -> None:
+    """The second one was told to have the credential of the first."""
+    accounts = [{"name": "a1", "key": "none"}, {"name": "a2", "key": "none"}]
+    found = channel_findings(write(tmp_path, accounts=accounts))
+    for name in ("chat-main/a1", "chat-main/a2"):
+        assert (found[name].state, found[name].text) == (State.OK, "needs no credential")

@@ -39,7 +39,7 @@ PAGE_SIZE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """`state` can also be `expired`, `no models` or `budget used up`."""
+    """`state` can also be a refusal (`Permit.refusal`)."""
 
     token: Token
     state: str
@@ -165,23 +165,8 @@ def _token_row(context: ConsoleContext, token: Token) -> TokenRow:
     now = context.now()
     quota, holder = context.runtime.quota, holder_of(HolderKind.KEY, token)
     spent = spend_of(quota, HolderKind.KEY, token.id, now)
-    is_expired = token.expires_at is not None and token.expires_at <= now
-    state = token.state.value
-    if token.state is TokenState.ACTIVE:
-        state = "expired" if is_expired else _refusal(context, token.id, now) or state
+    state = context.runtime.refusal(token) or token.state.value
     return TokenRow(token, state, spent, budget_rows(quota, holder, now))
-
-
-def _refusal(context: ConsoleContext, token_id: str, now: int) -> str | None:
-    """Why every request of a key that is active is refused."""
-    runtime = context.runtime
-    if (token := runtime.registry.token(token_id)) is None:
-        return None
-    permit = runtime.permit(token)
-    if not permit.access.model_ids:
-        return "no models"
-    budgets = runtime.quota.budget_statuses(permit.holders, now)
-    return "budget used up" if any(each.spent >= each.budget.limit for each in budgets) else None
 
 
 def _page_number(request: web.Request) -> int:
