@@ -82,7 +82,7 @@ class Daemon:
 
     @property
     def address(self) -> str:
-        """The base URL, with the real port."""
+        """The base URL, with the real port: its own, if it has any beside those of systemd."""
         host, port = self.listener.addresses[0]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -93,12 +93,14 @@ async def run_daemon(
     source: ConfigSource | None = None,
     process_log: ProcessLog | None = None,
     inherited: Sequence[socket.socket] = (),
+    has_address: bool = True,
 ) -> AsyncIterator[Daemon]:
     """Serves for the time of the block, then drains and flushes the request log.
 
     `source` is the file of the configuration, which is watched; `process_log` is configured by it.
-    Listens on the `inherited` sockets, else on the configuration's address. Raises `StoreError`
-    (locked, damaged or newer state), `AdminSocketError`, or `BindError` if the port is in use.
+    Listens on the configuration's address, if it `has_address`, and on the `inherited` sockets.
+    Raises `StoreError` (locked, damaged or newer state), `AdminSocketError`, or `BindError` if the
+    port is in use.
     """
     async with AsyncExitStack() as stack:
         await _acquire_lock(stack, config.state_dir)
@@ -178,9 +180,9 @@ async def run_daemon(
         if tracer is not None:
             runtime.begin_trace = tracer.begin
             runtime.observers = (*runtime.observers, tracer.observe)
-        server = config.server
+        address = (config.server.host, config.server.port) if has_address else None
         listener = await stack.enter_async_context(
-            serve(build_app(runtime, console), server.host, server.port, inherited)
+            serve(build_app(runtime, console), address, inherited)
         )
         stack.callback(feed.close)  # after the drain: the last requests are events too
         stack.push_async_callback(

@@ -150,7 +150,7 @@ add_help() {
 add_units() {
     local unit
     run install -d -m 0755 "$units"
-    for unit in gateway.service gateway@.service gateway.socket gateway-backup.service gateway-backup.timer; do
+    for unit in gateway.service gateway@.service gateway.socket gateway-replicas.socket gateway-backup.service gateway-backup.timer; do
         say "Unit $unit"
         run install -m 0644 "$source_tree/systemd/$unit" "$units/$unit"
     done

@@ -100,7 +100,7 @@ def serve(
     options = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     with log_to_stderr() as process_log:
         try:
-            inherited = _inherited_sockets(options)
+            inherited = inherited_sockets()
             if demo:
                 _run(_demo(state_dir or _DEMO_STATE_DIR, options, inherited))
             else:
@@ -108,7 +108,8 @@ def serve(
                 with report_config_errors():
                     loaded = source.read()
                 process_log.configure(loaded)
-                _run(_serve(loaded, source, process_log, inherited))
+                has_address = bool(options) or not inherited
+                _run(_serve(loaded, source, process_log, inherited, has_address))
         except (StateLocked, RowsLost) as error:
             _exit(str(error), 1, process_log)
         except ServerUnavailable as error:
@@ -130,16 +131,6 @@ def _open_standard_files() -> None:
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, this one
             os.set_inheritable(opened, True)
-
-
-def _inherited_sockets(options: Mapping[str, object]) -> list[socket.socket]:
-    inherited = inherited_sockets()
-    if inherited and options:
-        raise click.UsageError(
-            "--host and --port do not apply to a socket from systemd: its address is "
-            "ListenStream= of the socket unit."
-        )
-    return inherited
 
 
 def _run(main: Coroutine[None, None, None]) -> None:
@@ -170,12 +161,14 @@ async def _serve(
     source: ConfigSource,
     process_log: ProcessLog,
     inherited: Sequence[socket.socket],
+    has_address: bool,
 ) -> None:
     for warning in config.warnings:
         log.warning(warning)
     if inherited:
-        log.info("systemd has passed the socket: server.host and server.port do not apply")
-    async with run_daemon(config, source, process_log, inherited) as daemon:
+        ending = "" if has_address else ": server.host and server.port do not apply"
+        log.info("systemd has passed the socket%s", ending)
+    async with run_daemon(config, source, process_log, inherited, has_address) as daemon:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
         stop = _handle_signals(daemon)
         async with systemd_notifications(daemon):
@@ -192,7 +185,7 @@ async def _demo(
     async with _simulator() as port:
         config = _override_server(demo_config(port, state_dir), {"drain_timeout": 2.0, **options})
         async with (
-            run_daemon(config, inherited=inherited) as daemon,
+            run_daemon(config, None, None, inherited, bool(options) or not inherited) as daemon,
             systemd_notifications(daemon),
         ):
             stop = _handle_signals(daemon)

@@ -57,16 +57,18 @@ class BindError(Exception):
 
 @asynccontextmanager
 async def serve(
-    app: web.Application, host: str, port: int, inherited: Sequence[socket.socket] = ()
+    app: web.Application,
+    address: tuple[str, int] | None,
+    inherited: Sequence[socket.socket] = (),
 ) -> AsyncIterator[Listener]:
-    """The application behind a listening socket, or those that were `inherited`, which are closed
-    in this process only. Raises `BindError`."""
+    """The application behind a socket at the address (host and port), if any, and behind those
+    that were `inherited`, which are closed in this process only. Raises `BindError`."""
     runner = web.AppRunner(
         app, handler_cancellation=True, access_log=None, shutdown_timeout=ABORT_GRACE
     )
     await runner.setup()
     try:
-        listener = Listener(runner, await _create_servers(runner, host, port, inherited))
+        listener = Listener(runner, await _create_servers(runner, address, inherited))
         try:
             yield listener
         finally:
@@ -76,7 +78,7 @@ async def serve(
 
 
 async def _create_servers(
-    runner: web.AppRunner, host: str, port: int, inherited: Sequence[socket.socket]
+    runner: web.AppRunner, address: tuple[str, int] | None, inherited: Sequence[socket.socket]
 ) -> list[asyncio.Server]:
     loop, server = asyncio.get_running_loop(), runner.server
     if server is None:
@@ -86,16 +88,17 @@ async def _create_servers(
     connections = Connections(lambda: runtime.config.server, runtime.client_connections)
     heads = UnfinishedHeads()
     protocol = partial(GatewayProtocol, server, connections, heads, loop)
-    if inherited:
-        return [
-            await loop.create_server(protocol, sock=each, backlog=INHERITED_BACKLOG)
-            for each in inherited
-        ]
-    try:
-        return [await loop.create_server(protocol, host, port, backlog=BACKLOG, reuse_address=True)]
-    except OSError as error:
-        reason = error.strerror or error
-        raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
+    servers = []
+    if address is not None:
+        try:
+            own = await loop.create_server(protocol, *address, backlog=BACKLOG, reuse_address=True)
+        except OSError as error:
+            host, port, reason = *address, error.strerror or error
+            raise BindError(f"cannot listen on {host} port {port}: {reason}") from error
+        servers.append(own)
+    for each in inherited:
+        servers.append(await loop.create_server(protocol, sock=each, backlog=INHERITED_BACKLOG))
+    return servers
 
 
 class Listener:

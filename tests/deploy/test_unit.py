@@ -130,7 +130,17 @@ def test_a_replica_differs_from_the_service_in_its_places_alone() -> None:
         "ExecReload": [f"{reload} --state-dir {state}"],
         "SyslogIdentifier": ["gateway-%i"],
         "StateDirectory": ["gateway-%i"],
+        "Sockets": ["gateway-replicas.socket"],
     }
+
+
+def test_the_socket_of_all_replicas_differs_in_the_service_that_it_starts() -> None:
+    of_one, of_all = (
+        settings((UNIT.parent / name).read_text())
+        for name in ("gateway.socket", "gateway-replicas.socket")
+    )
+    names = {"Description": of_all["Description"], "Service": ["gateway@8081.service"]}
+    assert of_all == {**of_one, **names}
 
 
 def test_no_secret_in_what_is_installed() -> None:

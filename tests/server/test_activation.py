@@ -109,7 +109,14 @@ def test_a_missing_file_descriptor_is_refused(tmp_path: Path, held: socket.socke
     assert "LISTEN_FDS=2, but file descriptor 4" in gateway.stderr
 
 
-def test_an_address_of_the_command_line_is_refused(tmp_path: Path, held: socket.socket) -> None:
-    code, text = refusal(tmp_path, held, "--port", "8081")
-    assert code == 2
-    assert "--host and --port do not apply to a socket from systemd" in text
+def test_a_port_of_the_command_line_is_one_more_address(
+    tmp_path: Path, held: socket.socket
+) -> None:
+    """It was refused, so that replicas behind one socket had no address of their own."""
+    config = write_config(tmp_path)
+    with GatewayProcess(tmp_path, "--config", config, "--port", "0", inherited=[held]) as gateway:
+        own = gateway.address()
+        assert own != url(held)
+        assert is_alive(own)
+        assert is_alive(url(held))
+        assert "do not apply" not in gateway.stderr

@@ -7,12 +7,13 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.support.paths import ROOT
 from tests.support.postgres import PostgresServer, empty_database
 from tests.support.proxy import FaultProxy, fault_proxy
 from tests.support.server_process import end_process, free_port, wait_until
+from tests.support.socket_activation import activation
 from tests.support.valkey import ValkeyServer
 
 UPSTREAM_KEY: Final = "upstream-secret-4471"
@@ -53,6 +55,8 @@ class Replica:
     process: subprocess.Popen[bytes] | None = None
     proxies: dict[str, FaultProxy] = field(default_factory=dict)
     """To `database` and `shared`, where the fleet has any."""
+    inherited: Sequence[socket.socket] = ()
+    """What systemd passes; its own port is one of the command line then."""
 
     @property
     def address(self) -> str:
@@ -76,10 +80,13 @@ class Replica:
         module = [self.module]
         if self.shift:
             module = ["tests.support.shifted_clock", str(self.shift)]
-        command = [sys.executable, "-m", *module, "serve", "--config", str(self.config)]
+        files = [each.fileno() for each in self.inherited]
+        command = [*activation(files), sys.executable, "-m", *module, "serve"]
+        command += ["--config", str(self.config), *(["--port", str(self.port)] if files else [])]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 command,
+                pass_fds=files,
                 cwd=self.folder,
                 env=_environment() | self.environment,
                 stdin=subprocess.DEVNULL,

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import uvloop
@@ -38,7 +38,7 @@ _PROMPT: Final = "Which three habits keep a code base easy to change, and why th
 class Load:
     """Ends after `requests`, or after `seconds`, whichever is first; `rate` is requests a second, 0
     as fast as the answers come. Requests go to `addresses` and have `keys` in turn; one is given up
-    after `grace` seconds."""
+    after `grace` seconds. Without `keep` each has a connection of its own."""
 
     addresses: list[str]
     keys: list[str]
@@ -51,6 +51,7 @@ class Load:
     model: str = "beta-whole-chat"
     max_tokens: int = 200
     grace: float = GRACE
+    keep: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,8 @@ def _error_code(body: bytes) -> str:
 
 
 async def _generate(load: Load) -> Sequence[Answer]:
-    connector = TCPConnector(limit=0, keepalive_timeout=60)
+    kept: dict[str, Any] = {"keepalive_timeout": 60} if load.keep else {"force_close": True}
+    connector = TCPConnector(limit=0, **kept)
     timeout = ClientTimeout(total=load.grace)
     async with ClientSession(connector=connector, timeout=timeout) as http:
         generator = _Generator(load, http)

@@ -29,6 +29,7 @@ from gateway.store.registry import Registry
 from tests.support.gateway import channels
 from tests.support.ledger_template import open_ledger
 from tests.support.paths import ROOT
+from tests.support.socket_activation import activation
 
 GATEWAY = (sys.executable, "-m", "gateway")
 START_TIMEOUT = 60.0
@@ -41,19 +42,6 @@ def process_environment() -> dict[str, str]:
         name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
     }
     return inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-
-
-_ACTIVATE = """
-import fcntl, os, sys
-files, command = sys.argv[1].split(","), sys.argv[2:]
-high = [fcntl.fcntl(int(file), fcntl.F_DUPFD_CLOEXEC, 100) for file in files]
-for number, file in enumerate(high, 3):
-    os.dup2(file, number)
-os.environ.setdefault("LISTEN_PID", str(os.getpid()))
-os.environ.setdefault("LISTEN_FDS", str(len(files)))
-os.execv(command[0], command)
-"""
-"""Passes file descriptors as systemd does: from 3 on, for the process that it becomes."""
 
 
 class GatewayProcess:
@@ -70,7 +58,7 @@ class GatewayProcess:
     ) -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
         files = [each.fileno() for each in inherited]
-        activate = [sys.executable, "-c", _ACTIVATE, ",".join(map(str, files))] if files else []
+        activate = activation(files)
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
                 [*activate, python, "-m", "gateway", "serve", *map(str, arguments)],
