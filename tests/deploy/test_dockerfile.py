@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,8 @@ def test_compose_gives_the_container_no_more_than_it_needs() -> None:
     assert_bounded(SERVICE)
     assert "profiles" not in SERVICE
     assert [*SERVICE["secrets"]] == ["main"]
-    assert {*COMPOSE} == {"services", "secrets", "volumes"}
+    assert {*COMPOSE} == {"services", "secrets", "volumes", "networks"}
+    assert "networks" not in SERVICE
 
 
 def assert_bounded(service: Mapping[str, Any]) -> None:
@@ -125,7 +127,11 @@ def test_the_cluster_is_a_profile_of_two_replicas_with_a_state_each() -> None:
         mount.partition(":")[0] for each in cluster.values() for mount in each.get("volumes", [])
     ]
     assert {name for name in mounted if "/" not in name} | {"state"} == {*COMPOSE["volumes"]}
-    assert (ROOT / "config" / "nginx.conf").is_file()
+    addresses = [each["networks"]["cluster"]["ipv4_address"] for each in replicas]
+    (network,) = COMPOSE["networks"]["cluster"]["ipam"]["config"]
+    assert all(ip_address(each) in ip_network(network["subnet"]) for each in addresses)
+    proxied = re.findall(r"server (\S+):8080 ", (ROOT / "config" / "nginx.conf").read_text())
+    assert proxied == addresses * 2, "nginx does not start while a name cannot be resolved"
     assert all(each["security_opt"] and each["mem_limit"] for each in cluster.values())
     command = services["valkey"]["command"]
     assert command[command.index("--maxmemory-policy") + 1] == "noeviction"

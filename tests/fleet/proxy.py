@@ -23,8 +23,8 @@ async def nginx(folder: Path, ports: Sequence[int]) -> AsyncIterator[str]:
     folder.mkdir()
     site = (ROOT / "config" / "nginx.conf").read_text()
     for number, replica_port in enumerate(ports, 1):
-        assert f"replica-{number}:8080" in site
-        site = site.replace(f"replica-{number}:8080", f"127.0.0.1:{replica_port}")
+        assert f"10.89.77.1{number}:8080" in site
+        site = site.replace(f"10.89.77.1{number}:8080", f"127.0.0.1:{replica_port}")
     site = site.replace("listen 80;", f"listen 127.0.0.1:{port};")
     file = folder / "nginx.conf"
     file.write_text(NGINX.format(folder=folder, site=site))

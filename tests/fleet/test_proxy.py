@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 from aiohttp import ClientSession, TCPConnector, web
 
 from tests.fleet.proxy import nginx
+from tests.support.nginx import NGINX
+from tests.support.paths import ROOT
+from tests.support.programs import find_program
+from tests.support.server_process import free_port
 
 CLIENTS = 16
 
@@ -18,7 +23,7 @@ def named(name: str) -> web.Application:
         return web.Response(text=name)
 
     app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
+    app.router.add_route("*", "/{path:.*}", answer)
     return app
 
 
@@ -50,3 +55,29 @@ async def test_a_browser_at_the_console_stays_at_one_replica(tmp_path: Path) -> 
         assert set[str]().union(*seen) == {"first", "second"}
         for path in ("/v1/models", "/consoles"):
             assert await reached(0, path) == {"first", "second"}
+
+
+def test_nginx_starts_whatever_names_are_resolved(tmp_path: Path) -> None:
+    """It did not while the name of one replica was not known."""
+    site = (ROOT / "config" / "nginx.conf").read_text()
+    site = site.replace("listen 80;", f"listen 127.0.0.1:{free_port()};")
+    file, errors = tmp_path / "nginx.conf", str(tmp_path / "error.log")
+    file.write_text(NGINX.format(folder=tmp_path, site=site))
+    command = [find_program("nginx"), "-t", "-c", str(file), "-p", str(tmp_path), "-e", errors]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.timeout(60)
+async def test_one_replica_is_enough(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        runner = web.AppRunner(named("only"))
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        ports = [runner.addresses[0][1], free_port()]
+        address = await stack.enter_async_context(nginx(tmp_path / "nginx", ports))
+        async with ClientSession() as http:
+            for _ in range(4):
+                async with http.post(f"{address}/v1/messages", data=b"{}") as answer:
+                    assert (answer.status, await answer.text()) == (200, "only")
