@@ -3,7 +3,8 @@ upstream that answers them.
 
 `python -m tests.resilience.fairness.loads` reads commands from stdin, a line of JSON each, and
 answers with a line of JSON: first the upstream's address; then `start` begins a load, and `stop`
-ends it and tells how often each status was received, 0 where the connection was closed instead.
+ends it. Both tell how often each status was received, 0 where the connection was closed instead:
+`start` by a client that is alone, `stop` by all of them.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ class Clients:
     statuses: Counter[int] = field(default_factory=Counter)
     ids: list[str] = field(default_factory=list)
 
+    def answered(self) -> dict[str, int]:
+        return {str(status): count for status, count in self.statuses.items()}
+
     async def post(
         self, path: str, body: bytes, *, key: str | None = None, **headers: str
     ) -> dict[str, Any]:
@@ -95,11 +99,13 @@ Step = Callable[[Clients, int], Awaitable[object]]
 
 @dataclass(frozen=True)
 class Load:
-    """`prepare` is done once before so many `clients` begin."""
+    """`prepare` is done once before so many `clients` begin. Answers have the `status`, or 429
+    where the clients are too many; None where these leave without one."""
 
     clients: int
     step: Step
     prepare: Callable[[Clients], Awaitable[object]] | None = None
+    status: str | None = "200"
 
 
 def _posting(
@@ -107,7 +113,7 @@ def _posting(
     format: Format = Format.CHAT,
     *,
     clients: int = 20,
-    path: str | None = None,
+    status: str = "200",
     **headers: str,
 ) -> Load:
     """A load of one body."""
@@ -117,9 +123,9 @@ def _posting(
         body()
 
     async def post(load: Clients, _: int) -> None:
-        await load.post(path or PATHS[format], body(), **headers)
+        await load.post(PATHS[format], body(), **headers)
 
-    return Load(clients, post, prepare)
+    return Load(clients, post, prepare, status)
 
 
 def session(client: Format, upstream: Format, calls: int, tools: int, **fields: Any) -> bytes:
@@ -301,7 +307,7 @@ LOADS: Final[dict[str, Load]] = {
         lambda: brotli.compress(_expanding(), quality=1), **{"content-encoding": "br"}
     ),
     "zstd that expands too much": _posting(
-        lambda: zstd.compress(bytes(256 * MIB)), **{"content-encoding": "zstd"}
+        lambda: zstd.compress(bytes(256 * MIB)), status="413", **{"content-encoding": "zstd"}
     ),
     "stored replies without pause": Load(20, _store),
     "continued chains": Load(20, _continue_chain, _begin_chain),
@@ -315,14 +321,14 @@ LOADS: Final[dict[str, Load]] = {
     "animations": _posting(_shape("animations", _R, _R), _R, clients=4),
     "long replies, translated": _posting(lambda: _text(_M, LONG, model=MODEL.format(_C)), _M),
     "small requests without pause": _posting(lambda: _text(_C, "Hello"), clients=50),
-    "too many values": _posting(_shape("many_turns", _C, _C), clients=4),
-    "broken JSON": _posting(lambda: session(_C, _C, 5000, 1)[:-1]),
-    "unknown models": Load(50, _unknown_model),
-    "unknown keys": Load(50, _unknown_key),
+    "too many values": _posting(_shape("many_turns", _C, _C), clients=4, status="400"),
+    "broken JSON": _posting(lambda: session(_C, _C, 5000, 1)[:-1], status="400"),
+    "unknown models": Load(50, _unknown_model, status="404"),
+    "unknown keys": Load(50, _unknown_key, status="401"),
     "cancelled streams": Load(50, _cancel_stream),
-    "slow bodies": Load(200, _send_slowly),
+    "slow bodies": Load(200, _send_slowly, status=None),
     "many connections": Load(2000, _ask_for_health),
-    "no HTTP": Load(50, _send_garbage),
+    "no HTTP": Load(50, _send_garbage, status=None),
 }
 """Whatever one key, or one address without a key, may do all the time."""
 
@@ -356,17 +362,23 @@ class Loads:
         self._tasks: list[asyncio.Task[None]] = []
         self._clients: Clients | None = None
 
-    async def start(self, name: str, address: str, key: str, probe_key: str) -> None:
+    async def start(self, name: str, address: str, key: str, probe_key: str) -> dict[str, int]:
+        """Begins once one client alone has been answered; tells how."""
         connector = TCPConnector(limit=0, local_addr=(ATTACKER, 0))
         http = ClientSession(connector=connector, timeout=_TIMEOUT)
         self._clients = clients = Clients(http, address, key, probe_key)
         load = LOADS[name]
         if load.prepare is not None:
             await load.prepare(clients)
+        clients.statuses.clear()
+        await load.step(clients, 0)
+        first = clients.answered()
+        clients.statuses.clear()
         self._tasks = [
             asyncio.create_task(self._repeat(load.step, clients, number))
             for number in range(load.clients)
         ]
+        return first
 
     async def _repeat(self, step: Step, clients: Clients, number: int) -> None:
         while True:
@@ -379,7 +391,7 @@ class Loads:
             task.cancel()
         await asyncio.wait(self._tasks)
         await self._clients.http.close()
-        return {str(status): count for status, count in self._clients.statuses.items()}
+        return self._clients.answered()
 
 
 async def main() -> None:
