@@ -137,7 +137,9 @@ class LoopTurns(Turns):
         except Exception as error:
             piece.done.set_exception(error)
         if piece.seconds > LONG:
-            self._until[piece.key] = loop.time() + IN_THREADS
+            now = loop.time()
+            self._until = {key: until for key, until in self._until.items() if until > now}
+            self._until[piece.key] = now + IN_THREADS
             for request, _, other in self._waiting.pop(piece.key, ()):
                 self._worker._add(request, other)
         self._charge(piece, is_idle=True)

@@ -205,3 +205,14 @@ async def test_a_closed_worker_leaves_nobody_waiting() -> None:
     worker.close()
     await asyncio.wait(asked, timeout=5)
     assert [each.cancelled() for each in asked] == [False, True, True]
+
+
+async def test_keys_that_were_slow_are_forgotten(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.turns.IN_THREADS", 0.0)
+    turns = LoopTurns(worker)
+    for key in "abc":
+        await turns.run(key, "1", work, 2 * LONG)
+        await asyncio.sleep(0)
+    assert len(turns._until) == 1

@@ -248,8 +248,8 @@ class ReplyStore:
         """A chain in memory. It may be gone meanwhile, or its last reply deleted."""
         if (cached := self._chains.find((token_id, id))) is None:
             return None
-        row = await rows.find(self.database, token_id, id)
-        return row and [*cached[:-1], cached[-1]._replace(deleted=row.deleted)]
+        deleted = await rows.is_deleted(self.database, token_id, id)
+        return None if deleted is None else [*cached[:-1], cached[-1]._replace(deleted=deleted)]
 
     async def _expected(self, id: str, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
         """What `find` finds; where another replica may be writing it, a moment later."""

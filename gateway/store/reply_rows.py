@@ -171,6 +171,14 @@ async def find(
     return None if row is None else StoredReply(**row._mapping)
 
 
+async def is_deleted(database: Database, token_id: str, id: str) -> bool | None:
+    """None where there is no such row."""
+    query = select(_replies.deleted).where(_replies.token_id == token_id, _replies.id == id)
+    async with database.reader.connect() as connection:
+        deleted: bool | None = await connection.scalar(query)
+    return deleted
+
+
 async def find_by_item(database: Database, token_id: str, item_id: str) -> str | None:
     """The id of the reply that has the item."""
     query = select(stored_items.c.reply_id).where(
