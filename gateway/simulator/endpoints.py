@@ -15,6 +15,7 @@ from aiohttp.typedefs import Handler
 from gateway.simulator.errors import RequestError, error_body
 from gateway.simulator.image import check_images
 from gateway.simulator.json_fields import Body
+from gateway.simulator.refusals import refusals
 from gateway.simulator.reply import Reply, generate
 from gateway.simulator.request import ModelRequest
 from gateway.simulator.stream_text import new_id
@@ -36,26 +37,29 @@ class FormatAdapter(Protocol):
     def render_stream(self, body: Body, reply: Reply, created: int, /) -> Iterator[bytes]: ...
 
 
-def build_simulator(*, pace: float = 0.02) -> web.Application:
+def build_simulator(*, pace: float = 0.02, strict: bool = True) -> web.Application:
     """A model for all three formats, which accepts any API key.
 
-    ``pace`` is the delay between two events of a stream, in seconds.
+    ``pace`` is the delay between two events of a stream, in seconds. ``strict``: vendors' rules
+    apply, see `refusals`.
     """
     app = web.Application(client_max_size=_MAX_BODY_SIZE, middlewares=[_error_middleware])
     app.on_response_prepare.append(_add_request_id)
-    app.router.add_post("/v1/chat/completions", _generator(chat, pace))
-    app.router.add_post("/v1/messages", _generator(messages, pace))
-    app.router.add_post("/v1/responses", _generator(responses, pace))
+    app.router.add_post("/v1/chat/completions", _generator(chat, pace, strict))
+    app.router.add_post("/v1/messages", _generator(messages, pace, strict))
+    app.router.add_post("/v1/responses", _generator(responses, pace, strict))
     app.router.add_post("/v1/messages/count_tokens", _count_messages_tokens)
     app.router.add_post("/v1/responses/input_tokens", _count_responses_tokens)
     app.router.add_get("/v1/models", _list_models)
     return app
 
 
-def _generator(adapter: FormatAdapter, pace: float) -> Handler:
+def _generator(adapter: FormatAdapter, pace: float, strict: bool) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await _read_body(request)
         model_request = adapter.parse(body)
+        if strict and (refusal := next(refusals(body), None)):
+            raise RequestError(refusal)
         check_images(model_request)
         reply = generate(model_request)
         created = int(time.time())  # noqa: TID251 - the simulator has no runtime

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
-from hashlib import sha256
 from itertools import chain
 
 import orjson
 
 from gateway.simulator.errors import RequestError
 from gateway.simulator.json_fields import Body, field, objects, required, strings, token_limit
+from gateway.simulator.refusals import sign
 from gateway.simulator.reply import Block, Reply, Stop
 from gateway.simulator.request import (
     ModelRequest,
@@ -191,10 +190,9 @@ def _head(body: Body) -> Body:
 
 def _content_block(body: Body, block: Block) -> Body:
     if block.kind == "thinking":
-        signature = b64encode(sha256(block.text.encode()).digest()).decode()
         is_omitted = field(body, str, "thinking.display") == "omitted"
         thinking = "" if is_omitted else block.text
-        return {"type": "thinking", "thinking": thinking, "signature": signature}
+        return {"type": "thinking", "thinking": thinking, "signature": sign(block.text)}
     if block.kind == "text":
         return {"type": "text", "text": block.text}
     tool_use = {"type": "tool_use", "id": new_id("toolu_"), "name": block.tool_name}

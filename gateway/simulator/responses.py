@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator
 
 from gateway.simulator.errors import RequestError
 from gateway.simulator.json_fields import Body, field, objects, required, token_limit
+from gateway.simulator.refusals import sign
 from gateway.simulator.reply import Block, Reply, Stop
 from gateway.simulator.request import (
     ModelRequest,
@@ -187,7 +187,7 @@ def _reasoning_item(body: Body, block: Block) -> Body:
         "summary": [{"type": "summary_text", "text": block.text}],
     }
     if "reasoning.encrypted_content" in (field(body, list, "include") or []):
-        item["encrypted_content"] = b64encode(block.text.encode()).decode()
+        item["encrypted_content"] = sign(block.text)
     return item
 
 

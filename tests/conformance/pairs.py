@@ -21,6 +21,7 @@ from tests.conformance.clients.base import Conversation
 from tests.conformance.clients.chat import ChatConversation
 from tests.conformance.clients.messages import MessagesConversation
 from tests.conformance.clients.responses import ResponsesConversation
+from tests.conformance.rules.responses import WITHOUT_REASONING
 from tests.support.gateway import RunningGateway, channel, run_gateway
 
 UPSTREAM_MODEL: Final = "upstream-model"
@@ -72,6 +73,8 @@ REPAIRED: Final = tuple(
 as its client did, whichever lane it is."""
 OLDER: Final = "alpha-older"
 """A model of messages that thinks by a budget and has no schemas for its answers."""
+PLAIN: Final = "beta-plain"
+"""A model of responses that does not reason."""
 
 
 def model_on(upstream: Format, *, again: bool = False) -> str:
@@ -85,9 +88,15 @@ def pair_config(address: str) -> dict[str, Any]:
     ids = {model_on(upstream, again=again) for upstream in Format for again in (False, True)}
     traits = {"thinking": "budget", "structured": False, "prefill": False}
     older = {"name": "older", "models": {OLDER: UPSTREAM_MODEL}, "traits": traits}
+    plain = {"name": "plain", "models": {PLAIN: WITHOUT_REASONING}, "traits": {"efforts": []}}
+    ids |= {OLDER, PLAIN}
     return {
-        "channels": [channel(Format.MESSAGES, address, **older), *_main_channels(address)],
-        "models": [{"id": id, "family": id.partition("-")[0]} for id in sorted(ids | {OLDER})],
+        "channels": [
+            channel(Format.MESSAGES, address, **older),
+            channel(Format.RESPONSES, address, **plain),
+            *_main_channels(address),
+        ],
+        "models": [{"id": id, "family": id.partition("-")[0]} for id in sorted(ids)],
     }
 
 

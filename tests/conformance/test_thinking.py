@@ -9,7 +9,7 @@ import pytest
 from gateway.core.formats import Format
 from tests.conformance.clients.base import CallMode, Conversation, Options, Tool
 from tests.conformance.neutral_reply import Thinking, ToolCall, make_reply
-from tests.conformance.pairs import OLDER, PAIRS, Clients, Pair, model_on, only
+from tests.conformance.pairs import OLDER, PAIRS, PLAIN, Clients, Pair, model_on, only
 from tests.conformance.read_request import effort_of, extends
 from tests.conformance.validating_upstream import ValidatingUpstream
 
@@ -203,3 +203,22 @@ async def test_a_budget_becomes_an_effort(
     conversation.ask("Think.")
     await conversation.receive(CallMode.CREATE, Options(budget=8000, max_tokens=9000))
     assert effort_of(vendor.last) == "medium"
+
+
+@pytest.mark.parametrize("client", [Format.CHAT, Format.MESSAGES])
+async def test_a_model_without_reasoning(
+    clients: Clients, vendor: ValidatingUpstream, client: Format
+) -> None:
+    """It refuses to encrypt any, and is not asked to."""
+    vendor.play(make_reply("Hello."))
+    conversation = clients.conversation(client, PLAIN)
+    conversation.ask("Hi.")
+    assert (await conversation.receive(CallMode.CREATE)).text == "Hello."
+
+
+async def test_a_stored_reply_of_a_model_without_reasoning(
+    clients: Clients, vendor: ValidatingUpstream
+) -> None:
+    vendor.play(make_reply("Hello."))
+    response = await clients.openai.responses.create(model=PLAIN, input="Hi.")
+    assert response.output_text == "Hello."

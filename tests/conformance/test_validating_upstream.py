@@ -12,6 +12,7 @@ from gateway.core.formats import Format
 from tests.conformance.neutral_reply import make_reply
 from tests.conformance.request_types import violations
 from tests.conformance.rules.ids import IssuedIds
+from tests.conformance.rules.responses import ENCRYPTED, WITHOUT_REASONING
 from tests.conformance.validating_upstream import RULES, validating_upstream
 
 ISSUED = IssuedIds({"SEAL": "Hm.", "BLACK": ""}, {"rs_1": "SEAL"}, {"msg_1"})
@@ -221,6 +222,29 @@ async def test_replies_to_clients() -> None:
             "/v1/chat/completions: no credential",
             f"/v1/chat/completions: {body}",
         ]
+
+
+async def test_the_rules_of_vendors_can_be_switched_off() -> None:
+    headers = {
+        "anthropic-version": "2023-06-01",
+        "x-api-key": "k",
+        "anthropic-beta": "x-2020-01-01",
+    }
+    _, body = messages(USER, assistant(thinking("FAKE"), text("a")), USER, model="m", max_tokens=9)
+    plain = {"model": WITHOUT_REASONING, "input": "Hi", "include": [ENCRYPTED]}
+    async with validating_upstream() as upstream, ClientSession(upstream.address) as http:
+        for path, refused in (("/v1/messages", body), ("/v1/responses", plain)):
+            upstream.play(make_reply("Hello."))
+            answer = await http.post(path, json=refused, headers=headers)
+            assert answer.status == 400
+            if path == "/v1/messages":
+                assert "Unexpected value 'x-2020-01-01'" in upstream.violations[0]
+                assert "Invalid `signature`" in upstream.violations[1]
+            else:
+                assert "Encrypted content is not supported" in upstream.violations[0]
+            upstream.play(make_reply("Hello."), strict=False)
+            answer = await http.post(path, json=refused, headers=headers)
+            assert (answer.status, upstream.violations) == (200, [])
 
 
 async def test_an_unscripted_request_is_refused() -> None:

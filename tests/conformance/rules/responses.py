@@ -19,6 +19,8 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _CALLS: Final = ("function_call", "custom_tool_call")
 _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
 _LEAST_OUTPUT: Final = 16
+ENCRYPTED: Final = "reasoning.encrypted_content"
+WITHOUT_REASONING: Final = "upstream-model-without-reasoning"
 
 
 def refusals(body: Body, issued: IssuedIds) -> Iterator[str]:
@@ -32,6 +34,8 @@ def refusals(body: Body, issued: IssuedIds) -> Iterator[str]:
         yield from _item(item, f"input.{number}", issued)
     yield from _tools(body)
     yield from _answer(body)
+    if body["model"] == WITHOUT_REASONING and ENCRYPTED in (body.get("include") or ()):
+        yield "include: Encrypted content is not supported with this model"
     if (body.get("max_output_tokens") or _LEAST_OUTPUT) < _LEAST_OUTPUT:
         yield "max_output_tokens: at least 16"
     if not 0 <= (body.get("temperature") or 0) <= 2:
