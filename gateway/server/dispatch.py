@@ -43,7 +43,12 @@ from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
 from gateway.server.relay import StreamRelay
 from gateway.server.request_images import ImageAdapter
-from gateway.server.search_attempt import SearchAttempt, gateway_searches
+from gateway.server.search_attempt import (
+    PausableAttempt,
+    SearchAttempt,
+    can_be_paused,
+    gateway_searches,
+)
 from gateway.store.records import ExchangeState
 from gateway.wire.web_search import declared_search, requested_search
 
@@ -186,11 +191,12 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
 
     def _attempt_class(self, candidate: Candidate) -> type[Attempt]:
         search, request = self._search, self._client_request
-        if search is None or request.snapshot.search is None:
+        if search is None:
             return _LANES[candidate.lane]
-        if self._gateway_searches(search, candidate):
-            return SearchAttempt
-        return _LANES[candidate.lane]
+        if not self._gateway_searches(search, candidate):
+            is_pausable = can_be_paused(request.prompt, candidate)
+            return PausableAttempt if is_pausable else _LANES[candidate.lane]
+        return _LANES[candidate.lane] if request.snapshot.search is None else SearchAttempt
 
     async def _prepare(self, candidate: Candidate) -> Attempt | None:
         if self._images is not None and not await self._adapt_images(self._images, candidate):

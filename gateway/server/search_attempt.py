@@ -1,11 +1,12 @@
-"""An attempt at a candidate for which the gateway searches the web itself."""
+"""Attempts whose replies can take several rounds: the gateway searches the web itself, or goes on
+with a turn that the upstream pauses while it searches."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Set
 
 from gateway.core.formats import Format
-from gateway.core.prompt import WebSearch
+from gateway.core.prompt import Prompt, WebSearch
 from gateway.core.value import replace
 from gateway.errors import UnsupportedField
 from gateway.routing.router import Candidate, Route
@@ -26,27 +27,30 @@ class SearchAttempt(Attempt):
 
     def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
         super().__init__(runtime, request, candidate)
+        self.streamed = True
+        self._plan = plan = self._make_plan(request)
+        self._first = first = TranslatedAttempt(runtime, plan.request, candidate)
+        self._queue = EventQueue()
+        if plan.client is not None:
+            first.dropped |= unknown_options(request.prompt)
+        self.payload, first.payload = first.payload, b""
+        self.forwarded_headers, self.query = first.forwarded_headers, first.query
+        self.dropped = first.dropped
+        self._client_fields = request.body.keys()
+
+    def _make_plan(self, request: ClientRequest) -> SearchPlan:
         prompt, client = request.prompt, request.snapshot.search
         search = requested_search(prompt)
         if search is None or client is None:
             raise UnsupportedField("tools", "the gateway has no web search")
         limits = (client.endpoint.max_searches, search.max_uses, max_calls(prompt))
-        request = replace(request, prompt=first_prompt(prompt, search))
-        self.streamed = True
-        self._first = first = TranslatedAttempt(runtime, request, candidate)
-        self._queue = EventQueue()
-        self._plan = SearchPlan(
+        return SearchPlan(
             client=client,
             search=search,
             function=function_name(prompt),
             limit=min(limit for limit in limits if limit is not None),
-            request=request,
+            request=replace(request, prompt=first_prompt(prompt, search)),
         )
-        first.dropped |= unknown_options(prompt)
-        self.payload, first.payload = first.payload, b""
-        self.forwarded_headers, self.query = first.forwarded_headers, first.query
-        self.dropped = first.dropped
-        self._client_fields = request.body.keys()
 
     def translator(self) -> EventTranslator:
         metadata = self._metadata()
@@ -69,6 +73,22 @@ class SearchAttempt(Attempt):
         response = await sending
         rounds = SearchLoop(exchange, self._plan, route, self._queue, self._metadata())
         return rounds.start(self._first, self._candidate, response)
+
+
+class PausableAttempt(SearchAttempt):
+    """The first round is the client's own request to an upstream that searches itself."""
+
+    def _make_plan(self, request: ClientRequest) -> SearchPlan:
+        prompt = replace(request.prompt, stream=True)
+        search = requested_search(prompt) or WebSearch()
+        return SearchPlan(None, search, None, 0, replace(request, prompt=prompt))
+
+
+def can_be_paused(prompt: Prompt, candidate: Candidate) -> bool:
+    """Whether the gateway goes on with a turn that the upstream pauses: clients of its own format
+    do so themselves, and each round would have anew what limits the searches of all."""
+    is_foreign = candidate.format is Format.MESSAGES is not prompt.format
+    return is_foreign and max_calls(prompt) is None
 
 
 def gateway_searches(

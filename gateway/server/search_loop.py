@@ -1,4 +1,5 @@
-"""The rounds of a reply with searches that the gateway runs.
+"""The rounds of a reply with searches: of those that the gateway runs, and of a turn that the
+upstream pauses while it runs its own.
 
 Each round is a request to an upstream, read as events. A task reads them and searches; the relay
 sees one response, whose chunks only say that there are new events in the queue.
@@ -70,6 +71,8 @@ _EOF_GRACE: Final = 0.5
 _MANY_EVENTS: Final = 10_000
 """Beyond it a thread puts them together."""
 _MAX_LOGGED_QUERY: Final = 500
+_MAX_CONTINUATIONS: Final = 5
+"""Rounds that go on with a turn that the upstream has paused."""
 _WANTS_RESULTS: Final = (StopReason.TOOL_CALL, StopReason.END_TURN, StopReason.STOP_SEQUENCE)
 
 log = logging.getLogger(__name__)
@@ -77,11 +80,12 @@ log = logging.getLogger(__name__)
 
 class SearchPlan(NamedTuple):
     """What the rounds of a reply share: at most `limit` searches, by the client's own limits;
-    `function` is what the model calls, in the prompt of `request`."""
+    `function` is what the model calls, in the prompt of `request`. Where the upstream searches
+    there is no `client`, and the model calls nothing."""
 
-    client: SearchClient
+    client: SearchClient | None
     search: WebSearch
-    function: str
+    function: str | None
     limit: int
     request: ClientRequest
 
@@ -127,7 +131,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         self._origin = metadata.origin
         self._prompt: Prompt = plan.request.prompt
         self._rounds = SearchRounds(plan.function, metadata.reply_id)
-        self._searches = self._round = self._next_input = 0
+        self._searches = self._round = self._next_input = self._continuations = 0
         self._events: Sequence[Event] = ()
         self._chunks: list[bytes] = []
         self._response = UpstreamResponse(self, self.loop)
@@ -175,7 +179,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
     async def _read_all(self, attempt: TranslatedAttempt, response: UpstreamResponse) -> None:
         rounds, stop = self._rounds, None
         await self._read_round(attempt, response)
-        while calls := rounds.calls:
+        while (calls := rounds.calls) or self._can_continue():
             outcomes = await self._search_all(calls)
             found = [result for outcome in outcomes for result in outcome.found]
             self._push(rounds.finish_searches([outcome.part for outcome in outcomes], found))
@@ -190,11 +194,36 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
                 (await self._collected()).parts,
                 [outcome.text for outcome in outcomes],
                 origin=self._candidate.target.origin,
-                may_call=self._round <= self._plan.limit,
+                may_call=not calls or self._round <= self._plan.limit,
                 max_tokens=self._tokens_left(),
             )
-            await self._next_round()
+            if calls:
+                await self._next_round()
+            elif not await self._continue_turn():
+                stop = StopReason.PAUSE
+                break
         self._push([rounds.final_end(stop)])
+
+    def _can_continue(self) -> bool:
+        """Whether the upstream has paused its turn, and takes it back as it is."""
+        end, rounds = self._rounds.end, self._rounds
+        if end is None or end.stop is not StopReason.PAUSE or rounds.called or not rounds.sent:
+            return False
+        return self._plan.client is None and self._continuations < _MAX_CONTINUATIONS
+
+    async def _continue_turn(self) -> bool:
+        """Lets the account that has paused its turn go on with it: what it found is encrypted for
+        it alone. False where it does not: the client keeps what it has."""
+        self._continuations += 1
+        try:
+            await self._next_round()
+        except (AttemptFailed, GatewayError) as failed:
+            if self._rounds.sent:
+                raise
+            reason = describe_exception(without_traceback(failed))
+            self._exchange.upstream_note = f"the paused turn could not go on: {reason}"
+            return False
+        return True
 
     async def _collected(self) -> Reply:
         """The model's reply of the round."""
@@ -205,6 +234,8 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
     def _stop(self) -> StopReason | None:
         """Why no further round follows the searches; None where one does."""
         end, left = self._rounds.end, self._tokens_left()
+        if self._plan.client is None:
+            return StopReason.MAX_TOKENS if left is not None and left <= 0 else None
         if end is not None and (self._rounds.called or end.stop not in _WANTS_RESULTS):
             return end.stop
         if left is not None and left <= 0:
@@ -223,7 +254,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
                     await shared.extend(meter.lease, short)
             has_room = meter.reserve_round(used, self._next_input)
         if not has_room:
-            exchange.upstream_note = "no further round after the search: it exceeds a budget"
+            exchange.upstream_note = "no further round of the reply: it exceeds a budget"
         return has_room
 
     def _tokens_left(self) -> int | None:
@@ -235,6 +266,8 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         """Raises `AttemptFailed` or `GatewayError`."""
         last = self._candidate.account_ref
         candidates = [replace(each, lane=Lane.TRANSLATED) for each in self._route.candidates]
+        if self._plan.client is None:
+            candidates = [each for each in candidates if each.account_ref == last]
         ordered = self._ordered(candidates)
         ordered.sort(key=lambda ranked: ranked.candidate.account_ref != last)
         await self._try_candidates([*ordered, ordered[0]])
@@ -345,14 +378,15 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         return await asyncio.gather(*map(self._search, calls, allowed))
 
     async def _search(self, call: SearchCall, allowed: bool) -> _Outcome:
-        if not allowed:
+        client = self._plan.client
+        if client is None or not allowed:
             code = call.error or "max_uses_exceeded"
             return _Outcome(error_part(call.id, code), describe_error(code))
         started, query = perf_counter(), call.query
         error: SearchFailed | None = None
         found: Sequence[SearchResult] = ()
         try:
-            found = await self._plan.client.search(query, self._plan.search)
+            found = await client.search(query, self._plan.search)
         except SearchFailed as failed:
             error = failed
         self._record(query, started, len(found), error)

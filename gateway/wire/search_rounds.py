@@ -152,7 +152,7 @@ def _without_limit(extra: ProviderData | None) -> ProviderData | None:
 
 def next_prompt(
     prompt: Prompt,
-    function: str,
+    function: str | None,
     parts: Sequence[Part],
     texts: Sequence[str],
     *,
@@ -161,8 +161,9 @@ def next_prompt(
     max_tokens: int | None,
 ) -> Prompt:
     """The prompt of the next round: `parts` are the model's of this one, `texts` the results of its
-    searches, in their order, calls of `function`; `origin` wrote the reasoning in them. A tool that
-    was forced has been called. `max_tokens` are left for it."""
+    searches, in their order, calls of `function`, none where the upstream has paused its turn;
+    `origin` wrote the reasoning in them. A tool that was forced has been called. `max_tokens` are
+    left for it."""
     kept = [replace(part, origin=origin) if isinstance(part, Thinking) else part for part in parts]
     calls = [part for part in kept if isinstance(part, ToolCall) and part.name == function]
     results = tuple(
@@ -175,7 +176,9 @@ def next_prompt(
         choice = None
     if prompt.reasoning is not None:
         max_tokens = prompt.max_tokens  # its budget is a part of it
-    turns = (*prompt.turns, Turn(Role.ASSISTANT, tuple(kept)), Turn(Role.USER, results))
+    turns = (*prompt.turns, Turn(Role.ASSISTANT, tuple(kept)))
+    if results:
+        turns = (*turns, Turn(Role.USER, results))
     return replace(prompt, turns=turns, tool_choice=choice, max_tokens=max_tokens)
 
 
@@ -211,7 +214,8 @@ class SearchCall:
 
 
 class SearchRounds:
-    """Turns the events of the rounds into those of one reply.
+    """Turns the events of the rounds into those of one reply. `function` is None where only the
+    upstream searches.
 
     `calls` are the searches of the current round. The first is shown as it arrives, unless another
     call is open; what opens after it is held until the results are known. `end` is the round's end,
@@ -233,7 +237,7 @@ class SearchRounds:
         *("_searches", "_sources", "_texts", "called", "end", "sent", "usage"),
     )
 
-    def __init__(self, function: str, reply_id: str) -> None:
+    def __init__(self, function: str | None, reply_id: str) -> None:
         self._function = function
         self._reply_id = reply_id
         self._has_begun = False

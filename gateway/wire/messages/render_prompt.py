@@ -295,9 +295,12 @@ def _alternate_roles(turns: Sequence[Turn], content: ContentRenderer) -> list[Pa
 
 
 def end_with_user(messages: list[Payload], dropped: Dropped, *, prefill: bool) -> None:
-    """A last turn of the assistant is for the model to continue; `prefill`: it can do so."""
+    """A last turn of the assistant is for the model to continue; `prefill`: it can do so. One that
+    the upstream paused goes back as it came."""
     last = messages[-1]
-    if last["role"] != "assistant":
+    if last["role"] != "assistant" or any(
+        block["type"] == "server_tool_use" for block in last["content"]
+    ):
         return
     block = last["content"][-1]
     if prefill and block["type"] == "text":
