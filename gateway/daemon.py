@@ -244,7 +244,8 @@ async def _lease_budgets(stack: AsyncExitStack, runtime: Runtime, member: Member
     if server is None:
         return
     own, holders = member.membership.own, partial(budget_holders, runtime.registry)
-    leases = BudgetLeases(server, runtime.quota, own, runtime.now, holders)
+    share = runtime.config.replica.lease_share
+    leases = BudgetLeases(server, runtime.quota, own, runtime.now, holders, share)
     await stack.enter_async_context(leases.run())
     runtime.recorder.on_commit.append(leases.committed)
     member.membership.on_epoch.append(leases.reset)

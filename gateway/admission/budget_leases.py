@@ -3,7 +3,7 @@
 A request with budgets is admitted where this replica's leases cover it. Only where they do not, it
 waits for the database server, which grants all that was asked for meanwhile in one transaction.
 Near a budget's limit a lease is as small as what is asked for, so that its last part can be used
-anywhere; elsewhere it covers the next seconds.
+anywhere; elsewhere it lasts for minutes, in which the server may be away.
 """
 
 from __future__ import annotations
@@ -31,10 +31,17 @@ from gateway.store.replicas import OwnReplica
 
 TICK: Final = 0.5
 """Seconds between rounds in which unused leases are given back."""
-_AHEAD: Final = 2.0
-"""Seconds of spending at the current rate that a lease covers in advance."""
-_SHARE: Final = 4
-"""A replica leases ahead at most a fourth of its part of what is left of a budget."""
+_AHEAD: Final = 180.0
+"""Seconds of spending that a lease covers in advance, beside the reservations of such a time."""
+_HOLD: Final = 300.0
+"""Seconds without a request at any replica after which a lease is given back."""
+_FADE: Final = 0.5 ** (TICK / 60)
+"""From round to round, of the rate of spending and the reservations at once: half in a minute of
+use."""
+_LEAST_PART: Final = 0.75
+"""Of what is to be leased in advance: below it more is asked for before a request needs it."""
+_NEAR: Final = 20
+"""The last twentieth of a budget is near its limit: nothing of it is leased in advance."""
 _CONTENDED: Final = 1.0
 """Seconds for which nothing is leased in advance after another replica has found no room."""
 _REFRESH: Final = 2.0
@@ -78,20 +85,24 @@ class _Asked:
 @dataclass(slots=True, eq=False)
 class _HolderLease:
     """A holder, its trackers by currency, and how it is used: `rate` is what is spent in a second,
-    `no_room_at` when the server last had less than was asked for. `is_outdated`: others have spent
-    or leased some since its figures were read."""
+    `peak` what is reserved at once, `target` what it is to have beside, `no_room_at` when the
+    server last had less than was asked for. `is_outdated`: others have spent or leased some since
+    its figures were read."""
 
     holder: Holder
     trackers: tuple[LeasedTracker, LeasedTracker]
     asked: _Asked | None = None
     no_room_at: float = -1e9
     used_at: float = 0.0
+    used_elsewhere_at: float = -1e9
     is_outdated: bool = False
     read_at: float = 0.0
     granted_at: float = 0.0
     contended_until: float = 0.0
     rate: list[float] = field(default_factory=lambda: [0.0, 0.0])
     used: list[int] = field(default_factory=lambda: [0, 0])
+    peak: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    target: list[int] = field(default_factory=lambda: [0, 0])
 
 
 class BudgetLeases:
@@ -104,8 +115,10 @@ class BudgetLeases:
         own: OwnReplica,
         now: Callable[[], int],
         holders: Callable[[], Iterable[Holder]] = tuple,
+        share: float = 0.8,
     ) -> None:
-        """`now` is the server's clock in Unix us; `holders` are all that have budgets."""
+        """`now` is the server's clock in Unix us; `holders` are all that have budgets; `share` is
+        that of `replica.lease_share`."""
         self._table = LeaseTable(server, self._needed_elsewhere)
         self._quota, self._own, self._now = quota, own, now
         self._leases: dict[HolderKey, _HolderLease] = {}
@@ -117,7 +130,7 @@ class BudgetLeases:
         """What is not used any more, and not given back yet."""
         self._is_contended = False
         self._timeout = server.timeout
-        self._holders = holders
+        self._holders, self._share = holders, share
         self._unread = deque[Holder]()
         self.grants = 0
         """Transactions in which leases were asked for."""
@@ -194,7 +207,12 @@ class BudgetLeases:
                 lease.asked.add(needed, longest, request.started_at)
             self._granted = granted = self._granted or self._loop.create_future()
             self._wake.set()
-            await self._wait_for(granted)
+            try:
+                await self._wait_for(granted)
+            except AccountingUnavailable:
+                if any(self._wanting(request, needed, required, is_first=False)):
+                    raise
+                return  # its longest reply may exceed the lease, but it runs alone
             if any(_is_spent(lease, request, needed) for lease in wanting):
                 return
             wanting = list(self._wanting(request, needed, required, is_first=False))
@@ -223,6 +241,9 @@ class BudgetLeases:
             asks_more = is_first and now - lease.no_room_at > _CONTENDED
             for number, budgets in enumerate(holder.budgets):
                 tracker = lease.trackers[number]
+                if is_first:
+                    reserved = tracker.reserved + longest[number]
+                    lease.peak[number] = max(lease.peak[number], reserved)
                 amounts = longest if asks_more or tracker.reserved else needed
                 if budgets and not tracker.covers(amounts[number], at):
                     yield lease
@@ -340,14 +361,24 @@ class BudgetLeases:
             if room < missing:
                 has_room, lease.no_room_at = False, self._loop.time()
             if room >= least:
-                wanted = max(missing, asked.longest[number] - tracker.available)
-                granted[number] = max(0, min(room, wanted + self._ahead(lease, number, room)))
+                target = self._set_target(lease, number, fleet, now)
+                wanted = max(missing, asked.longest[number] + target - tracker.available)
+                granted[number] = max(0, min(room, wanted))
         return Cost(*granted), has_room
 
-    def _ahead(self, lease: _HolderLease, number: int, room: int) -> int:
-        if self._loop.time() < lease.contended_until:
-            return 0
-        return min(int(lease.rate[number] * _AHEAD), room // (_SHARE * self._own.position[1]))
+    def _set_target(self, lease: _HolderLease, number: int, figures: BudgetTracker, at: int) -> int:
+        """What the lease is to have beside what is reserved, by what is spent of its budgets. Of a
+        holder that is used at other replicas only it is as much as each of them has."""
+        target, budgets = 0, lease.holder.budgets[number]
+        if budgets and self._loop.time() >= lease.contended_until:
+            lefts = [each.limit - figures.spent(each.kind.window, at) for each in budgets]
+            if all(left * _NEAR > each.limit for left, each in zip(lefts, budgets, strict=True)):
+                wanted = lease.rate[number] * _AHEAD + lease.peak[number]
+                count = self._own.position[1]
+                wanted = wanted or lease.trackers[number].elsewhere / max(1, count - 1)
+                target = int(min(wanted, self._share * min(lefts) / count))
+        lease.target[number] = target
+        return target
 
     def _load(self, lease: _HolderLease, figures: Figures, in_rows: Cost) -> None:
         """The figures of all replicas, and what this one has settled but not committed. `in_rows`
@@ -371,11 +402,14 @@ class BudgetLeases:
             tracker.leased += added
 
     def _measure_rates(self) -> None:
+        now = self._loop.time()
         for lease in self._leases.values():
+            fade = _FADE if now - lease.used_at < _IN_USE else 1.0
             for number, tracker in enumerate(lease.trackers):
                 spent = tracker.used - lease.used[number]
                 lease.used[number] = tracker.used
-                lease.rate[number] = max(spent / TICK, lease.rate[number] / 2)
+                lease.rate[number] = max(spent / TICK, lease.rate[number] * fade)
+                lease.peak[number] = max(tracker.reserved, lease.peak[number] * fade)
 
     async def _give_back(self) -> None:
         """What will not be used in the next seconds."""
@@ -395,8 +429,9 @@ class BudgetLeases:
         now = self._loop.time()
         if lease.asked is not None or now - lease.granted_at < _TAKEN_WITHIN:
             return 0
-        is_contended = now < lease.contended_until
-        kept = 0 if is_contended else int(2 * lease.rate[number] * _AHEAD)
+        used_at = max(lease.used_at, lease.used_elsewhere_at)
+        is_kept = lease.contended_until <= now < used_at + _HOLD
+        kept = 2 * lease.target[number] if is_kept else 0
         return max(0, lease.trackers[number].available - kept)
 
     async def _find_outdated(self) -> None:
@@ -412,7 +447,10 @@ class BudgetLeases:
             for number, tracker in enumerate(self._trackers(key)):
                 known = tracker.total, tracker.elsewhere
                 if known != (outline.total[number], outline.elsewhere[number]):
-                    self._lease(holders[key]).is_outdated = True
+                    lease = self._lease(holders[key])
+                    lease.is_outdated = True
+                    if tracker.total != outline.total[number]:
+                        lease.used_elsewhere_at = self._loop.time()
 
     async def _refresh(self) -> None:
         now = self._loop.time()
@@ -427,10 +465,21 @@ class BudgetLeases:
             read = await self._table.figures(self._own.epoch, due, now=self._now())
             for key, figures in read.items():
                 self._load(self._leases[key], figures, in_rows[key])
+                self._top_up(self._leases[key])
         for key, lease in tuple(self._leases.items()):
             is_empty = all(tracker.leased == tracker.reserved == 0 for tracker in lease.trackers)
             if is_empty and lease.asked is None and now - lease.used_at > _FORGET:
                 del self._leases[key]
+
+    def _top_up(self, lease: _HolderLease) -> None:
+        """Asks for more before requests have to wait for it, or the server is away."""
+        used_at = max(lease.used_at, lease.used_elsewhere_at)
+        is_used = self._loop.time() - used_at < _IN_USE
+        for number, tracker in enumerate(lease.trackers):
+            target = self._set_target(lease, number, tracker, self._now())
+            if is_used and tracker.available < target * _LEAST_PART:
+                lease.asked = lease.asked or _Asked(since=self._now())
+                self._wake.set()
 
     def _needed_elsewhere(self, key: HolderKey) -> None:
         if (lease := self._leases.get(key)) is not None:

@@ -195,6 +195,10 @@ class Replica(ConfigModel):
     and have requests that run: after this, others use its part of the budgets. One that was killed
     gives them back when it is started again with its state. Never less than expiry; the default is
     the longest that a reply may take."""
+    lease_share: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """How much of its part of what is left of a budget a replica leases ahead, for minutes without
+    the database; its part is that of one of all replicas. Nothing in the last twentieth of a
+    budget, and where another replica is short. 0 to 1."""
     spool: Bytes = 256 * 2**20
     """Size of the part of the request log that may wait on this replica's disk while the database
     cannot be reached, in bytes; "256MiB" is accepted too. Where there is no more room, new requests

@@ -14,7 +14,8 @@ from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import Cost
 from gateway.errors import AccountingUnavailable, GatewayError, InsufficientQuota, TooManyRequests
 from gateway.quota.budgets import LeaseShort
-from gateway.quota.limits import BudgetStatus, Holder
+from gateway.quota.leased_budgets import LeasedTracker
+from gateway.quota.limits import BudgetStatus, Holder, HolderKind
 from gateway.store.database import Database
 from gateway.store.server_database import ServerDatabase
 from gateway.store.server_schema import replicas
@@ -216,7 +217,8 @@ async def test_a_covered_request_asks_nobody(server: Database) -> None:
 
 
 async def test_what_only_another_replica_uses_is_known_here(server: Database) -> None:
-    """For pages and alerts of this replica: what is spent, what is leased, and that it ended."""
+    """For pages and alerts of this replica: what is spent, and what is leased. It leases as much,
+    so that the key can come here when the server is away."""
     holder = key_holder(budget=100_000)
     async with (
         lease_replica(server, "r1") as one,
@@ -227,8 +229,35 @@ async def test_what_only_another_replica_uses_is_known_here(server: Database) ->
         lease, _ = await one.begin(holder, Cost(300, 0))
         await _until(lambda: _status(two, holder).reserved >= 300)
         one.end(lease, Cost(200, 0))
-        await _until(lambda: _status(two, holder)[2:4] == (200, 0))
-        assert two.leases.grants == 0
+        await _until(lambda: _status(two, holder).spent == 200)
+        tracker = leased_tracker(two)
+        await _until(lambda: tracker.available >= 300)
+        grants = two.leases.grants
+        await two.run(holder, Cost(200, 0))
+        assert two.leases.grants == grants
+
+
+async def test_a_lease_is_a_share_of_what_is_left_and_near_the_limit_none(server: Database) -> None:
+    """Of two replicas each leases four fifths of its half ahead, until a twentieth is left."""
+    holder = key_holder(budget=100_000)
+    async with lease_replica(server, "a", 2) as replica:
+        tracker = leased_tracker(replica)
+        for _ in range(5):
+            await replica.run(holder, Cost(100, 0))
+        await _until(lambda: tracker.available > 39_000)
+        assert tracker.available < 40_000
+        grants = replica.leases.grants
+        await replica.run(holder, Cost(38_000, 0))
+        assert replica.leases.grants == grants
+        await replica.run(holder, Cost(57_000, 0))
+        await replica.flushed()
+        await _until(lambda: tracker.available == 0)
+
+
+def leased_tracker(replica: LeaseReplica) -> LeasedTracker:
+    tracker = replica.quota.budget(HolderKind.KEY, "tok_0")
+    assert isinstance(tracker, LeasedTracker)
+    return tracker
 
 
 def _status(replica: LeaseReplica, holder: Holder) -> BudgetStatus:
