@@ -56,6 +56,8 @@ _PAUSES: Final = (0.0, 0.01, 0.03, 0.06, 0.1, 0.1)
 _TAKEN_WITHIN: Final = 0.02
 """Seconds after a grant in which it is not returned, so that the waiting requests can use it."""
 _MAX_OUTAGE: Final = 120.0
+_NEVER: Final = 2**63
+"""Later than any request (Unix us)."""
 _SKEW: Final = 2_000_000
 """Microseconds by which replicas' clocks may be ahead of the server's: a request may be charged to
 a day that begins within them."""
@@ -85,7 +87,7 @@ class _Asked:
 @dataclass(slots=True, eq=False)
 class _HolderLease:
     """A holder, its trackers by currency, and how it is used: `rate` is what is spent in a second,
-    `peak` what is reserved at once, `target` what it is to have beside, `no_room_at` when the
+    `peak` what is reserved at once, `kept` what it may have beside, `no_room_at` when the
     server last had less than was asked for. `is_outdated`: others have spent or leased some since
     its figures were read."""
 
@@ -102,7 +104,7 @@ class _HolderLease:
     rate: list[float] = field(default_factory=lambda: [0.0, 0.0])
     used: list[int] = field(default_factory=lambda: [0, 0])
     peak: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    target: list[int] = field(default_factory=lambda: [0, 0])
+    kept: list[int] = field(default_factory=lambda: [0, 0])
 
 
 class BudgetLeases:
@@ -236,7 +238,9 @@ class BudgetLeases:
         for holder in request.holders:
             if not holder.limits.has_budget:
                 continue
-            lease = self._lease(holder)
+            # Those that wait may have begun with earlier limits than others.
+            known = None if is_first else self._leases.get(_key_of(holder))
+            lease = known or self._lease(holder)
             lease.used_at = now
             asks_more = is_first and now - lease.no_room_at > _CONTENDED
             for number, budgets in enumerate(holder.budgets):
@@ -250,7 +254,7 @@ class BudgetLeases:
                     break
 
     def _lease(self, holder: Holder) -> _HolderLease:
-        key = holder.kind.value, holder.id
+        key = _key_of(holder)
         lease = self._leases.get(key)
         if lease is None:
             lease = self._leases[key] = _HolderLease(holder, self._trackers(key))
@@ -258,7 +262,8 @@ class BudgetLeases:
                 tracker.is_over = self._is_over
         elif lease.holder is not holder:
             if lease.holder.budgets != holder.budgets:  # the lease was granted for others
-                lease.contended_until = self._loop.time() + TICK
+                for tracker in lease.trackers:
+                    tracker.checked_from = _NEVER
             lease.holder = holder
         return lease
 
@@ -297,7 +302,9 @@ class BudgetLeases:
         # First, as those that asked do not wait any longer where the round fails.
         asked = self._take_asked()
         if self._own.lease_seconds <= 0:
-            self._give_up()
+            for lease in self._leases.values():
+                for number, tracker in enumerate(lease.trackers):
+                    self._give_up(lease, number, tracker.available)
             return
         for key, added in (await self._table.settle_unclear()).items():
             self._add(key, added)
@@ -335,8 +342,9 @@ class BudgetLeases:
         self.grants += 1
         amounts = await self._table.grant(self._own.epoch, list(asked), since, decide)
         for key, amount in amounts.items():
-            self._leases[key].granted_at = self._loop.time()
-            self._add(key, amount)
+            if amount != FREE:
+                self._leases[key].granted_at = self._loop.time()
+                self._add(key, amount)
         if crowded:
             await self._table.ask_others(crowded)
 
@@ -354,12 +362,19 @@ class BudgetLeases:
             fleet = BudgetTracker(reserved=figures.leased[number])
             load_spent(fleet, figures.spend, number)
             rooms = [fleet.room(budgets, at) or 0 for at in (since, now, now + _SKEW)]
-            room = min(rooms) + max(0, -(figures.own or FREE)[number])
+            beyond = max(0, -(figures.own or FREE)[number])
+            room, room_now = min(rooms) + beyond, min(rooms[1:]) + beyond
             tracker.checked_from = day if room >= 0 else max(day, day_of(now).start)
+            if room_now < 0:  # the budget was lowered: nothing is leased of it until this is back
+                tracker.checked_from = _NEVER
+                self._give_up(lease, number, -room_now)
             missing = max(0, asked.needed[number] - tracker.available)
             least = max(0, asked.least[number] - tracker.available)
+            longest = max(0, asked.longest[number] - tracker.available)
             if room < missing:
-                has_room, lease.no_room_at = False, self._loop.time()
+                lease.no_room_at = self._loop.time()
+            # Beside others a request has to have its longest reply.
+            has_room &= room >= (longest if tracker.reserved else missing)
             if room >= least:
                 target = self._set_target(lease, number, fleet, now)
                 wanted = max(missing, asked.longest[number] + target - tracker.available)
@@ -369,22 +384,23 @@ class BudgetLeases:
     def _set_target(self, lease: _HolderLease, number: int, figures: BudgetTracker, at: int) -> int:
         """What the lease is to have beside what is reserved, by what is spent of its budgets. Of a
         holder that is used at other replicas only it is as much as each of them has."""
-        target, budgets = 0, lease.holder.budgets[number]
+        target, kept, budgets = 0, 0, lease.holder.budgets[number]
         if budgets and self._loop.time() >= lease.contended_until:
             lefts = [each.limit - figures.spent(each.kind.window, at) for each in budgets]
             if all(left * _NEAR > each.limit for left, each in zip(lefts, budgets, strict=True)):
                 wanted = lease.rate[number] * _AHEAD + lease.peak[number]
                 count = self._own.position[1]
                 wanted = wanted or lease.trackers[number].elsewhere / max(1, count - 1)
-                target = int(min(wanted, self._share * min(lefts) / count))
-        lease.target[number] = target
+                most = self._share * min(lefts) / count
+                target, kept = int(min(wanted, most)), int(min(2 * wanted, most))
+        lease.kept[number] = kept
         return target
 
     def _load(self, lease: _HolderLease, figures: Figures, in_rows: Cost) -> None:
         """The figures of all replicas, and what this one has settled but not committed. `in_rows`
         is what was committed when they were asked for."""
         now = self._now()
-        given_up = self._given_up.get((lease.holder.kind.value, lease.holder.id), FREE)
+        given_up = self._given_up.get(_key_of(lease.holder), FREE)
         for number, tracker in enumerate(lease.trackers):
             load_spent(tracker, figures.spend, number)
             tracker.add_unsettled(now)
@@ -424,14 +440,19 @@ class BudgetLeases:
                 break
         if unused:
             await self._table.give_back(self._own.epoch, unused)
+        if len(unused) >= MAX_HOLDERS:
+            self._is_contended = True  # others may wait for one that has not had its turn
+            self._wake.set()
 
     def _unused(self, lease: _HolderLease, number: int) -> int:
         now = self._loop.time()
-        if lease.asked is not None or now - lease.granted_at < _TAKEN_WITHIN:
+        is_contended = now < lease.contended_until
+        is_awaited = lease.asked is not None and not is_contended
+        if is_awaited or now - lease.granted_at < _TAKEN_WITHIN:
             return 0
         used_at = max(lease.used_at, lease.used_elsewhere_at)
-        is_kept = lease.contended_until <= now < used_at + _HOLD
-        kept = 2 * lease.target[number] if is_kept else 0
+        is_kept = not is_contended and now < used_at + _HOLD
+        kept = lease.kept[number] if is_kept else 0
         return max(0, lease.trackers[number].available - kept)
 
     async def _find_outdated(self) -> None:
@@ -441,7 +462,7 @@ class BudgetLeases:
         batch = [self._unread.popleft() for _ in range(min(len(self._unread), _OUTLINES_AT_ONCE))]
         if not batch:
             return
-        holders = {(holder.kind.value, holder.id): holder for holder in batch}
+        holders = {_key_of(holder): holder for holder in batch}
         outlines = await self._table.outlines(self._own.epoch, [*holders])
         for key, outline in outlines.items():
             for number, tracker in enumerate(self._trackers(key)):
@@ -460,6 +481,7 @@ class BudgetLeases:
             if (lease.is_outdated or now - lease.used_at < _IN_USE)
             and now - lease.read_at > _REFRESH
         ]
+        due.sort(key=lambda key: self._leases[key].read_at)
         if due := due[:MAX_HOLDERS]:
             in_rows = {key: _in_rows(self._leases[key]) for key in due}
             read = await self._table.figures(self._own.epoch, due, now=self._now())
@@ -487,13 +509,16 @@ class BudgetLeases:
             self._is_contended = True
             self._wake.set()
 
-    def _give_up(self) -> None:
-        """Others may soon use the budgets: nothing more is admitted with what is leased here."""
-        for key, lease in self._leases.items():
-            amount = Cost(*(max(0, tracker.available) for tracker in lease.trackers))
-            if amount != FREE:
-                self._add(key, Cost(-amount.units, -amount.usd))
-                self._given_up[key] = Cost(*map(add, self._given_up.get(key, FREE), amount))
+    def _give_up(self, lease: _HolderLease, number: int, most: int) -> None:
+        """So much of what is not used: others may soon use it, or budgets were lowered. Nothing is
+        admitted with it from now on."""
+        amount = min(most, lease.trackers[number].available)
+        if amount > 0:
+            key, given_up = _key_of(lease.holder), [0, 0]
+            given_up[number] = amount
+            lease.trackers[number].leased -= amount
+            self._given_up[key] = Cost(*map(add, self._given_up.get(key, FREE), given_up))
+            self._is_contended = True
 
     def _note_failure(self, error: BaseException) -> None:
         self._table.disconnect()
@@ -501,6 +526,10 @@ class BudgetLeases:
         if reason != self._failure:
             self._failure = reason
             log.warning("budgets cannot be leased: %s", reason)
+
+
+def _key_of(holder: Holder) -> HolderKey:
+    return holder.kind.value, holder.id
 
 
 def _in_rows(lease: _HolderLease) -> Cost:

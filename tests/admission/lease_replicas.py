@@ -83,9 +83,14 @@ class LeaseReplica:
 
 @asynccontextmanager
 async def lease_replica(
-    database: Database, name: str, living: int = 1, holders: Sequence[Holder] = ()
+    database: Database,
+    name: str,
+    living: int = 1,
+    holders: Sequence[Holder] = (),
+    share: float = 0.8,
 ) -> AsyncIterator[LeaseReplica]:
-    """Registered without a heartbeat: it has contact for as long as the test lasts."""
+    """Registered without a heartbeat: it has contact for as long as the test lasts. With a `share`
+    of 0 it leases nothing ahead."""
     assert isinstance(database, ServerDatabase)
     server: DatabaseServer = database.server
     epoch = next(_numbers)
@@ -100,7 +105,7 @@ async def lease_replica(
     quota = Quota(LeasedTracker)
     recorder = Recorder(database, boot_id=own.boot_id)
     recorder.use_epoch(epoch)
-    leases = BudgetLeases(server, quota, own, unix_us, lambda: holders)
+    leases = BudgetLeases(server, quota, own, unix_us, lambda: holders, share)
     recorder.on_commit.append(leases.committed)
     await recorder.start()
     async with leases.run():

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gateway.admission import budget_leases
 from gateway.core.limits import BUDGETS, FREE, UNLIMITED, Cost, Currency, Limits
 from gateway.errors import GatewayError
 from gateway.store.integrity import check
@@ -104,7 +105,9 @@ class Steps:
             replica.limits |= self.limits
 
     async def _no_grant_is_under_way(self) -> None:
-        """One that was decided before may be seen after it, where the network is broken."""
+        """One that was decided before may be seen after it, where the network is broken. Leases
+        ahead are asked for by the limits of the latest request, for a while."""
+        await asyncio.sleep(budget_leases._IN_USE + 2 * budget_leases.TICK)
         longest = GRANT_TIMEOUT + 0.3
         if any(each.leasing.seconds_sound < longest for each in self.fleet.living()):
             await asyncio.sleep(longest)
@@ -218,8 +221,10 @@ class Steps:
         for replica in fleet.living():
             for tracker in replica.trackers():
                 assert (tracker.reserved, tracker.unsettled) == (0, 0)
+        first, *others = KEYS
+        await self._use_up(first)  # while others have leased ahead
         await self._all_is_given_back()
-        for key in KEYS:
+        for key in others:
             await self._use_up(key)
         await fleet.flush()
         await self.check()
@@ -238,7 +243,7 @@ class Steps:
         await fleet.set_clock(now - now % STEP + STEP + 10 * SECOND)  # no window ends soon
 
     async def _all_is_given_back(self) -> None:
-        """What is not used, soon."""
+        """What is not used any more."""
         until = asyncio.get_running_loop().time() + 15
         while any(cost != FREE for cost in (await self._leased()).values()):
             assert asyncio.get_running_loop().time() < until, await self._leased()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 from sqlalchemy import delete
@@ -230,18 +230,19 @@ async def test_what_only_another_replica_uses_is_known_here(server: Database) ->
         await _until(lambda: _status(two, holder).reserved >= 300)
         one.end(lease, Cost(200, 0))
         await _until(lambda: _status(two, holder).spent == 200)
-        tracker = leased_tracker(two)
+        tracker = _tracker(two)
         await _until(lambda: tracker.available >= 300)
         grants = two.leases.grants
         await two.run(holder, Cost(200, 0))
         assert two.leases.grants == grants
 
 
+@pytest.mark.slow("waits for several rounds of leases")
 async def test_a_lease_is_a_share_of_what_is_left_and_near_the_limit_none(server: Database) -> None:
     """Of two replicas each leases four fifths of its half ahead, until a twentieth is left."""
     holder = key_holder(budget=100_000)
     async with lease_replica(server, "a", 2) as replica:
-        tracker = leased_tracker(replica)
+        tracker = _tracker(replica)
         for _ in range(5):
             await replica.run(holder, Cost(100, 0))
         await _until(lambda: tracker.available > 39_000)
@@ -254,7 +255,109 @@ async def test_a_lease_is_a_share_of_what_is_left_and_near_the_limit_none(server
         await _until(lambda: tracker.available == 0)
 
 
-def leased_tracker(replica: LeaseReplica) -> LeasedTracker:
+async def test_a_reply_that_competes_gets_what_is_leased_ahead_elsewhere(server: Database) -> None:
+    """Beside a running request its longest reply is reserved; another replica uses nothing."""
+    holder = key_holder(budget=10_000)
+    async with lease_replica(server, "a", 2) as idle, lease_replica(server, "b", 2) as busy:
+        lease, _ = await idle.begin(holder, Cost(100, 0), longest=Cost(3_000, 0))
+        idle.end(lease, Cost(100, 0))
+        await idle.flushed()
+        await busy.begin(holder, Cost(100, 0), longest=Cost(1_000, 0))
+        assert _tracker(idle).available > 3_000
+        lease, _ = await busy.begin(holder, Cost(100, 0), longest=Cost(8_000, 0))
+        assert lease.cost == Cost(8_000, 0)
+
+
+async def test_what_a_long_reply_had_reserved_is_not_kept_beyond_the_share(
+    server: Database,
+) -> None:
+    holder = key_holder(budget=10_000)
+    async with lease_replica(server, "a", 2) as replica:
+        lease, _ = await replica.begin(holder, Cost(100, 0), longest=Cost(4_000, 0))
+        replica.end(lease, Cost(100, 0))
+        await replica.flushed()
+        await _until(lambda: 3_900 < _tracker(replica).available <= 4_000)
+
+
+async def test_a_request_gets_what_is_leased_ahead_elsewhere(server: Database) -> None:
+    """All that is left, from three others at once, each after minutes of use."""
+    holder = key_holder(budget=100_000)
+    async with AsyncExitStack() as stack:
+        first, *others = [
+            await stack.enter_async_context(lease_replica(server, f"r{number}", 4))
+            for number in range(4)
+        ]
+        for each in others:
+            for _ in range(5):
+                await each.run(holder, Cost(100, 0))
+        await _until(lambda: sum(_tracker(each).available for each in others) > 40_000)
+        await asyncio.gather(*(each.flushed() for each in others))
+        lease, _ = await first.begin(holder, Cost(98_500, 0))
+        first.end(lease, Cost(98_500, 0))
+        await first.flushed()
+        for each in (first, *others):
+            with pytest.raises(InsufficientQuota):
+                await each.begin(holder, Cost(1, 0))
+    assert (await totals(server))[1] == 100_000
+
+
+async def test_requests_beyond_the_budget_hold_nothing_that_another_replica_needs(
+    server: Database,
+) -> None:
+    """They are refused, again and again."""
+    holder = key_holder(budget=100_000)
+    async with lease_replica(server, "a", 2) as full, lease_replica(server, "b", 2) as other:
+
+        async def ask_in_vain() -> None:
+            while True:
+                with pytest.raises(InsufficientQuota):
+                    await full.begin(holder, Cost(99_800, 0))
+                await asyncio.sleep(0.003)
+
+        for _ in range(5):
+            await full.run(holder, Cost(100, 0))
+        await _until(lambda: _tracker(full).available > 39_000)
+        await full.flushed()
+        tasks = [asyncio.create_task(ask_in_vain()) for _ in range(30)]
+        async with asyncio.timeout(3):
+            while _tracker(other).reserved == 0:
+                with suppress(TooManyRequests):
+                    await other.begin(holder, Cost(65_000, 0))
+        assert not any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_what_is_leased_ahead_of_a_lowered_budget_admits_nothing(server: Database) -> None:
+    before, after = key_holder(budget=100_000), key_holder(budget=500)
+    async with lease_replica(server, "a", 2) as replica:
+        for _ in range(3):
+            await replica.run(before, Cost(100, 0))
+        await _until(lambda: _tracker(replica).available > 30_000)
+        work = (replica.run(after, Cost(100, 0)) for _ in range(20))
+        results = await asyncio.gather(*work, return_exceptions=True)
+        assert all(result is None or isinstance(result, GatewayError) for result in results)
+        assert results.count(None) == 2
+        await replica.flushed()
+    assert (await totals(server))[1] == 500
+
+
+async def test_many_holders_are_given_back_at_once(server: Database) -> None:
+    """However many have become unused before the one that another replica needs."""
+    holders = [key_holder(f"tok_{number}", budget=1_000) for number in range(700)]
+    async with lease_replica(server, "a", 2) as idle, lease_replica(server, "b", 2) as busy:
+        for holder in holders:
+            lease, _ = await idle.begin(holder, Cost(10, 0), longest=Cost(400, 0))
+            lease.settle(0, Cost(0, 0))
+        for lease_ in idle.leases._leases.values():
+            lease_.used_at -= 1_000
+        begun = asyncio.get_running_loop().time()
+        await busy.begin(holders[-1], Cost(900, 0))
+        assert asyncio.get_running_loop().time() - begun < 0.5
+
+
+def _tracker(replica: LeaseReplica) -> LeasedTracker:
     tracker = replica.quota.budget(HolderKind.KEY, "tok_0")
     assert isinstance(tracker, LeasedTracker)
     return tracker

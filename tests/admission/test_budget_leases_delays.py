@@ -57,12 +57,12 @@ class ObservedTable(LeaseTable):
 async def slow_replica(
     server: ServerDatabase,
 ) -> AsyncIterator[tuple[LeaseReplica, FaultProxy, ObservedTable]]:
-    """Its leases reach the database through a proxy, its log does not."""
+    """Its leases reach the database through a proxy, its log does not. It leases nothing ahead."""
     url = server.server.url.get_secret_value()
     async with fault_proxy(url) as proxy, lease_replica(server, "a", 2) as replica:
         there = url.replace(f":{urlsplit(url).port}/", f":{urlsplit(proxy.address).port}/")
         slow = DatabaseServer.model_validate({"url": there, "timeout": 5})
-        replica.leases = BudgetLeases(slow, replica.quota, replica.own, unix_us)
+        replica.leases = BudgetLeases(slow, replica.quota, replica.own, unix_us, share=0)
         table = replica.leases._table = ObservedTable(slow, None)
         table.reading = asyncio.Event()
         replica.recorder.on_commit[:] = [replica.leases.committed]
@@ -144,10 +144,13 @@ async def test_the_deadline_holds_while_the_server_does_not_answer(server: Serve
 
 
 async def test_what_nobody_waits_for_any_more_is_not_leased_later(server: ServerDatabase) -> None:
-    """Requests failed in an outage; the budget may have been lowered meanwhile."""
+    """Requests failed in an outage; the budget may have been lowered meanwhile. Nothing is leased
+    ahead."""
     holder, url = key_holder(budget=1_000), server.server.url.get_secret_value()
     async with breakable(url, 0.3) as network, lease_replica(server, "a") as replica:
-        replica.leases = leases = BudgetLeases(network.address, replica.quota, replica.own, unix_us)
+        replica.leases = leases = BudgetLeases(
+            network.address, replica.quota, replica.own, unix_us, share=0
+        )
         async with leases.run():
             network.plan(b"COMMIT", Fault.UNSENT)
             with pytest.raises(AccountingUnavailable):

@@ -119,11 +119,12 @@ PLAN = st.lists(
 
 @pytest.fixture(autouse=True, scope="module")
 def faster() -> Iterator[None]:
-    """Everything that waits does so for a tenth of the time."""
+    """Everything that waits does so for a tenth of the time, or less."""
     with pytest.MonkeyPatch.context() as patch:
         for name, seconds in (
             ("TICK", 0.05),
-            ("_AHEAD", 0.2),
+            ("_AHEAD", 18.0),
+            ("_HOLD", 3.0),
             ("_CONTENDED", 0.1),
             ("_REFRESH", 0.2),
             ("_IN_USE", 0.5),
