@@ -84,7 +84,7 @@ async def test_a_limited_account_rests_everywhere_and_is_tested_once(tmp_path: P
         await post_all(gateways[:1], 1)
         await until_everywhere(gateways, HealthState.RATE_LIMITED)
         up.seen.clear()
-        await post_all(gateways, 10)
+        await post_all(gateways, 2)  # within the second in which it rests
         assert up.seen[KEYS[0]] == 0
         up.delay = 0.2
         for _ in range(2):  # 1 s, then 2 s
@@ -93,7 +93,7 @@ async def test_a_limited_account_rests_everywhere_and_is_tested_once(tmp_path: P
                 while {state(each) for each in gateways} != {HealthState.HALF_OPEN}:
                     await asyncio.sleep(0.005)
             up.seen.clear()
-            await post_all(gateways, 10)
+            await post_all(gateways, 2)  # within the second in which it rests
             assert up.seen[KEYS[0]] == 1
             await until_everywhere(gateways, HealthState.RATE_LIMITED)
         gateways[2].daemon.console.accounts.reset(FIRST)

@@ -323,7 +323,7 @@ LOADS: Final[dict[str, Load]] = {
     "small requests without pause": _posting(lambda: _text(_C, "Hello"), clients=50),
     "too many values": _posting(_shape("many_turns", _C, _C), clients=4, status="400"),
     "broken JSON": _posting(lambda: session(_C, _C, 5000, 1)[:-1], status="400"),
-    "unknown models": Load(50, _unknown_model, status="404"),
+    "unknown models": Load(50, _unknown_model, status="503"),
     "unknown keys": Load(50, _unknown_key, status="401"),
     "cancelled streams": Load(50, _cancel_stream),
     "slow bodies": Load(200, _send_slowly, status=None),
