@@ -56,12 +56,13 @@ _SWITCHING_PROTOCOLS: Final = 101
 
 class Connection(asyncio.BufferedProtocol):
     """`is_reused`: it has served a request before. `idle_since` is a time of the loop, `descriptor`
-    the number of the open socket."""
+    the number of the open socket. `round_trip` are the seconds in which it was opened, so that no
+    response to a request comes sooner."""
 
     __slots__ = (
         *("_can_write", "_chunks", "_has_body", "_has_received", "_head", "_interim", "_is_ended"),
         *("_not_reusable", "_overhead", "_pool", "_parser", "_response", "_sent_at", "_size"),
-        *("_transport", "descriptor", "idle_since", "is_reused", "loop", "origin"),
+        *("_transport", "descriptor", "idle_since", "is_reused", "loop", "origin", "round_trip"),
     )
 
     def __init__(
@@ -70,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self.origin = origin
         self.loop = loop
         self.is_reused = False
+        self.round_trip = 0.0
         self.idle_since = 0.0
         self.descriptor = -1
         self._pool = pool
@@ -267,7 +269,10 @@ class Connection(asyncio.BufferedProtocol):
     def _check_request_arrived(self, status: int) -> None:
         """Raises `AttemptFailed` where the upstream does not have what it seems to respond to: that
         was an earlier request. An error may precede the end of its request, but not the start."""
-        is_incomplete, missing = self._is_incomplete(), unacknowledged(self.descriptor)
+        is_incomplete = self._is_incomplete()
+        # Within a round trip even a response to this request would be too soon.
+        is_early = self.loop.time() - self._sent_at < self.round_trip
+        missing = unacknowledged(self.descriptor) if is_early or is_incomplete else 0
         is_error = status >= _FIRST_ERROR_STATUS
         if missing >= self._size if is_error else is_incomplete or missing:
             self._pool.distrust(self.origin, PREMATURE)

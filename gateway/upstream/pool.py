@@ -157,7 +157,7 @@ class ConnectionPool:
         )
 
     async def _connect(self, origin: Origin, seconds: float) -> Connection:
-        connection = Connection(self, origin, self._loop)
+        connection, began = Connection(self, origin, self._loop), self._loop.time()
         try:
             async with asyncio.timeout(seconds):
                 if origin.proxy is None:
@@ -177,6 +177,7 @@ class ConnectionPool:
         except BaseException:
             connection.close()
             raise
+        connection.round_trip = self._loop.time() - began
         if self.is_closed:
             connection.close()
         if connection.is_open:  # a connection that was lost meanwhile is never discarded

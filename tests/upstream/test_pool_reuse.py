@@ -232,6 +232,7 @@ async def test_a_response_before_anything_of_its_request(response: bytes) -> Non
         async with await request as early:
             assert await early.read_body(5) == b"hello"
         assert line.connection.is_reused
+        line.connection.round_trip = 10.0  # the peer is far away
         request = await line.send_request()
         await line.send_parts([response])
         with pytest.raises(AttemptFailed, match=PREMATURE) as failed:
