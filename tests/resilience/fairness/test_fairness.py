@@ -18,7 +18,7 @@ MAX_WAIT: Final = 0.25
 _WARM_UP: Final = 0.7
 
 
-@pytest.mark.one_in(10)
+@pytest.mark.one_in(20)
 @pytest.mark.parametrize("load", LOADS)
 async def test_others_hardly_wait(place: Place, load: str) -> None:
     alone = await place.measure()
