@@ -262,7 +262,7 @@ async def test_what_the_server_forgets_the_replicas_tell_it_again(fleet: Fleet) 
     await until(lambda: b.state() is not HealthState.HEALTHY)
     await a.connection.call("FLUSHALL")
     late = await fleet.side()
-    await until(lambda: late.state() is HealthState.RATE_LIMITED)
+    await until(lambda: late.state() is HealthState.RATE_LIMITED, 5)
     assert a.state() is b.state() is HealthState.RATE_LIMITED
 
 
