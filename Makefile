@@ -38,7 +38,7 @@ demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated m
 test: $(TOOLS) ## run the tests, without the slow kinds (a part: make test ARGS=tests/wire)
 	$(PYTEST) -n $(WORKERS) --dist worksteal --quick $(ARGS) || [ $$? -eq 5 ]
 
-check: $(TOOLS) ## what every change has to pass: lint, types, tests; 15 minutes on two processors
+check: $(TOOLS) ## what every change has to pass: lint, types, tests; some 17 minutes on two processors
 	$(VENV)/bin/python -m tests.checks
 
 check-full: $(TOOLS) ## every test at full size, and on other versions of Python; an hour
