@@ -64,9 +64,6 @@ def stages(*, full: bool) -> list[list[Lane]]:
         Step("format", (_tool("ruff"), "format", "--check", ".")),
         Step("types", (_tool("mypy"),)),
     ]
-    # Else every worker compiles every test at the same time.
-    collecting = ("-m", "pytest", "--collect-only", "--change", "-qqq")
-    compiled = Step("compile", (sys.executable, *collecting))
     if full:
         beside.append(_pytest("postgresql", "--quick", "--database=postgresql", *_STORED))
         main = _pytest(
@@ -75,13 +72,13 @@ def stages(*, full: bool) -> list[list[Lane]]:
         )
         waiting = _pytest("fleet", "-n2", "--dist=worksteal", "-m", "fleet or browser")
         alone = [_pytest("alone", *_ALONE_FOLDERS, "-m", _ALONE)]
-        return [[[compiled, main], [*beside, waiting]], [alone], [_on_other_interpreters()]]
+        return [[[main], [*beside, waiting]], [alone], [_on_other_interpreters()]]
     # Those marked `servers` have a PostgreSQL of their own, also in the step "tests".
     stored = ("--database=postgresql", "-m", "not servers", *_STORED_SMOKE)
     beside.append(_pytest("postgresql", "--change", *stored))
     main = _pytest("tests", *_WORKERS, "--change", "-m", f"not ({_ALONE})")
     return [
-        [[compiled, main], beside],
+        [[main], beside],
         [[_pytest("alone", "--change", *_ALONE_FOLDERS, "-m", _ALONE)]],
     ]
 
