@@ -106,6 +106,10 @@ class _HolderLease:
     peak: list[float] = field(default_factory=lambda: [0.0, 0.0])
     kept: list[int] = field(default_factory=lambda: [0, 0])
 
+    @property
+    def used_anywhere_at(self) -> float:
+        return max(self.used_at, self.used_elsewhere_at)
+
 
 class BudgetLeases:
     """It is used by the running loop, for the time of `run`. `quota` has leased trackers."""
@@ -450,8 +454,7 @@ class BudgetLeases:
         is_awaited = lease.asked is not None and not is_contended
         if is_awaited or now - lease.granted_at < _TAKEN_WITHIN:
             return 0
-        used_at = max(lease.used_at, lease.used_elsewhere_at)
-        is_kept = not is_contended and now < used_at + _HOLD
+        is_kept = not is_contended and now < lease.used_anywhere_at + _HOLD
         kept = lease.kept[number] if is_kept else 0
         return max(0, lease.trackers[number].available - kept)
 
@@ -495,8 +498,7 @@ class BudgetLeases:
 
     def _top_up(self, lease: _HolderLease) -> None:
         """Asks for more before requests have to wait for it, or the server is away."""
-        used_at = max(lease.used_at, lease.used_elsewhere_at)
-        is_used = self._loop.time() - used_at < _IN_USE
+        is_used = self._loop.time() - lease.used_anywhere_at < _IN_USE
         for number, tracker in enumerate(lease.trackers):
             target = self._set_target(lease, number, tracker, self._now())
             if is_used and tracker.available < target * _LEAST_PART:

@@ -79,8 +79,9 @@ class UnexpectedError(click.ClickException):
 
 
 RUNNING_RELEASE: Final = "gateway.cli.running_release"
-RUNNING_CONFIG: Final = "gateway.cli.running_config"
 """In `meta` of click's context: the release of the gateway that has answered."""
+RUNNING_CONFIG: Final = "gateway.cli.running_config"
+"""The same: its configuration file, or None if it has none."""
 
 
 def explain(error: Exception, context: click.Context) -> click.ClickException:

@@ -101,14 +101,14 @@ def serve(
     with log_to_stderr() as process_log:
         try:
             inherited = inherited_sockets()
+            has_address = bool(options) or not inherited
             if demo:
-                _run(_demo(state_dir or _DEMO_STATE_DIR, options, inherited))
+                _run(_demo(state_dir or _DEMO_STATE_DIR, options, inherited, has_address))
             else:
                 source = _config_source(find_config(config), state_dir, options)
                 with report_config_errors():
                     loaded = source.read()
                 process_log.configure(loaded)
-                has_address = bool(options) or not inherited
                 _run(_serve(loaded, source, process_log, inherited, has_address))
         except (StateLocked, RowsLost) as error:
             _exit(str(error), 1, process_log)
@@ -179,13 +179,16 @@ async def _serve(
 
 
 async def _demo(
-    state_dir: Path, options: Mapping[str, object], inherited: Sequence[socket.socket]
+    state_dir: Path,
+    options: Mapping[str, object],
+    inherited: Sequence[socket.socket],
+    has_address: bool,
 ) -> None:
     _clear_state_dir(state_dir)
     async with _simulator() as port:
         config = _override_server(demo_config(port, state_dir), {"drain_timeout": 2.0, **options})
         async with (
-            run_daemon(config, None, None, inherited, bool(options) or not inherited) as daemon,
+            run_daemon(config, None, None, inherited, has_address) as daemon,
             systemd_notifications(daemon),
         ):
             stop = _handle_signals(daemon)

@@ -193,10 +193,10 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         search, request = self._search, self._client_request
         if search is None:
             return _LANES[candidate.lane]
-        if not self._gateway_searches(search, candidate):
-            is_pausable = can_be_paused(request.prompt, candidate)
-            return PausableAttempt if is_pausable else _LANES[candidate.lane]
-        return _LANES[candidate.lane] if request.snapshot.search is None else SearchAttempt
+        if self._gateway_searches(search, candidate):
+            return _LANES[candidate.lane] if request.snapshot.search is None else SearchAttempt
+        is_pausable = can_be_paused(request.prompt, candidate)
+        return PausableAttempt if is_pausable else _LANES[candidate.lane]
 
     async def _prepare(self, candidate: Candidate) -> Attempt | None:
         if self._images is not None and not await self._adapt_images(self._images, candidate):

@@ -23,8 +23,8 @@ def refusals(body: Body) -> Iterator[str]:
             yield "Invalid `encrypted_index` in a citation"
     for item in objects(body.get("input")):
         text = "".join(str(part.get("text")) for part in objects(item.get("summary")))
-        own = item.get("type") != "reasoning" or item.get("encrypted_content") in (None, sign(text))
-        if not own:
+        sealed = item.get("encrypted_content") if item.get("type") == "reasoning" else None
+        if sealed not in (None, sign(text)):
             yield "The encrypted content could not be verified."
     encrypted = "reasoning.encrypted_content" in strings(body.get("include"))
     if encrypted and str(body.get("model")).startswith("beta-4."):

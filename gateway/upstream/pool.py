@@ -46,6 +46,11 @@ class Origin(NamedTuple):
     proxy: tuple[str, int] | None = None
     scope: str | None = ""
 
+    @property
+    def upstream(self) -> tuple[Any, ...]:
+        """Without the scope."""
+        return self[:-1]
+
 
 class ConnectionPool:
     """Make it inside the running loop. The number of connections is not limited. `distrusted`
@@ -104,7 +109,8 @@ class ConnectionPool:
 
     def keep(self, connection: Connection) -> None:
         origin = connection.origin
-        if self.is_closed or origin.scope is None or origin[:-1] in self._distrusted:
+        is_distrusted = self._distrusted and origin.upstream in self._distrusted
+        if self.is_closed or origin.scope is None or is_distrusted:
             connection.close()
             return
         connection.idle_since = self._loop.time()
@@ -121,14 +127,14 @@ class ConnectionPool:
     def distrust(self, origin: Origin, cause: str) -> None:
         """Closes all idle connections to the upstream, and lets none be reused for a time."""
         self.distrusted[cause] += 1
-        upstream = origin[:-1]
+        upstream = origin.upstream
         if upstream not in self._distrusted:
             self._distrusted.add(upstream)
             self._loop.call_later(REUSE_PAUSE, self._distrusted.discard, upstream)
             text = "%s:%d: %s; no connection is reused for %g s"
             log.warning(text, origin.host, origin.port, cause, REUSE_PAUSE)
         for each, idle in self._idle.items():
-            for connection in idle if each[:-1] == upstream else ():
+            for connection in idle if each.upstream == upstream else ():
                 connection.close()
 
     def _take_idle(self, origin: Origin) -> Connection | None:

@@ -143,7 +143,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
         if mark is not None or is_matrix:
             every = 4 if mark is None else mark.args[0]
             calls[:] = calls[(first + config.getoption("rotation")) % every :: every]
-            metafunc.definition.config.stash[_CUT].add(metafunc.definition.nodeid)
+            config.stash[_CUT].add(metafunc.definition.nodeid)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
