@@ -59,7 +59,8 @@ class Accounts:
         self._lock = asyncio.Lock()  # database and memory change together
 
     def states(self, only: AccountRef | None = None) -> list[AccountView]:
-        """In the order of the configuration; accounts without a request are healthy."""
+        """Returns the accounts in the order of the configuration; accounts without a request are
+        healthy."""
         now = asyncio.get_running_loop().time()
         reports: dict[AccountRef, list[HealthReport]] = {}
         for report in self._runtime.health.snapshot(now):
@@ -77,8 +78,8 @@ class Accounts:
         return self.states(ref)
 
     async def disable(self, ref: AccountRef) -> list[AccountView]:
-        """Until `enable`, over restarts and while the configuration does not have it. Also where it
-        cannot be stored: that raises, and the restart would enable it."""
+        """Disables an account until `enable`, over restarts and while the configuration does not
+        have it; also if that cannot be stored: that raises, and the restart would enable it."""
         self._find(ref)
         self._runtime.health.disable(ref)
         async with self._lock:

@@ -57,7 +57,7 @@ def current_actor() -> Actor:
 
 @contextmanager
 def acting_as(actor: Actor) -> Iterator[None]:
-    """Also for tasks that are created within the block."""
+    """Sets the actor for the block, also for tasks that are created within it."""
     before = _current.set(actor)
     try:
         yield

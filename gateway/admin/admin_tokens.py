@@ -42,7 +42,8 @@ class AdminTokens:
         return sorted(self._tokens.values(), key=lambda token: (token.created_at, token.id))
 
     def replace_all(self, tokens: Iterable[AdminToken]) -> None:
-        """Those that the database has now; what is known of their last use here may be newer."""
+        """Replaces all by those that the database has now; what is known of their last use here may
+        be newer."""
         self._tokens = {token.digest: self._with_last_use(token) for token in tokens}
 
     def _with_last_use(self, token: AdminToken) -> AdminToken:
@@ -87,7 +88,7 @@ class AdminTokens:
         return token, secret
 
     async def revoke(self, reference: str) -> AdminToken:
-        """By its id or its name. Raises UnknownToken."""
+        """Revokes a token by its id or its name. Raises UnknownToken."""
         async with self._lock:
             token = self.get(reference)
             writer = self._audit.change("admin_token.revoke", _label(token), before=_fields(token))
@@ -97,7 +98,7 @@ class AdminTokens:
         return token
 
     def get(self, reference: str) -> AdminToken:
-        """By its id or its name. Raises UnknownToken."""
+        """Returns a token by its id or its name. Raises UnknownToken."""
         found = [each for each in self._tokens.values() if reference in (each.id, each.name)]
         if not found:
             raise UnknownToken(reference)

@@ -36,7 +36,7 @@ class Admins:
         await self._passwords.close()
 
     def all(self) -> list[Admin]:
-        """By name."""
+        """Returns the admins by name."""
         return sorted(self._admins.values(), key=lambda admin: admin.name)
 
     def find(self, name: str) -> Admin | None:
@@ -50,8 +50,8 @@ class Admins:
         return admin
 
     def replace_all(self, admins: Iterable[Admin]) -> None:
-        """Those that the database has now. An admin that is the same stays the same object: its
-        password may be being checked."""
+        """Replaces all by those that the database has now. An admin that is the same stays the same
+        object: its password may be being checked."""
         known = self._admins
         self._admins = {
             admin.name: old if (old := known.get(admin.name)) == admin else admin
@@ -86,7 +86,8 @@ class Admins:
             return await self._change(admin, role, digest)
 
     async def set_password(self, password: str) -> Admin:
-        """Of the default admin, who is created where there is none. Ends its sessions."""
+        """Sets the password of the default admin, who is created if there is none. Ends its
+        sessions."""
         digest = await self._passwords.hash(password)
         async with self._lock:
             admin = self.find(DEFAULT_NAME)

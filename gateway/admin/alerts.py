@@ -40,7 +40,7 @@ class AlertSource(Protocol):
         ...
 
     def held_back(self) -> dict[str, int]:
-        """By kind, how many more would fire if there were not so many already."""
+        """Returns, by kind, how many more would fire if there were not so many already."""
         ...
 
     def webhooks(self) -> list[str]:

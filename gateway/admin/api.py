@@ -205,7 +205,8 @@ class _Handlers:
 
     @requires(Permission.OPERATE, "config.reload")
     async def reload(self, _: web.Request) -> web.Response:
-        """As `gateway check --json`: 200 also if the file is invalid, which changes nothing."""
+        """Reloads; the response is that of `gateway check --json`: 200 also if the file is invalid,
+        which changes nothing."""
         if self._reloader is None:
             raise ReloadUnavailable
         try:
@@ -229,8 +230,8 @@ class _Handlers:
 
     @requires(Permission.READ, "logs.export")
     async def export_requests(self, request: web.Request) -> web.StreamResponse:
-        """If the database fails midway, the connection is aborted: a part cannot be mistaken for
-        the whole."""
+        """Streams the export. If the database fails midway, the connection is aborted: a part
+        cannot be mistaken for the whole."""
         form = read_query(request, ExportForm)
         batches = export(self._operations.database, form.to_filter())
         rows: list[RequestRow] = await anext(batches, [])  # before the headers: errors have a form
@@ -269,7 +270,7 @@ class _Handlers:
         return json_response({"attempts": [attempt._asdict() for attempt in attempts]})
 
     def _token_json(self, token: Token, key: str | None = None) -> dict[str, Any]:
-        """Without the digests; with the key only when it is new."""
+        """Renders a token without the digests; with the key only when it is new."""
         public = {name: getattr(token, name) for name in _PUBLIC_FIELDS}
         public["refused"] = self._operations.refusal(token)
         return public if key is None else public | {"key": key}

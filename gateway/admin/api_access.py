@@ -50,7 +50,7 @@ class CreateAdminForm(Form):
 
 
 class UpdateAdminForm(Form):
-    """What is absent stays. Both end the sessions of the admin."""
+    """The changes of an admin; absent fields stay. Both end the sessions of the admin."""
 
     role: Role | None = None
     password: Password | None = None
@@ -127,14 +127,14 @@ class _Handlers:
 
     @requires(Permission.ADMINISTER, "admin_token.create")
     async def create_token(self, request: web.Request) -> web.Response:
-        """With the secret, which is in no other response."""
+        """Creates a token; the secret is in no other response."""
         form = await read_form(request, CreateTokenForm)
         token, secret = await self._access.tokens.create(form.name, form.scope, form.expires_at)
         return json_response(_without_secrets(token) | {"token": secret}, status=201)
 
     @requires(Permission.ADMINISTER, "admin_token.revoke")
     async def revoke_token(self, request: web.Request) -> web.Response:
-        """By its id or its name."""
+        """Revokes a token by its id or its name."""
         token = await self._access.tokens.revoke(request.match_info["id"])
         return json_response(_without_secrets(token))
 

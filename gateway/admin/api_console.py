@@ -66,7 +66,7 @@ class BackupForm(Form):
 
 @requires(Permission.ADMINISTER, "db.backup")
 async def note_backup(request: web.Request) -> web.Response:
-    """Only for the audit log."""
+    """Notes a backup in the audit log."""
     form = await read_form(request, BackupForm)
     await request.app[ACCESS].audit.record("db.backup", form.file)
     return web.Response(status=204)

@@ -41,7 +41,7 @@ def add_feed_routes(app: web.Application, feed: Feed) -> None:
 
 @requires(Permission.READ)
 async def stream_requests(request: web.Request) -> web.StreamResponse:
-    """Until the client disconnects or loses its permission, or the gateway stops."""
+    """Streams until the client disconnects or loses its permission, or the gateway stops."""
     form = read_query(request, FeedForm)
     after = request.headers.get("Last-Event-ID") or None
     still_allowed = request.get(STILL_ALLOWED, lambda: True)

@@ -53,8 +53,8 @@ class _Handlers:
 
     @requires(Permission.READ)
     async def show(self, request: web.Request) -> web.Response:
-        """With the other responses of its chain, and on request with its texts, for which more is
-        required: they are conversations."""
+        """Shows a response with the others of its chain, and on request with its texts, for which
+        more is required: they are conversations."""
         form, id = read_query(request, ResponseForm), request.match_info["id"]
         if form.texts:
             current_actor().require(Permission.ADMINISTER)

@@ -177,7 +177,8 @@ def differing(before: Fields, after: Fields) -> tuple[Fields, Fields]:
 
 
 def _to_json(fields: Fields | None) -> str | None:
-    """None without fields. Long values are cut, and a row with too many has their names."""
+    """Serialises fields; None without any. Long values are cut, and a row with too many has their
+    names."""
     if not fields:
         return None
     encoded = orjson.dumps({name: _bounded(each) for name, each in fields.items()}, default=str)

@@ -43,8 +43,8 @@ class FeedBatch:
 
 
 class Feed:
-    """For one event loop. `start` and `end` are the numbers of the oldest entry in memory and of
-    the next one; entries of earlier runs have numbers below 0."""
+    """The feed of one event loop. `start` and `end` are the numbers of the oldest entry in memory
+    and of the next one; entries of earlier runs have numbers below 0."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class Feed:
     async def subscribe(
         self, log_filter: LogFilter, *, after: str | None = None, opened: bool = False
     ) -> AsyncIterator[AsyncIterator[FeedBatch]]:
-        """From the end of the request `after` on, by default from now on; with `opened` also
-        requests that begin. An empty batch comes regularly. Raises TooManySubscribers."""
+        """Subscribes from the end of the request `after` on, by default from now on; with `opened`
+        also requests that begin. An empty batch comes regularly. Raises TooManySubscribers."""
         if self.subscribers >= self._max_subscribers:
             raise TooManySubscribers(self._max_subscribers)
         self.subscribers += 1
@@ -124,7 +124,7 @@ class Feed:
         ]
 
     async def _wait(self) -> None:
-        """Until there are new entries, at most IDLE_SECONDS."""
+        """Waits until there are new entries, at most IDLE_SECONDS."""
         try:
             async with asyncio.timeout(IDLE_SECONDS):
                 await self._changed.wait()
@@ -134,7 +134,8 @@ class Feed:
             await asyncio.sleep(_GATHER_SECONDS)
 
     async def _position_after(self, id_: str) -> int:
-        """After the end of that request; before `start` if it is not in memory."""
+        """Returns the position after the end of that request; before `start` if it is not in
+        memory."""
         position = self._find(id_)
         if position is None and not self._has_earlier_runs:
             await self._load_earlier_runs()

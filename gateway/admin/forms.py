@@ -87,7 +87,7 @@ class FeedForm(LogFilterForm):
 
 
 class OverviewForm(Form):
-    """Without `until`, up to now."""
+    """The period of an overview; without `until`, up to now."""
 
     since: QueryTimestamp
     until: QueryTimestamp | None = None
@@ -110,19 +110,19 @@ class UsageForm(Form):
 
 
 class WebhookForm(Form):
-    """Without `webhook`: all."""
+    """The webhook to test; without `webhook`, all."""
 
     webhook: str | None = None
 
 
 class ProbeForm(Form):
-    """Without a model, the channel's first one is used."""
+    """The account and model to probe; without a model, the channel's first one is used."""
 
     model: str | None = None
 
 
 class RouteForm(Form):
-    """Without a group, all models are allowed."""
+    """The request to preview; without a group, all models are allowed."""
 
     group: GroupName | None = None
     model: str

@@ -70,13 +70,13 @@ class CreateKeyForm(_KeySettingsForm):
 
 
 class ImportedKeyForm(CreateKeyForm):
-    """With `key`, a key that clients already use is imported."""
+    """A key to create; with `key`, one that clients already use is imported."""
 
     key: Annotated[ExistingKey | None, Field(repr=False)] = None
 
 
 class ImportKeysForm(Form):
-    """All keys are created or none. They are validated one by one by `validate_import`."""
+    """Keys of which all are created or none. They are validated one by one by `validate_import`."""
 
     keys: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_IMPORT)]
     dry_run: bool = False

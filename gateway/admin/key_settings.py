@@ -68,7 +68,8 @@ def apply_settings(record: R, settings: KeyChanges | KeySettings | GroupSettings
 
 
 def record_fields(record: Token | Group) -> dict[str, Any]:
-    """What the audit log compares: what an operator sets, without secrets and their digests."""
+    """Returns what the audit log compares: what an operator sets, without secrets and their
+    digests."""
     fields = {name: field for name, field in asdict(record).items() if name not in _NOT_AUDITED}
     limits = fields.pop("limits")
     return {name: field for name, field in (fields | limits).items() if field is not None}

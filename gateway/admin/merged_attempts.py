@@ -16,7 +16,7 @@ MERGED_ROWS: Final = 20
 
 
 class MergedAttempts:
-    """Those of the current window, which begins with an attempt."""
+    """Attempts of the current window, which begins with an attempt."""
 
     def __init__(self) -> None:
         self._began: int | None = None

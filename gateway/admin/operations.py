@@ -71,7 +71,8 @@ class AdminOperations:
         self._lock = asyncio.Lock()  # one change at a time: check, database and memory
 
     async def list_budgets(self) -> Iterator[BudgetStatus]:
-        """Of active keys and groups; without a gateway, as the next one will find them."""
+        """Yields the budgets of active keys and groups; without a gateway, as the next one will
+        find them."""
         quota = self._quota
         if quota is None:
             quota = Quota()
@@ -120,7 +121,7 @@ class AdminOperations:
         return await tokens.all_tokens(self.database, named=named)
 
     async def key_names(self, ids: Collection[str | None]) -> dict[str, str]:
-        """By id; those of deleted keys are missing."""
+        """Returns the names of keys by id; those of deleted keys are missing."""
         known = {id: self._registry.token(id) for id in ids if id}
         names = {id: token.name for id, token in known.items() if token is not None}
         if inactive := [id for id in known if id not in names]:
@@ -233,12 +234,13 @@ class AdminOperations:
         return await logs.searches(self.database, request_id)
 
     async def list_attempts(self, request_id: str) -> list[AttemptRow]:
-        """In their order; none while the exchange runs."""
+        """Returns the attempts in their order; none while the exchange runs."""
         await self.get_request(request_id)
         return await logs.attempts(self.database, request_id)
 
     async def get_overview(self, since: int, until: int | None = None) -> overview.Overview:
-        """From `since` to before `until` (Unix µs), by default now. It may be a second old."""
+        """Returns the overview from `since` to before `until` (Unix µs), by default now. It may be
+        a second old."""
         until = self._now() if until is None else until
         return await self._overviews.get(overview.align_span(since, until)[:2])
 

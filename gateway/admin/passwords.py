@@ -51,7 +51,7 @@ def hash_password(password: str) -> str:
 
 
 def verify_password(password: str, digest: str | None) -> bool:
-    """Without a digest False, after the same time."""
+    """Verifies a password; without a digest the answer is False, after the same time."""
     if digest is None:
         _scrypt(password, bytes(_SALT_BYTES), _SCRYPT_N, _SCRYPT_R, _SCRYPT_P)
         return False

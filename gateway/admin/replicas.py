@@ -43,7 +43,7 @@ class ReplicaView:
 
 
 async def replica_views(runtime: Runtime, database: Database) -> list[ReplicaView]:
-    """By name; none where there is no database server. Raises SQLAlchemyError."""
+    """Returns the replicas by name; none if there is no database server. Raises SQLAlchemyError."""
     own = runtime.replica
     if own is None:
         return []

@@ -57,7 +57,7 @@ def sections(
     money: Money,
     searches: Sequence[RowFields] = (),
 ) -> Iterator[Section]:
-    """In the order of the events."""
+    """Yields the sections in the order of the events."""
     if row["requests"] > 1:
         yield f"The last of {format_count(row['requests'])} requests that were refused alike.", ()
     if row["notes"]:

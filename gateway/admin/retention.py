@@ -62,7 +62,8 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
 
 
 async def create_partitions(runtime: Runtime, database: Database) -> None:
-    """Of today and the next days, on a server. Without them rows go to the default partition."""
+    """Creates the partitions of today and the next days, on a server. Without them rows go to the
+    default partition."""
     if (server := server_of(database)) is None:
         return
     from gateway.store.partitions import create_days
@@ -78,7 +79,7 @@ async def create_partitions(runtime: Runtime, database: Database) -> None:
 
 
 async def add_up_usage(database: Database) -> None:
-    """By day, on a server."""
+    """Adds up usage by day, on a server."""
     if (server := server_of(database)) is not None:
         from gateway.store.usage_days import Busy, add_up_days
 
@@ -138,8 +139,8 @@ async def shrink_file(database: Database) -> None:
 
 
 async def vacuum_hint(database: Database) -> str | None:
-    """What to do about the free space of a file that cannot shrink, as an older release has created
-    it."""
+    """Tells what to do about the free space of a file that cannot shrink, as an older release has
+    created it."""
     state = await database.free_pages()
     if state is None or state.can_shrink or not has_much_free(state):
         return None

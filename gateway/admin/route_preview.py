@@ -89,8 +89,8 @@ def preview_route(
     client_format: Format,
     states: AccountStates,
 ) -> RoutePreview:
-    """For a simple prompt without session affinity, from a key whose group has these patterns.
-    Where the choice is random, the candidates of higher weight come first."""
+    """Previews a simple prompt without session affinity, from a key whose group has these patterns.
+    If the choice is random, the candidates of higher weight come first."""
     model = catalog.resolve(requested)
     access = router.access_for(patterns)
     preview = RoutePreview(

@@ -72,8 +72,8 @@ class Sessions:
         return self._audit.database
 
     def replace(self, digests: Iterable[bytes], rows: Iterable[SessionRow]) -> None:
-        """Of these sessions the database has these rows now. What this process knows of one that
-        goes on is newer."""
+        """Replaces these sessions by the rows that the database has now. What this process knows of
+        one that goes on is newer."""
         found = {row.digest: row for row in rows}
         for digest in digests:
             if (row := found.get(digest)) is None:
@@ -101,8 +101,8 @@ class Sessions:
         return None if session is None or self.admin_of(session) is None else session
 
     async def refresh(self, id_: str | None) -> None:
-        """What another replica knows of a session that is unknown or idle here: its begin, and its
-        last use."""
+        """Reads what another replica knows of a session that is unknown or idle here: its begin,
+        and its last use."""
         if id_ is None or self._database.locks is None or self.find(id_) is not None:
             return
         for _ in range(_LOOKUPS):
@@ -121,7 +121,7 @@ class Sessions:
             known.seen_at = max(known.seen_at, row.seen_at)
 
     def _end(self, *digests: bytes) -> None:
-        """In memory. Call it once the database does not have them any more."""
+        """Ends a session in memory. Call it once the database does not have them any more."""
         self._ended += 1
         for digest in digests:
             self._sessions.pop(digest, None)
@@ -134,7 +134,8 @@ class Sessions:
         return self.admin_of(session) is None
 
     def admin_of(self, session: Session) -> Admin | None:
-        """Who signed in; None if the session has expired, or its admin was changed or removed."""
+        """Returns the admin who signed in; None if the session has expired, or its admin was
+        changed or removed."""
         admin = self._admins.find(session.admin)
         is_valid = admin is not None and admin.epoch == session.epoch
         return admin if is_valid and not session.is_expired(self._now()) else None

@@ -16,7 +16,7 @@ MAX_CHAIN_LISTED = 100
 
 
 class StoredResponses:
-    """It reads the database: a response that was created a moment ago may be missing."""
+    """Stored responses in the database: a response that was created a moment ago may be missing."""
 
     def __init__(self, database: Database, audit: Audit) -> None:
         self._database = database
@@ -25,19 +25,20 @@ class StoredResponses:
     async def page(
         self, *, token_id: str | None = None, before: str | None = None, limit: int = 50
     ) -> list[StoredReply]:
-        """Without texts, newest first, from the one before `before`, which is an id."""
+        """Returns a page without texts, newest first, from the response before `before`, which is
+        an id."""
         last = None if before is None else (await self.get(before)).request_id
         return await reply_rows.page(self._database, token_id=token_id, before=last, limit=limit)
 
     async def get(self, id: str) -> StoredReply:
-        """Without texts. Raises UnknownResponse."""
+        """Returns a response without texts. Raises UnknownResponse."""
         found = await reply_rows.find_by_id(self._database, id)
         if found is None:
             raise UnknownResponse(id)
         return found
 
     async def texts(self, id: str) -> StoredReply:
-        """With its request and reply. Raises UnknownResponse."""
+        """Returns a response with its request and reply. Raises UnknownResponse."""
         found = await self.get(id)
         packed = await reply_rows.find(self._database, found.token_id, id)
         if packed is None:
@@ -45,11 +46,12 @@ class StoredResponses:
         return await asyncio.to_thread(reply_rows.unpack, packed)
 
     async def of_request(self, request_id: str) -> StoredReply | None:
-        """What was stored of a request, without texts."""
+        """Returns what was stored of a request, without texts."""
         return await reply_rows.find_by_request(self._database, request_id)
 
     async def chain(self, reply: StoredReply) -> list[StoredReply]:
-        """All replies with the same beginning, branches included, oldest first, without texts."""
+        """Returns all responses with the same beginning, branches included, oldest first, without
+        texts."""
         return (
             await reply_rows.page(
                 self._database,

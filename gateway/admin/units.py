@@ -89,7 +89,7 @@ def _parse_amount(text: str, scale: int, expected: str) -> int:
 
 
 def format_count(number: int) -> str:
-    """In groups of three digits."""
+    """Formats a count in groups of three digits."""
     return f"{number:,}".replace(",", NARROW_SPACE)
 
 
@@ -132,7 +132,7 @@ def format_amount(micro: int, currency: Currency) -> str:
 
 
 def format_field(name: str, value: int | str) -> str:
-    """What a column has, with its meaning in parentheses where it is a duration or a cost."""
+    """Formats a column's value, with its meaning in parentheses if it is a duration or a cost."""
     if isinstance(value, int) and name.endswith("_us"):
         return f"{value} ({format_duration(value)})"
     if isinstance(value, int) and name.endswith("_micro"):

@@ -140,8 +140,8 @@ class Permit:
             )
 
     def route(self, router: Router, model_name: str, client_format: Format) -> Route:
-        """As `Router.route`; raises `PermissionDenied` for a model of the group that is not on the
-        key's own list."""
+        """Routes like `Router.route`; raises `PermissionDenied` for a model of the group that is
+        not on the key's own list."""
         route = router.route(model_name, client_format, self.group_access)
         if route.model not in self.access.model_ids:
             patterns = ", ".join(self.token.models or ())

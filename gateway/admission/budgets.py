@@ -39,7 +39,7 @@ async def load_budgets(quota: Quota, database: Database) -> None:
 
 
 def load_spent(tracker: BudgetTracker, spend: Spend, number: int) -> None:
-    """In the currency of that number."""
+    """Loads what was spent in the currency of that number."""
     tracker.load(
         spend.total[number],
         _amounts(spend.by_day, number),

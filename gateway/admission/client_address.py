@@ -38,8 +38,8 @@ def in_networks(address: str, networks: Sequence[Network]) -> bool:
 
 
 def client_network(address: str) -> str:
-    """What is counted as one client: an IPv4 address, or the first half of an IPv6 address, of
-    which a client may have all others. An invalid address is its own."""
+    """Returns what is counted as one client: an IPv4 address, or the first half of an IPv6 address,
+    of which a client may have all others. An invalid address is its own."""
     parsed = _parse(address)
     return parsed.exploded[:19] if isinstance(parsed, IPv6Address) else str(parsed or address)
 

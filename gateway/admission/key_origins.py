@@ -101,7 +101,7 @@ def _clip(text: str) -> str:
 
 
 def _describe(token: Token, address: str, client: str) -> str:
-    """What differs from the first use."""
+    """Describes what differs from the first use."""
     parts = []
     if address != token.first_address:
         parts.append(f"address {address}, first {token.first_address}")

@@ -57,8 +57,8 @@ class AdmissionQueue:
             raise
 
     def acquire_provisionally(self, request: ResourceRequest) -> Lease:
-        """For a request whose body is still unread, and with that its tokens and cost. Raises as
-        `acquire`."""
+        """Acquires for a request whose body is still unread, and with that its tokens and cost.
+        Raises like `acquire`."""
         lease = self._acquire(request, self._waiters)
         lease.is_provisional = True
         return lease
@@ -102,8 +102,8 @@ class AdmissionQueue:
             self._remove(waiter)
 
     def _wake(self, changed: set[HolderId]) -> None:
-        """After a change of the `changed` holders' limits or queues: those that wait for them retry
-        in order, except behind one that still waits for a holder that they need too."""
+        """Lets requests retry in order that wait for limits or queues of the `changed` holders,
+        except behind one that still waits for a holder that they need too."""
         held: set[HolderId] = set()
         for waiter in tuple(self._waiters):
             if not held.isdisjoint(waiter.holder_ids):
@@ -129,7 +129,7 @@ class AdmissionQueue:
             self._wake({waiter.blocked_on})
 
     def _try_acquire(self, waiter: _Waiter, ahead: Iterable[_Waiter] = ()) -> None:
-        """It acquires, or waits again, or leaves if the limit will be free too late."""
+        """Acquires, or waits again, or leaves if the limit will be free too late."""
         try:
             waiter.lease = self._acquire(waiter.request, ahead)
         except GatewayError as error:

@@ -60,7 +60,7 @@ def new_incident_id() -> str:
 
 
 class Incidents:
-    """All alerts that fire, oldest first. `held_back` are those that would fire were there not so
+    """The alerts that fire, oldest first. `held_back` are those that would fire were there not so
     many of their kind already."""
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ class Incidents:
     def update(
         self, conditions: Iterable[Condition], clear_after: float, now: float, at: int
     ) -> list[tuple[Incident, Status]]:
-        """What has begun and what is over. A condition that is missing is over; `now` is loop time,
-        `at` the same in Unix microseconds."""
+        """Returns what has begun and what is over. A condition that is missing is over; `now` is
+        loop time, `at` the same in Unix microseconds."""
         found = {each.key: each for each in conditions}
         changes: list[tuple[Incident, Status]] = []
         for key, incident in list(self._firing.items()):
@@ -95,8 +95,8 @@ class Incidents:
         return changes + [(incident, Status.FIRING) for incident in begun]
 
     def _begin(self, conditions: Iterable[Condition], at: int) -> list[Incident]:
-        """Those for which there is room: each kind has its own, so that many budgets keep nothing
-        severe back."""
+        """Begins those for which there is room: each kind has its own, so that many budgets keep
+        nothing severe back."""
         numbers = Counter(each.kind for each in self)
         held_back: Counter[AlertKind] = Counter()
         begun = []
@@ -121,7 +121,7 @@ class Incidents:
         return had_any
 
     def restore(self, stored: Iterable[dict[str, Any]]) -> None:
-        """What an earlier run has announced. Raises KeyError, TypeError, ValueError."""
+        """Restores what an earlier run has announced. Raises KeyError, TypeError, ValueError."""
         for each in stored:
             fields = {name: each[name] for name in _STORED}
             incident = Incident(**fields | {"kind": AlertKind(each["kind"])})

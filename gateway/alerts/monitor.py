@@ -84,7 +84,7 @@ class AlertMonitor:
             self._new_clients[token.id] = token, origin
 
     def firing(self) -> list[AlertView] | None:
-        """What fires now, oldest first; None where the configuration has no alerts."""
+        """Returns what fires now, oldest first; None if the configuration has no alerts."""
         if self._runtime.config.alerts is None:
             return None
         return [
@@ -131,7 +131,7 @@ class AlertMonitor:
         return settings.webhooks if settings is not None else ()
 
     async def load(self) -> None:
-        """What earlier runs have announced. Call it once, before `run`."""
+        """Loads what earlier runs have announced. Call it once, before `run`."""
         stored = await load_alerts(self._database)
         try:
             self._incidents.restore(stored.get("firing", ()))
@@ -199,7 +199,7 @@ class AlertMonitor:
         return announces
 
     async def _own_report(self, settings: Alerts) -> Report:
-        """What only this replica sees."""
+        """Reports what only this replica sees."""
         now = asyncio.get_running_loop().time()
         report = Report(list(gateway_conditions(self._runtime)))
         if settings.disk_free is not None:
@@ -229,7 +229,8 @@ class AlertMonitor:
         return found
 
     async def _budget_conditions(self, settings: Alerts, now: float) -> list[Condition]:
-        """Those of many keys take long, and are checked less often: `BUDGETS_SHARE` of the time."""
+        """Checks budgets; those of many keys take long, and are checked less often: `BUDGETS_SHARE`
+        of the time."""
         if now >= self._budgets_due:
             self._budgets = await budget_conditions(self._runtime, settings.budget)
             took = asyncio.get_running_loop().time() - now

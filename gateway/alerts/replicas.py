@@ -38,7 +38,7 @@ async def exchange(runtime: Runtime, own: Report, every: float) -> list[Report]:
 
 
 def merge(own: Report, others: Sequence[Report]) -> Report:
-    """Of all replicas."""
+    """Merges the reports of all replicas."""
     everyone = [own, *others]
     return Report(
         [condition for each in everyone for condition in each.conditions],

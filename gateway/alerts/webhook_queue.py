@@ -134,7 +134,7 @@ class WebhookQueue:
         self._on_result(self.webhook.name, message, result)
 
     def _on_log_timer(self) -> None:
-        """At once for the first, and then every minute while there are more."""
+        """Logs the first at once, and then every minute while there are more."""
         self._log_timer = None
         if self._given_up:
             self._log_given_up()

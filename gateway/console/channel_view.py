@@ -88,7 +88,7 @@ class ChannelHealth:
 
 
 def channel_health(runtime: Runtime, accounts: Accounts) -> list[ChannelHealth]:
-    """In the order of the configuration; needs the running loop."""
+    """Returns the health of channels in the order of the configuration; needs the running loop."""
     views = accounts.states()
     return [_channel(runtime, channel, views) for channel in runtime.config.channels]
 

@@ -155,7 +155,7 @@ def _parse_filter(name: str, text: str, tokens: Sequence[Token], now: int) -> st
 
 
 def _token_id(text: str, tokens: Sequence[Token]) -> str:
-    """From an id or a name; the id of a deleted key still has rows."""
+    """Finds a key's id from an id or a name; the id of a deleted key still has rows."""
     if text.startswith("tok_"):
         return text
     ids = [token.id for token in tokens if token.name == text]

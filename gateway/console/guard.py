@@ -81,8 +81,7 @@ class Reject(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sent a request. Without `session` it has a token; `is_valid` says whether either still
-    is."""
+    """The sender of a request, with a session or a token; `is_valid` says whether that still is."""
 
     actor: Actor
     is_valid: Callable[[], bool]
@@ -127,7 +126,7 @@ class Guard:
             return await self._respond(request, handler, client)
 
     async def _authenticate(self, request: web.Request) -> Client | Rejection | None:
-        """None for a public path without a session."""
+        """Authenticates a request; None for a public path without a session."""
         if self._accepts_tokens:
             if any(text.startswith(ADMIN_PREFIX) for text in request.query.values()):
                 return TOKEN_IN_QUERY
@@ -228,7 +227,7 @@ def add_guard(app: web.Application, guard: Guard) -> None:
 
 
 def cookie_name(context: ConsoleContext) -> str:
-    """With TLS a name that no other host and no page without TLS can set."""
+    """Names the cookie; with TLS, one that no other host and no page without TLS can set."""
     return "__Host-session" if has_tls(context.runtime.config.server) else "session"
 
 
@@ -291,7 +290,7 @@ def is_cross_site(request: web.Request, server: Server) -> bool:
 
 
 def _allowed_origins(host: str, server: Server) -> set[str]:
-    """With TLS, a page of the same host without TLS is another origin."""
+    """Lists allowed origins; with TLS, a page of the same host without TLS is another origin."""
     origins = set()
     if server.public_url is not None:
         origins.add(str(URL(server.public_url).origin()).lower())

@@ -74,7 +74,7 @@ class LoginThrottle:
             self._attempts[network] = deque(others, maxlen=len(DELAYS))
 
     def _count(self, network: str, name: str) -> int:
-        """How many attempts the network made before this one."""
+        """Counts the attempts that the network made before this one."""
         now = self._now()
         attempts = self._attempts.setdefault(network, deque(maxlen=len(DELAYS)))
         self._attempts.move_to_end(network)

@@ -119,7 +119,7 @@ def render_chart(request: web.Request, chart: Chart) -> web.Response:
 
 
 def redirect(path: str) -> web.Response:
-    """To a GET of the path, also after a POST."""
+    """Redirects to a GET of the path, also after a POST."""
     return web.Response(status=303, headers={"Location": path})
 
 
@@ -134,7 +134,7 @@ def stash_once(request: web.Request, name: str, text: str) -> None:
 
 
 def pop_stash(request: web.Request, name: str) -> str | None:
-    """None the second time."""
+    """Returns what was stashed; None the second time."""
     return request[SESSION].one_time_values.pop(name, None)
 
 

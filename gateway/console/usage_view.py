@@ -48,7 +48,7 @@ class BudgetRow:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """In total, today and this month; running requests are not included."""
+    """The amounts spent in total, today and this month; running requests are not included."""
 
     total: Cost
     day: Cost
@@ -66,7 +66,7 @@ class DailyUsage:
 
 
 def spend_of(quota: Quota, kind: HolderKind, id: str, now: int) -> Spend:
-    """By one holder of limits; `now` is in Unix microseconds."""
+    """Returns what one holder of limits has spent; `now` is in Unix microseconds."""
     trackers = [quota.budget(kind, id, currency) for currency in Currency]
     windows = BudgetWindow.TOTAL, BudgetWindow.DAY, BudgetWindow.MONTH
     return Spend(*(Cost(*(each.spent(window, now) for each in trackers)) for window in windows))

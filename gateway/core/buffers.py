@@ -9,19 +9,19 @@ from gateway.core.value import value
 
 @value
 class Buffers:
-    """What these have one after the other."""
+    """Buffers whose bytes follow one another."""
 
     parts: list[bytes | memoryview]
 
     def __len__(self) -> int:
-        """In bytes."""
+        """Returns the length in bytes."""
         return sum(map(len, self.parts))
 
     def __bytes__(self) -> bytes:
         return b"".join(self.parts)
 
     def pieces(self, size: int) -> Iterator[bytes | memoryview]:
-        """All of it, in pieces of at most `size` bytes."""
+        """Yields all bytes, in pieces of at most `size` bytes."""
         for part in self.parts:
             for start in range(0, len(part), size):
                 yield part[start : start + size]

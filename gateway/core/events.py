@@ -57,7 +57,7 @@ class FailureKind(FastStrEnum):
 
 @value(kw_only=True)
 class Failure:
-    """What went wrong upstream: an HTTP error, an error event or a network error.
+    """A failure of an upstream: an HTTP error, an error event or a network error.
 
     `status` is the upstream's HTTP status, or the equivalent of its error event. `message` is the
     upstream's text, `details` what messages adds to it for programs, `body` the raw error (at most
@@ -114,7 +114,8 @@ class Usage:
 
     @classmethod
     def estimated(cls, input_tokens: int, characters: int) -> Usage:
-        """For a reply without reported usage; `characters` is the length of its output."""
+        """Estimates the usage of a reply without a reported one; `characters` is the length of its
+        output."""
         output_tokens = max(1, characters // CHARS_PER_TOKEN)
         return cls(input_tokens=input_tokens, output_tokens=output_tokens)
 

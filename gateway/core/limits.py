@@ -22,7 +22,8 @@ class Currency(FastStrEnum):
 
 
 class Cost(NamedTuple):
-    """In micro-units and in millionths of a dollar: an amount for each `Currency`, in its order."""
+    """A cost in micro-units and in millionths of a dollar: an amount for each `Currency`, in its
+    order."""
 
     units: int = 0
     usd: int = 0
@@ -32,7 +33,7 @@ FREE: Final = Cost()
 
 
 class BudgetWindow(FastStrEnum):
-    """What a budget is for. Days and months are those of UTC; five hours and a week end now."""
+    """The period of a budget. Days and months are those of UTC; five hours and a week end now."""
 
     TOTAL = "total"
     FIVE_HOURS = "5h"
@@ -43,7 +44,7 @@ class BudgetWindow(FastStrEnum):
 
 @value(kw_only=True)
 class Limits:
-    """None is no limit; 0 rejects every request.
+    """Limits of a holder: None is no limit; 0 rejects every request.
 
     Requests and tokens count in a sliding minute; `concurrent` limits running requests. Budgets are
     in millionths: of units, those with `usd` of dollars; `budget` and `budget_usd` are totals, the
@@ -111,7 +112,7 @@ Budgets = tuple[Budget, ...]
 
 
 def budgets_of(limits: Limits) -> tuple[Budgets, Budgets]:
-    """Those that are set, for each `Currency` in its order."""
+    """Returns the budgets that are set, for each `Currency` in its order."""
     budgets = [
         Budget(kind, limit)
         for kind, limit in zip(BUDGETS.values(), _budget_limits(limits), strict=True)

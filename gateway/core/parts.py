@@ -33,7 +33,7 @@ class ProviderData:
     def unknown_set_fields(
         cls, format: Format, fields: dict[str, Any], known: Set[str]
     ) -> ProviderData | None:
-        """The same without fields that are empty, null or false."""
+        """Returns the unknown fields, without those that are empty, null or false."""
         if fields.keys() <= known:
             return None
         unknown = {name: value for name, value in fields.items() if value and name not in known}

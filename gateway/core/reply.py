@@ -89,7 +89,7 @@ def reply_events(reply: Reply) -> Iterator[Event]:
 
 
 def cut_deltas(events: Iterable[Event], length: int) -> Iterator[Event]:
-    """The same events with the text of deltas in pieces of at most `length` characters."""
+    """Yields the events with the text of deltas in pieces of at most `length` characters."""
     for event in events:
         if type(event) is Delta and type(event.piece) is str:
             for at in range(0, len(event.piece), length):

@@ -11,7 +11,7 @@ EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 class ThinkingStyle(FastStrEnum):
-    """How thinking is requested from a messages upstream: a token budget, an effort with optional
+    """The way to request thinking from a messages upstream: a token budget, an effort with optional
     thinking (ADAPTIVE) or mandatory thinking (ALWAYS), or not at all."""
 
     BUDGET = "budget"
@@ -21,7 +21,7 @@ class ThinkingStyle(FastStrEnum):
 
 
 class SamplingStyle(FastStrEnum):
-    """Which of `temperature` and `top_p` a model accepts."""
+    """The parameters `temperature` and `top_p` that a model accepts."""
 
     BOTH = "both"
     ONE = "one"

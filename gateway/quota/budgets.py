@@ -80,7 +80,7 @@ class LeaseShort(Exception):
 
 
 class RollingWindow:
-    """What was spent in the last hours, in steps: exact to a step, and never less than it was.
+    """The amount spent in the last hours, in steps: exact to a step, and never less than it was.
 
     An amount counts from its own time on, until its step is older than the window: at most a step
     longer than the window. Where the clock was set back, amounts of what is now the future count
@@ -111,7 +111,7 @@ class RollingWindow:
             self._sum += amount
 
     def spent(self, at: int) -> int:
-        """In the window that ends at this time."""
+        """Returns the amount spent in the window that ends at this time."""
         start = at - at % self._step
         first, last = start - self._length, start + self._length
         if first != self._first:
@@ -122,8 +122,8 @@ class RollingWindow:
         return self._sum
 
     def time_of_room(self, at: int, most: int) -> int | None:
-        """When no more than `most` is spent in the window, or nothing, if nothing is added; None
-        where it is so now."""
+        """Returns when no more than `most` is spent in the window, or nothing, if nothing is added;
+        None if it is so now."""
         spent, time = self.spent(at), None
         for start in sorted(self._amounts):
             if spent <= most:
@@ -153,7 +153,7 @@ class BudgetTracker:
 
     @property
     def reserved_in_all(self) -> int:
-        """By the running requests of all replicas."""
+        """Returns what the running requests of all replicas have reserved."""
         return self.reserved
 
     @property
@@ -181,7 +181,7 @@ class BudgetTracker:
         self._hours, self._week, self._step_spent = fresh._hours, fresh._week, 0
 
     def spent(self, window: BudgetWindow, at: int) -> int:
-        """In the window that `at` belongs to, or that ends with it."""
+        """Returns the amount spent in the window that `at` belongs to, or that ends with it."""
         self._end_step()
         match window:
             case BudgetWindow.DAY:
@@ -196,8 +196,8 @@ class BudgetTracker:
                 return self.total
 
     def time_of_room(self, budget: Budget, at: int, amount: int) -> int | None:
-        """When the amount fits a budget in which it does not fit now; None: never, or when running
-        requests have ended. A day and a month begin anew for any amount."""
+        """Returns when the amount fits a budget in which it does not fit now; None: never, or when
+        running requests have ended. A day and a month begin anew for any amount."""
         self._end_step()
         match budget.kind.window:
             case BudgetWindow.DAY:
@@ -223,14 +223,15 @@ class BudgetTracker:
         return max(exceeded, key=_reset_time, default=None)
 
     def room(self, budgets: Budgets, at: int) -> int | None:
-        """What fits every budget; None without one."""
+        """Returns the amount that fits every budget; None without a budget."""
         rooms = [
             budget.limit - self.spent(budget.kind.window, at) - self.reserved for budget in budgets
         ]
         return min(rooms, default=None)
 
     def without_room(self, budgets: Budgets, at: int, amount: int) -> Budgets:
-        """Those that `amount` would exceed even if no running request had reserved anything."""
+        """Returns the budgets that `amount` would exceed even if no running request had reserved
+        anything."""
         return tuple(
             budget
             for budget in budgets
@@ -268,7 +269,7 @@ class BudgetTracker:
                 _add_period(amounts, start, spent)
 
     def _month_of(self, at: int) -> Period:
-        """Of the last request too, in most cases."""
+        """Returns the month of a time, in most cases the last request's month."""
         if not self._month.start <= at < self._month.end:
             self._month = month_of(at)
         return self._month

@@ -39,7 +39,8 @@ class LeasedTracker(BudgetTracker):
 
     @property
     def available(self) -> int:
-        """What the lease still covers; below 0 if requests cost more than they had reserved."""
+        """Returns what the lease still covers; below 0 if requests cost more than they had
+        reserved."""
         return self.leased - self.reserved - self.unsettled
 
     @property
@@ -71,9 +72,9 @@ class LeasedTracker(BudgetTracker):
         self.used += spent
 
     def shortfall(self, budgets: Budgets, at: int, amount: int) -> BudgetShortfall | None:
-        """None if the lease covers the amount: budgets were checked when it was granted. Else the
-        budget that prevents it. If all budgets have room by the figures of all replicas, that is
-        the one with the least room, and it has no reset time: a larger lease may follow."""
+        """Returns the budget that prevents the amount; None if the lease covers it: budgets were
+        checked when it was granted. If all budgets have room by the figures of all replicas, that
+        is the one with the least room, and it has no reset time: a larger lease may follow."""
         if not budgets or self.covers(amount, at):
             return None
         reserved = self.reserved_in_all
@@ -93,7 +94,7 @@ class LeasedTracker(BudgetTracker):
         return min(shortfalls, key=_room)._replace(resets_at=None)
 
     def room(self, budgets: Budgets, at: int) -> int | None:
-        """What the lease still covers; None without a budget."""
+        """Returns what the lease still covers; None without a budget."""
         return max(0, self.available) if budgets else None
 
 

@@ -75,7 +75,7 @@ def queued_behind(holder: str, ahead: int, wait: float) -> TooManyRequests:
 
 
 def queue_full(error: TooManyRequests, capacity: int, holder: str = "") -> TooManyRequests:
-    """The same error, for a request that cannot be queued; `holder` has a capacity of its own."""
+    """Builds the error for a request that cannot be queued; `holder` has a capacity of its own."""
     owner = f" for {holder}" if holder else ""
     error.message += f"; the queue is full{owner} ({_plural(capacity, 'request')})"
     return error
@@ -87,7 +87,8 @@ def budget_exceeded(holder: str, shortfall: BudgetShortfall, amount: int) -> Ins
 
 
 def budget_reserved(holder: str, shortfall: BudgetShortfall, amount: int) -> TooManyRequests:
-    """What is spent leaves room for the request, but not what running requests have reserved."""
+    """Builds the error for a request for which what is spent leaves room, but not what running
+    requests have reserved."""
     reason = f"{_budget(holder, shortfall, amount)}; it may have room when they have ended"
     return TooManyRequests(reason=reason, retry_after=CONCURRENT_WAIT)
 

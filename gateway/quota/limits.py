@@ -76,7 +76,7 @@ class ResourceRequest:
 
 
 class LimitStatus(NamedTuple):
-    """Of a limit per minute; `reset` is seconds until it is completely unused."""
+    """The status of a limit per minute; `reset` is seconds until it is completely unused."""
 
     limit: int
     remaining: int
@@ -113,7 +113,7 @@ class BudgetStatus(NamedTuple):
 
 
 class SharedPart(Protocol):
-    """What a running request has acquired of limits that several replicas share."""
+    """The part that a running request has acquired of limits that several replicas share."""
 
     def extend(self, tokens: int) -> None: ...
     def settle(self, tokens: int) -> None: ...
@@ -121,10 +121,12 @@ class SharedPart(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """What a running request has acquired of all its holders. Only the first `settle` counts.
+    """The limits and budgets that a running request has reserved of all its holders. Only the first
+    `settle` counts.
 
     `cost` is what it has reserved of each budget. `is_provisional`: its end takes the request
-    back, as if it had never been. `shared` is its part of what replicas share."""
+    back, as if it had never been. `shared` is its part of what replicas share.
+    """
 
     request: ResourceRequest
     acquired_at: float
@@ -349,7 +351,7 @@ class _HolderUsage:
     def _over_budget(
         self, holder: Holder, number: int, request: ResourceRequest
     ) -> _Rejection | None:
-        """By the budgets in one currency: final where one of them is spent, a wait where only the
+        """Checks the budgets in one currency: final if one of them is spent, a wait if only the
         reservations of running requests are in the way."""
         tracker, budgets, at = self.budgets[number], holder.budgets[number], request.started_at
         alone = amount = request.cost[number]

@@ -123,8 +123,8 @@ class Price:
 def _usd_prices(
     model: Model, group: Fraction, units: Sequence[Fraction], money: Money
 ) -> tuple[list[Fraction], str]:
-    """In the order of `Rates`, and what the row says of them. A model without prices, and searches
-    without one, cost what their units do."""
+    """Returns the prices in the order of `Rates`, and what the row says of them. A model without
+    prices, and searches without one, cost what their units do."""
     unit_price = Decimal(0)
     if money.currency == "USD" and money.unit_price is not None:
         unit_price = _parse_number(money.unit_price, most=None)
@@ -143,7 +143,7 @@ def _usd_prices(
 
 
 def _token_prices(price: TokenPrices) -> dict[str, float]:
-    """Of each kind of token, in the order of `Rates`."""
+    """Returns the price of each kind of token, in the order of `Rates`."""
     cache_write = price.input if price.cache_write is None else price.cache_write
     return {
         "input": price.input,

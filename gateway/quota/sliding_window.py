@@ -130,7 +130,7 @@ class SlidingCounter:
             self._expiries.remove(at + self._seconds)
 
     def seconds_until_fits(self, now: float, limit: int) -> float | None:
-        """Until one more fits: 0.0 is now, None never."""
+        """Returns the seconds until one more fits: 0.0 is now, None never."""
         if not limit:
             return None
         used = self.used(now)

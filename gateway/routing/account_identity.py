@@ -13,8 +13,8 @@ _DIGEST_SIZE: Final = 16
 
 
 def account_identities(config: Config) -> dict[AccountRef, str]:
-    """Each account's digest of its name, endpoint and credential: it says nothing of them, and is
-    the same in every replica whose file has the same account."""
+    """Returns each account's digest of its name, endpoint and credential, which reveals none of
+    them and is the same in every replica whose file has the same account."""
     return {
         (channel.name, account.name): _digest(channel, account)
         for channel in config.channels

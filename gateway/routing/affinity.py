@@ -31,7 +31,7 @@ _VOLATILE_SYSTEM_TEXT: Final = re.compile(r"x-[a-z]+-billing-header:")
 
 
 class AffinitySource(FastStrEnum):
-    """What identifies the conversation."""
+    """The identification of a conversation."""
 
     CACHE_KEY = "prompt_cache_key"
     PREVIOUS_RESPONSE = "previous_response_id"
@@ -125,7 +125,7 @@ class AffinityIndex:
             self.on_record(digest, reply)
 
     def adopt(self, digest: bytes, reply: RecordedReply) -> None:
-        """What another process has recorded."""
+        """Adopts what another process has recorded."""
         self._replies[digest] = reply
         self._replies.move_to_end(digest)
         if len(self._replies) > self._capacity:
@@ -189,7 +189,7 @@ def _arrival_time(uniform: float, weight: float) -> float:
 
 
 def _hash_to_unit(key: bytes, ref: AccountRef) -> float:
-    """In (0, 1), both ends excluded."""
+    """Hashes to a number in (0, 1), both ends excluded."""
     digest = blake2b(key + "\0".join(ref).encode(), digest_size=8).digest()
     return ((int.from_bytes(digest, "big") >> 12) + 0.5) / (1 << 52)
 

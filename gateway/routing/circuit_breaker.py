@@ -53,8 +53,8 @@ class AccountStatus:
 
 
 class BreakerState(NamedTuple):
-    """What replicas tell each other of a breaker. `since` is when it opened, `seconds` for how
-    long; times are monotonic."""
+    """The state of a breaker that replicas tell each other. `since` is when it opened, `seconds`
+    for how long; times are monotonic."""
 
     state: HealthState = HealthState.HEALTHY
     since: float = 0.0
@@ -79,7 +79,7 @@ class CircuitBreaker:
 
     @classmethod
     def of(cls, state: BreakerState, probe: object | None) -> CircuitBreaker:
-        """As another replica has it, while `probe` tests it here."""
+        """Builds a breaker as another replica has it, while `probe` tests it here."""
         if state.state is HealthState.HEALTHY:
             return cls()
         since, until, seconds, reason = state.since, state.until, state.seconds, state.reason
@@ -90,7 +90,7 @@ class CircuitBreaker:
 
     @property
     def available_at(self) -> float:
-        """When a request can test the account, unless another one does."""
+        """Returns when a request can test the account, unless another one does."""
         return max(self.until, self.claimed_until)
 
     def allows(self, now: float) -> bool:
@@ -149,7 +149,7 @@ class CircuitBreaker:
         first: float,
         max_seconds: float,
     ) -> None:
-        """For `hint`, else `first`; after a probe with the same failure for twice the last
+        """Opens for `hint`, else `first`; after a probe with the same failure for twice the last
         duration, at most `max_seconds` and at least `hint`."""
         if self.state is state:
             seconds = max(hint or 0.0, min(max_seconds, max(_MIN_BASE, 2 * self.seconds)))

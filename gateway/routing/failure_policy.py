@@ -172,7 +172,7 @@ _TOKEN_COUNT: Final = re.compile(r"(\d+) (?:\w+ )?tokens")
 
 
 def context_overflow(failure: Failure) -> ContextOverflow | None:
-    """None if the failure is not an exceeded context window."""
+    """Reads an exceeded context window of a failure; None if it is another failure."""
     message = failure.message
     if not (
         _OVERFLOW_CODES.intersection((failure.code, failure.type))
@@ -327,7 +327,8 @@ _RULE_DEFAULTS: Final[dict[Blame, tuple[Failover, AccountPenalty, SameAccountRet
 
 
 def _is_thread_error(failure: Failure) -> bool:
-    """Only the account of a message thread knows it: clients send the conversation again."""
+    """Tells whether a message thread is unknown. Only its account knows it: clients send the
+    conversation again."""
     return str((failure.details or {}).get("error_code")).startswith("thread_")
 
 

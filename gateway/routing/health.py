@@ -195,7 +195,7 @@ class Health:
         return max(breakers, key=lambda breaker: breaker.until).status(now)
 
     def overall(self, ref: AccountRef, now: float) -> OverallHealth:
-        """Of an account with all its models."""
+        """Returns the health of an account with all its models."""
         account = self._accounts.get(ref)
         if account is None:
             return _HEALTHY_OVERALL
@@ -298,7 +298,7 @@ class Health:
             self.on_ticket_end(ticket)
 
     def disable(self, ref: AccountRef) -> None:
-        """By hand, until `enable`; requests in flight are not affected."""
+        """Disables by hand, until `enable`; requests in flight are not affected."""
         breaker = CircuitBreaker(HealthState.DISABLED, inf, 0.0, inf, "disabled by hand")
         self._account(ref).breaker = breaker
 
@@ -308,7 +308,7 @@ class Health:
         self._note(account, None, decides=True)
 
     def reset(self, ref: AccountRef) -> None:
-        """By hand: healthy for all models, unless it is disabled."""
+        """Resets by hand: the account is healthy for all models, unless it is disabled."""
         account = self._account(ref)
         if account.breaker.state is not HealthState.DISABLED:
             account.breaker = CircuitBreaker()
@@ -318,7 +318,7 @@ class Health:
             self._note(account, model_health.model, decides=True)
 
     def states(self) -> Iterator[tuple[BreakerKey, BreakerState]]:
-        """Of every breaker that is open, other than by hand."""
+        """Yields the state of every breaker that is open, other than by hand."""
         for ref, account in self._accounts.items():
             breakers: dict[str | None, CircuitBreaker] = {None: account.breaker}
             breakers.update((model, each.breaker) for model, each in account.models.items())
@@ -327,7 +327,7 @@ class Health:
                     yield BreakerKey(ref, model), breaker.export()
 
     def apply(self, key: BreakerKey, state: BreakerState) -> bool:
-        """What another replica has seen. Returns whether the state is another one because of it."""
+        """Applies what another replica has seen. Returns whether that changed the state."""
         account = self._account(key.account_ref)
         if key.model is None:
             breaker = account.breaker
@@ -358,7 +358,7 @@ class Health:
             del self._accounts[ref]
 
     def snapshot(self, now: float) -> list[HealthReport]:
-        """All accounts that were used or disabled."""
+        """Returns all accounts that were used or disabled."""
         reports = []
         for ref, account in self._accounts.items():
             if not account.models:

@@ -49,7 +49,7 @@ def order_candidates(
     is_slow: IsSlow,
     random_float: Callable[[], float],
 ) -> list[RankedCandidate]:
-    """All candidates, in the order in which they are tried.
+    """Returns all candidates, in the order in which they are tried.
 
     Within a tier: session affinity first, else weighted random order; candidates that lack a trait
     that the prompt needs, or are slow, come after the others. Unavailable accounts come last. The
@@ -147,7 +147,7 @@ def _by_health(
 
 
 def _demoted(tier: int, choice: RankedCandidate) -> RankedCandidate:
-    """With its reason as a later choice than a first of the tier."""
+    """Returns a candidate with its reason as a later choice than a first of the tier."""
     if choice.candidate.tier > tier:
         return RankedCandidate(choice.candidate, RankReason.LOWER_PRIORITY)
     if choice.reason is RankReason.SLOW_ACCOUNT:

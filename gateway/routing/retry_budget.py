@@ -47,7 +47,7 @@ class SecondBuckets:
 
 
 class RetryBudget:
-    """For the whole gateway. A retry counts when it is allowed, not while it runs."""
+    """The retries of the whole gateway. A retry counts when it is allowed, not while it runs."""
 
     def __init__(self) -> None:
         self._requests = SecondBuckets(WINDOW_SECONDS)

@@ -51,7 +51,7 @@ class Candidate:
 
 @value
 class Route:
-    """At least one candidate for a model of the catalog, by tier, then as configured."""
+    """The candidates, at least one, for a model of the catalog, by tier, then as configured."""
 
     model: str
     candidates: tuple[Candidate, ...]

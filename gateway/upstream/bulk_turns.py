@@ -16,7 +16,7 @@ class BulkTurns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Before the next piece."""
+        """Waits for a turn before the next piece."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._grant)

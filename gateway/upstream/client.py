@@ -42,7 +42,7 @@ class AccountAtCapacity(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Endpoint:
-    """What all requests to one account share. `override_headers` win over the client's;
+    """The values that all requests to one account share. `override_headers` win over the client's;
     `cached_heads` are request heads without their last lines."""
 
     channel: Channel
@@ -116,7 +116,7 @@ class UpstreamClient:
         return self._endpoints[ref].at_capacity
 
     def in_flight(self, ref: AccountRef) -> int:
-        """How many requests the account has in flight."""
+        """Counts the requests that the account has in flight."""
         return self._endpoints[ref].in_flight
 
     @property
@@ -125,7 +125,7 @@ class UpstreamClient:
 
     @property
     def connections(self) -> tuple[int, int]:
-        """Those that are open, and those of them that are idle."""
+        """Counts the connections that are open, and those of them that are idle."""
         return self._pool.sizes
 
     async def close(self) -> None:

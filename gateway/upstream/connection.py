@@ -333,8 +333,9 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class _ParserCallbacks:
-    """What the parser calls. Headers and pieces of the body go directly into a dict and a list, as
-    a Python function for each would cost more than the parsing; a header's first value counts."""
+    """The callbacks of the parser. Headers and pieces of the body go directly into a dict and a
+    list, as a Python function for each would cost more than the parsing; a header's first value
+    counts."""
 
     __slots__ = (
         *("on_body", "on_header", "on_headers_complete", "on_message_begin"),

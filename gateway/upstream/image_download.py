@@ -146,7 +146,7 @@ async def _read(response: ClientResponse, max_bytes: int, book: Callable[[int], 
 
 
 class _Cache:
-    """By a hash of key and URL; the least recently used are forgotten."""
+    """Images by a hash of key and URL; the least recently used are forgotten."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()

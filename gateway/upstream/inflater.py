@@ -33,8 +33,8 @@ class Inflater:
         return self._inflater is not None and self._inflater.eof and not self._pending
 
     def feed(self, data: bytes, limit: int) -> bytes:
-        """At most `limit` decompressed bytes; the rest of the data is kept. Raises `ValueError`
-        where it is invalid."""
+        """Returns at most `limit` decompressed bytes; the rest of the data is kept. Raises
+        `ValueError` for invalid data."""
         data = self._pending + data if self._pending else data
         pieces: list[bytes] = []
         room = limit

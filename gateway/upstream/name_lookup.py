@@ -19,7 +19,7 @@ MAX_LOOKUPS: Final = 32
 
 
 class NameLookup(AbstractResolver):
-    """For one event loop."""
+    """Name lookups of one event loop."""
 
     def __init__(self) -> None:
         self._running = 0
@@ -55,7 +55,7 @@ class NameLookup(AbstractResolver):
         return await found
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""
 
 
 def _addresses(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:

@@ -48,7 +48,7 @@ class Origin(NamedTuple):
 
     @property
     def upstream(self) -> tuple[Any, ...]:
-        """Without the scope."""
+        """Returns the origin without the scope."""
         return self[:-1]
 
 
@@ -207,7 +207,8 @@ class ConnectionPool:
     async def _connect_through(
         self, origin: Origin, proxy: tuple[str, int], connection: Connection
     ) -> None:
-        """With TLS through a tunnel; without, the proxy reads the requests and connects itself."""
+        """Connects through a proxy: with TLS through a tunnel; without, the proxy reads the
+        requests and connects itself."""
         if not origin.tls:
             await self._connect_to(*proxy, connection, tls=False)
             return

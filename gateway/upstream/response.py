@@ -42,7 +42,7 @@ def attempt_failed(kind: FailureKind, message: str) -> AttemptFailed:
 
 
 class Source(Protocol):
-    """Where a response comes from: a connection, as a rule."""
+    """The source of a response: a connection, as a rule."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -51,7 +51,7 @@ class Source(Protocol):
     def resume_reading(self) -> None: ...
 
     def release(self, response: UpstreamResponse) -> None:
-        """Nothing more of the response will be read."""
+        """Ends the response: nothing more of it will be read."""
         ...
 
 
@@ -113,8 +113,8 @@ class UpstreamResponse:
         return bool(self._chunks)
 
     def take(self, limit: int = MAX_PIECE) -> bytes:
-        """What has arrived and was not read yet, at most `limit` bytes, or `MAX_PIECE` where it has
-        to be decompressed; does not wait."""
+        """Returns what has arrived and was not read yet, at most `limit` bytes, or `MAX_PIECE` if
+        it has to be decompressed; does not wait."""
         chunks = self._chunks
         if not chunks:
             return b""
@@ -235,7 +235,7 @@ class UpstreamResponse:
             self._finish()
 
     def notify(self) -> None:
-        """After each read of the connection."""
+        """Wakes the reader after each read of the connection."""
         if not self.head_received.done():
             if not self.status:
                 return
@@ -248,7 +248,8 @@ class UpstreamResponse:
             self.pause()
 
     def fail(self, error: AttemptFailed) -> None:
-        """Before the head, the request has failed; after it, the body ends with the error."""
+        """Fails the response: before the head, the request has failed; after it, the body ends with
+        the error."""
         self._error = error
         self._connection = None
         if self.status or self.head_received.done():

@@ -40,7 +40,7 @@ class Rendering:
 
 @value(kw_only=True)
 class ReplyMetadata:
-    """What the gateway itself adds to a translated reply: `reply_id` is a unique suffix without
+    """The gateway's own additions to a translated reply: `reply_id` is a unique suffix without
     prefix, `created` Unix seconds, `origin` the `Target.origin` of the reasoning in it,
     `input_tokens` an estimate for formats that report it before the upstream does, and
     `request_size` is in bytes, for formats that repeat parts of the request."""
@@ -68,8 +68,8 @@ class Decoder(Protocol):
         ...
 
     def close(self) -> Sequence[Event]:
-        """At the end of the bytes: nothing after the terminal event, `End` where only a formality
-        is missing, else `Fail` of kind `truncated` (`empty` where nothing came at all)."""
+        """Ends the bytes: returns nothing after the terminal event, `End` if only a formality is
+        missing, else `Fail` of kind `truncated` (`empty` if nothing came at all)."""
         ...
 
 

@@ -131,7 +131,7 @@ class Dropped:
         return {}
 
     def drop_rest_of_change(self, change: Payload) -> None:
-        """What the fields of the prompt do not have of one of the `_APPLIED_PARTS`."""
+        """Names what the fields of the prompt do not have of one of the `_APPLIED_PARTS`."""
         self.drop_set(cache_marks=change.get("cache_control"))
         if "server_name" in lenient_object(change.get("tool")):
             self.drop(lenient_str(change.get("type")))

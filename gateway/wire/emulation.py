@@ -59,7 +59,7 @@ def transform_reply(reply: Reply, prompt: Prompt, rendering: Rendering) -> Reply
 
 
 class _Chain:
-    """Each step gets the events of the one before it."""
+    """A chain of steps; each gets the events of the one before it."""
 
     __slots__ = ("_steps",)
 

@@ -136,8 +136,8 @@ class EventBuilder:
 
 
 def normalize_stop(stop: StopReason, tool_called: bool) -> StopReason:
-    """Only the stop reason decides whether agents run calls: with a call, an ordinary end becomes
-    a tool call; without one, a tool call becomes an ordinary end."""
+    """Corrects the stop reason, which alone decides whether agents run calls: with a call, an
+    ordinary end becomes a tool call; without one, a tool call becomes an ordinary end."""
     if tool_called and stop in (StopReason.END_TURN, StopReason.STOP_SEQUENCE):
         return StopReason.TOOL_CALL
     if not tool_called and stop is StopReason.TOOL_CALL:

@@ -24,7 +24,7 @@ class EventQueue:
 
 
 class _NoDecoder:
-    """There are no frames; where events end without a terminal one, the reply is cut off."""
+    """A decoder without frames: if events end without a terminal one, the reply is cut off."""
 
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
         return ()

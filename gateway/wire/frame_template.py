@@ -93,9 +93,9 @@ class FrameTemplate:
     def match_run(
         self, frames: bytes, start: int, stop: int | None = None
     ) -> tuple[int, list[bytes]] | None:
-        """Where the run of matching frames at `start` ends, and their texts as the insides of JSON
-        strings; None where that is uncertain. `frames` are complete frames, of which those before
-        `stop` are examined."""
+        """Finds where the run of matching frames at `start` ends, and their texts as the insides of
+        JSON strings; None where that is uncertain. `frames` are complete frames, of which those
+        before `stop` are examined."""
         rest = frames[start:stop]
         texts = self._leading_texts(_VOLATILE_FIELDS.sub(b"", rest) if self._has_volatile else rest)
         if not texts:
@@ -108,7 +108,7 @@ class FrameTemplate:
         return start + around + sum(map(len, texts)), texts
 
     def match_one(self, frames: bytes, start: int) -> tuple[int, list[bytes]] | None:
-        """The same for the single frame at `start`."""
+        """Matches the single frame at `start`, like `match_run`."""
         end = frames.find(self._separator, start) + len(self._separator)
         return self.match_run(frames, start, end)
 
@@ -212,7 +212,7 @@ def _split_around(frame: bytes, json_text: bytes) -> tuple[bytes, bytes]:
 def _find_edits(
     raw: bytes, stable: bytes, rewritten: bytes, json_text: bytes
 ) -> list[tuple[bytes, bytes]] | None:
-    """What to replace by what; None where that may not hold for all matching frames."""
+    """Finds what to replace by what; None if that may not hold for all matching frames."""
     pairs = zip(_split_around(raw, json_text), _split_around(rewritten, json_text), strict=True)
     edits = [_make_edit(before, after) for before, after in pairs if before != after]
     if not all(_is_unique(old, raw, stable) for old, _ in edits):
@@ -233,7 +233,7 @@ def _make_edit(before: bytes, after: bytes) -> tuple[bytes, bytes]:
 
 
 def _common_bytes(one: bytes, other: bytes, order: Literal["big", "little"]) -> int:
-    """How many bytes two texts of the same length share at the front (`big`) or the back
+    """Counts the bytes that two texts of the same length share at the front (`big`) or the back
     (`little`); as numbers they differ from the first different byte on."""
     difference = int.from_bytes(one, order) ^ int.from_bytes(other, order)
     return len(one) - (difference.bit_length() + 7) // 8

@@ -137,7 +137,7 @@ def _dedupe_call_ids(turn: Turn, uses: dict[str, int]) -> tuple[Turn, list[_Sent
 
 
 def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[Turn]:
-    """What follows an assistant's calls: their results, then everything else."""
+    """Yields what follows an assistant's calls: their results, then everything else."""
     pending: dict[str, deque[ToolCall]] = {}
     for original_id, call in calls:
         pending.setdefault(original_id, deque()).append(call)

@@ -51,7 +51,7 @@ _FIELDS: Final = {Format.RESPONSES: "input"}
 
 @value(kw_only=True)
 class ImageLimits:
-    """What a format's upstreams accept: images per request, megabytes (of 2^20) of one file;
+    """The limits of a format's upstreams: images per request, megabytes (of 2^20) of one file;
     `max_side` is in pixels, None: unknown. `rejects_animated`: animated GIFs are errors, else their
     first frame is sent."""
 

@@ -38,7 +38,7 @@ class ImagePart:
 
     @property
     def path(self) -> str:
-        """As in errors: `messages.0.content.1.image_url.url`."""
+        """The path as errors name it: `messages.0.content.1.image_url.url`."""
         path = ""
         for name in (*self.position, self.field):
             path = join_path(path, name)
@@ -87,7 +87,7 @@ _FORMATS: Final[dict[Format, tuple[tuple[str, ...], _Read]]] = {
 
 
 def find_images(body: Payload, format: Format) -> list[ImagePart]:
-    """In the order of the body."""
+    """Finds the images, in the order of the body."""
     names, read = _FORMATS[format]
     return [image for name in names for image in _find(body.get(name), (name,), read, 0)]
 
@@ -127,7 +127,7 @@ def _replace(container: Any, position: Position, image: ImagePart, format: Forma
 
 
 def _fields(part: Payload, image: ImagePart, format: Format) -> Payload:
-    """What a part's fields become."""
+    """Returns the new fields of a part."""
     if format is Format.MESSAGES:
         source = {"type": "base64", "media_type": image.media_type, "data": image.data}
         return {"source": source}

@@ -49,12 +49,12 @@ def check_complexity(raw: Raw) -> int:
 
 
 def count_values(raw: bytes | bytearray) -> int:
-    """At least the number of values in a JSON text: punctuation within strings counts too."""
+    """Counts at least the values of a JSON text: punctuation within strings counts too."""
     return raw.count(b",") + raw.count(b"{") + raw.count(b"[")
 
 
 def count_unquoted_values(raw: bytes | bytearray) -> int:
-    """The same without the punctuation within strings."""
+    """Counts like `count_values`, without the punctuation within strings."""
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
     return count_values(b"".join(raw.split(b'"')[::2]))
@@ -109,7 +109,7 @@ class _Scan:
                 self._add_unquoted(piece)
 
     def _turn(self) -> None:
-        """At a quote: a string begins or ends."""
+        """Handles a quote: a string begins or ends."""
         self._in_string = not self._in_string
         if self._in_string:
             self._strings += 1

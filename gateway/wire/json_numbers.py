@@ -22,8 +22,8 @@ _LONG_INTEGER: Final = re.compile(rb"(?:^|[\s:,\[])-?[0-9]{%d}" % _MIN_DIGITS)
 
 
 def parse_json(raw: bytes) -> Any:
-    """As `orjson.loads`, but longer integers are fragments, which `orjson.dumps` writes as they
-    were. Raises `orjson.JSONDecodeError`, also where one is beyond the range of floats."""
+    """Parses like `orjson.loads`, but longer integers are fragments, which `orjson.dumps` writes as
+    they were. Raises `orjson.JSONDecodeError`, also if one is beyond the range of floats."""
     value = orjson.loads(raw)
     sample = raw[::_STEP].translate(_ZEROS)
     if b"00" not in sample:

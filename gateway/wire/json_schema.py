@@ -65,8 +65,8 @@ class UnsupportedSchema(Exception):
 
 
 class SchemaBudget:
-    """What the schemas of one prompt may cost: references repeat what they refer to, so a small
-    schema can become a huge one. It grows with each schema by a multiple of its size."""
+    """The permitted cost of the schemas of one prompt: references repeat what they refer to, so a
+    small schema can become a huge one. It grows with each schema by a multiple of its size."""
 
     __slots__ = ("_bytes", "_max_bytes", "_max_visits", "_visits")
 

@@ -163,7 +163,7 @@ def _find_long_strings(raw: Raw) -> Iterator[tuple[int, int]]:
 
 
 def _start_of_base64(text: memoryview) -> int | None:
-    """Where the base64 begins of a base64 text or data URL; None where it is neither."""
+    """Finds where the base64 begins in a base64 text or data URL; None for other texts."""
     url = _DATA_URL.match(text[:_MAX_DATA_URL])
     start = url.end() if url else 0
     if (len(text) - start) % 4:

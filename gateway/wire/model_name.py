@@ -12,8 +12,8 @@ _MEMBER = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 class ModelNamePatcher:
-    """For one request. `parent` is the key of the object that has `model` (`message`, `response`),
-    or empty for the top level."""
+    """The replacement of the model's name for one request. `parent` is the key of the object that
+    has `model` (`message`, `response`), or empty for the top level."""
 
     __slots__ = ("_cached_edit", "_client_model", "_path")
 

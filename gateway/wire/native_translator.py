@@ -42,7 +42,7 @@ class NativeTranslator(Translator):
         self._rewriter = rewriter
 
     def abort(self, error: GatewayError, *, withheld: bool = False) -> bytes:
-        """Nothing where the upstream's own error frame was sent."""
+        """Renders the failure, unless the upstream's own error frame was sent."""
         self._finished = True
         return b"" if self._error_forwarded and not withheld else self._rewriter.encode_error(error)
 
@@ -90,8 +90,8 @@ class NativeTranslator(Translator):
         return edited
 
     def _final_frame(self, frame: Frame, data: Payload | None) -> bytes:
-        """What to send of the frame that ended the reply with a failure. The rewriter, which has
-        state, gets no frame that is not sent."""
+        """Returns what to send of the frame that ended the reply with a failure. The rewriter,
+        which has state, gets no frame that is not sent."""
         failure = self.failure
         if data is None or failure is None or not self.started:
             return b""

@@ -89,7 +89,7 @@ def _is_same(value: Any, other: Any) -> bool:
 
 
 def _find(raw: bytes, key: str, has_escaped_key: bool) -> int | None:
-    """Where the value of a top-level member begins; None where there may be several."""
+    """Finds where the value of a top-level member begins; None if there may be several."""
     if not _PLAIN_KEY.fullmatch(key):
         return None
     quoted = b'"%b"' % key.encode()

@@ -152,7 +152,7 @@ def enforces_schema(output: OutputFormat, dropped: Dropped) -> bool:
 
 
 def json_instruction(output: OutputFormat) -> str:
-    """For the system text, where the format of the output is not enforced."""
+    """Describes the format of the output for the system text, if it is not enforced."""
     if output.schema is None:
         return _JSON_INSTRUCTION
     return f"{_JSON_INSTRUCTION} It must fit this JSON Schema:\n{as_json(output.schema, 'schema')}"

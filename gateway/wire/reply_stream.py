@@ -31,7 +31,7 @@ class ReplyCollector:
 
     @property
     def reply(self) -> Reply:
-        """Of a stream that is complete."""
+        """Returns the reply of a complete stream."""
         return collect_reply(self._events)
 
     def encode(self, event: Event) -> bytes:

@@ -88,8 +88,9 @@ def call_and_result(
 
 
 def describe_own_search(parts: Sequence[Part], part: Part) -> str | None:
-    """The same as a text of the assistant, for upstreams that accept no call of an unknown tool;
-    `parts` are those of its turn. None for the call itself: the text of its result names it."""
+    """Describes a search as a text of the assistant, for upstreams that accept no call of an
+    unknown tool; `parts` are those of its turn. None for the call itself: the text of its result
+    names it."""
     if not isinstance(part, ServerToolResult):
         return None
     block = lenient_object(part.content.data)

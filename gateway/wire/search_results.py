@@ -182,7 +182,7 @@ def is_packed(text: Any) -> TypeGuard[str]:
 
 
 def unpack_text(packed: str) -> str:
-    """What the model read, of a text of `pack_block`."""
+    """Returns what the model read, from a text of `pack_block`."""
     data = _unpack(packed)
     if isinstance(data, dict):
         return describe_error(lenient_str(data.get("e")))
@@ -195,7 +195,7 @@ def unpack_text(packed: str) -> str:
 
 
 def block_text(block: Payload) -> str:
-    """What the model read, of a result block that came back."""
+    """Returns what the model read, from a result block that came back."""
     content = block.get("content")
     if isinstance(content, dict):
         return describe_error(lenient_str(content.get("error_code")))
@@ -232,7 +232,7 @@ def _pack(data: Any) -> str:
 
 
 def _unpack(packed: str) -> Any:
-    """None for what cannot be read."""
+    """Unpacks a block; None if it cannot be read."""
     code = packed.removeprefix(_PREFIX)
     if len(code) > _MAX_PACKED:
         return None

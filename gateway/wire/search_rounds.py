@@ -108,7 +108,8 @@ def _split(group: Sequence[Turn]) -> Iterable[Turn]:
 
 
 def _function(name: str, search: WebSearch, format: Format) -> Tool:
-    """With a definition in the client's format, where that is the upstream's too."""
+    """Builds the search function, with a definition in the client's format if that is the
+    upstream's too."""
     about = _DESCRIPTION
     if search.location:
         about += f" The user is near {', '.join(map(str, search.location.values()))}."
@@ -143,7 +144,7 @@ def _choice(choice: ToolChoice | None, tools: Sequence[Tool], name: str) -> Tool
 
 
 def _without_limit(extra: ProviderData | None) -> ProviderData | None:
-    """Without the limit of a responses client, which counts no functions."""
+    """Removes the limit of a responses client, which counts no functions."""
     if extra is None or "max_tool_calls" not in extra.data:
         return extra
     rest = {name: value for name, value in extra.data.items() if name != "max_tool_calls"}
@@ -385,7 +386,7 @@ class SearchRounds:
         self.usage = replace(self.usage, web_searches=self.usage.web_searches + 1)
 
     def total(self, usage: Usage) -> Usage:
-        """With the usage of the rounds before it."""
+        """Adds the usage of the rounds before it."""
         return self.usage + usage
 
     def final_end(self, stop: StopReason | None = None) -> End:

@@ -94,28 +94,28 @@ class Framer:
         return chunk
 
     def end_of(self, frames: bytes, start: int) -> int:
-        """Where the frame at `start` ends, in the bytes from `complete_frames`."""
+        """Finds where the frame at `start` ends, in the bytes from `complete_frames`."""
         if self._lf_only:
             return frames.find(b"\n\n", start) + 2
         match = _BLANK_LINE.search(frames, start)
         return match.end() if match else len(frames)
 
     def close(self) -> list[Frame]:
-        """At the end of the stream: the block without a blank line after it, unless it is empty."""
+        """Ends the stream: returns the block without a blank line after it, unless it is empty."""
         raw = bytes(self.pending)
         self.pending.clear()
         return [read_frame(raw)] if raw.strip(b"\r\n") else []
 
 
 def end_of_blank_lines(frames: bytes, start: int) -> int:
-    """Where the line ends at `start` stop: any number of empty frames is handled as one."""
+    """Finds where the line ends at `start` stop: any number of empty frames is handled as one."""
     match = _LINE_ENDS.match(frames, start)
     return match.end() if match else start
 
 
 def _end_of_last(text: bytes | bytearray, start: int) -> int:
-    """Where the last frame that is complete after `start` ends; 0 where there is none. A CR at the
-    very end may be half of a CRLF: it waits for the next byte."""
+    """Finds where the last frame that is complete after `start` ends; 0 if there is none. A CR at
+    the very end may be half of a CRLF: it waits for the next byte."""
     stop = len(text) - text.endswith(b"\r")
     return max((match.end() for match in _BLANK_LINE.finditer(text, start, stop)), default=0)
 

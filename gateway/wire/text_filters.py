@@ -44,7 +44,7 @@ class TextFilter(ABC):
 
     @abstractmethod
     def add(self, piece: str) -> str:
-        """What can be sent now of the text so far."""
+        """Returns what can be sent now of the text so far."""
 
     def flush(self) -> str:
         """The remaining text, at its end."""

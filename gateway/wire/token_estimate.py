@@ -139,7 +139,7 @@ class _Counter:
         self.tokens = 0
 
     def total(self) -> int:
-        """Of all texts. The short ones are priced together, which is faster than one by one."""
+        """Counts all texts; the short ones are priced together, which is faster than one by one."""
         return self._hundredths + _price("".join(self._short))
 
     def text(self, text: str | None) -> None:

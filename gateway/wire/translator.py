@@ -123,7 +123,7 @@ class Translator(ABC):
         return self._flush(out) if out else b""
 
     def close(self) -> bytes:
-        """At the end of the upstream's bytes; sets `failure` where the reply is incomplete."""
+        """Ends the upstream's bytes; sets `failure` if the reply is incomplete."""
         if self._finished:
             return b""
         try:
@@ -171,20 +171,21 @@ class Translator(ABC):
     def _handle_run(
         self, frames: bytes, start: int, end: int, json_texts: list[bytes], out: list[bytes]
     ) -> bool:
-        """The same for a run of frames that match the template, with their texts as the insides of
-        JSON strings; False where they have to be decoded."""
+        """Handles a run of frames that match the template, with their texts as the insides of JSON
+        strings; False if they have to be decoded."""
 
     @abstractmethod
     def _handle_chunk(self, frame: bytes, text: bytes) -> bytes | None:
-        """What to send for one frame that matches the template, with its unescaped text; None where
-        it has to be decoded."""
+        """Returns what to send for one frame that matches the template, with its unescaped text;
+        None if it has to be decoded."""
 
     @abstractmethod
     def _finish(self, *, clean_eof: bool) -> list[bytes]:
-        """What to send at the end of the bytes; `clean_eof`: they ended after a complete frame."""
+        """Returns what to send at the end of the bytes; `clean_eof`: they ended after a complete
+        frame."""
 
     def _process(self, chunk: bytes) -> list[bytes]:
-        """What to send for the frames that the chunk completes. Raises `FrameTooLarge`."""
+        """Returns what to send for the frames that the chunk completes. Raises `FrameTooLarge`."""
         out: list[bytes] = []
         frames = self._framer.complete_frames(chunk)
         if self.has_more:
@@ -218,7 +219,7 @@ class Translator(ABC):
         return out
 
     def _flush(self, out: list[bytes]) -> bytes:
-        """What to send now; everything is held until the reply has started."""
+        """Returns what to send now; everything is held until the reply has started."""
         if self._held or not self.started:
             self._held += out
             self._held_size += sum(map(len, out))

@@ -154,7 +154,7 @@ def _error_object(data: object) -> dict[str, Any]:
 
 
 def _status(code: object) -> int | None:
-    """Some upstreams send the HTTP status as the code, as a number or as text."""
+    """Reads the HTTP status, which some upstreams send as the code, as a number or as text."""
     text = str(code)
     return int(text) if len(text) == 3 and text.isdecimal() and text[0] in "45" else None
 
@@ -230,5 +230,5 @@ def unwritable(error: Exception) -> Failure:
 
 
 def describe_error(error: Exception) -> str:
-    """As the request log has it."""
+    """Describes an error as the request log has it."""
     return f"{type(error).__name__}: {error}"[:_MAX_OWN_TEXT]

@@ -105,7 +105,7 @@ def parse_search(fields: Payload, path: str, *, lists: Payload, lists_path: str)
 
 
 def parse_chat_search(fields: Payload, path: str) -> WebSearch:
-    """The same for chat: `user_location` has the location in `approximate`, or has its fields
+    """Parses a search of chat: `user_location` has the location in `approximate`, or has its fields
     itself."""
     at = join_path(path, "user_location")
     check_restrictions(fields, path, frozenset(), Format.CHAT)
@@ -169,7 +169,8 @@ def search_options(search: WebSearch, format: Format, dropped: Dropped) -> Paylo
 
 
 def drop_search_options(search: WebSearch, dropped: Dropped) -> None:
-    """For a search that goes to the client as an ordinary call: the client limits it itself."""
+    """Drops options of a search that goes to the client as an ordinary call: the client limits it
+    itself."""
     dropped.drop_set(
         **{
             "tools.max_uses": search.max_uses,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -71,10 +70,9 @@ from gateway.store.records import (
 )
 from gateway.store.usage import Metrics, UsageRow
 from tests.support.gateway import RunningGateway
+from tests.support.paths import ROOT
 
-DOCUMENT = yaml.load(
-    (Path(__file__).resolve().parents[2] / "docs" / "openapi.yaml").read_text(), yaml.CSafeLoader
-)
+DOCUMENT = yaml.load((ROOT / "docs" / "openapi.yaml").read_text(), yaml.CSafeLoader)
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
 QUERIES: dict[tuple[str, str], type[Form]] = {

@@ -96,7 +96,7 @@ async def _parse_search(request: web.Request) -> LogSearch:
 def _newer_url(
     search: LogSearch, page: LogPage, before: str | None, after: str | None
 ) -> str | None:
-    """None on the newest page."""
+    """Returns the address of the newer page; None on the newest one."""
     rows = page.rows
     if after and page.searched_to:
         return f"{LIST_PATH}?{search.query(after=page.searched_to)}"
@@ -106,7 +106,7 @@ def _newer_url(
 
 
 def _older_url(search: LogSearch, page: LogPage, after: str | None) -> str | None:
-    """None on the oldest page."""
+    """Returns the address of the older page; None on the oldest one."""
     rows = page.rows
     if page.searched_to and not after:
         return f"{LIST_PATH}?{search.query(before=page.searched_to)}"

@@ -141,7 +141,8 @@ class ChatDecoder:
             self._on_tool_call({"index": -1, "function": function})
 
     def _on_content(self, content: object) -> None:
-        """Some upstreams send content as a list of parts, as in requests, also with reasoning."""
+        """Reads content, which some upstreams send as a list of parts, as in requests, also with
+        reasoning."""
         if not isinstance(content, list):
             self._append_text("text", content)
             return

@@ -178,7 +178,8 @@ class ChatEncoder:
         return self._chunk(b"{}")
 
     def encode_error(self, error: GatewayError, *, withheld: bool = False) -> bytes:
-        """Nothing has to be closed: a missing finish reason marks an incomplete reply."""
+        """Renders an error event; nothing has to be closed: a missing finish reason marks an
+        incomplete reply."""
         return error_frame(error)
 
     def render_message(self, parts: Iterable[Part]) -> Payload:

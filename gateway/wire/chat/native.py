@@ -72,7 +72,7 @@ class ChatRewriter:
         return frame.raw if payload is frame.data else replace_data(frame, payload)
 
     def skip(self, frames: bytes) -> None:
-        """There is no state to update."""
+        """Does nothing: there is no state to update."""
 
     def ping(self) -> bytes:
         """A chunk without content, as clients that wait for chunks ignore comments; a comment where
@@ -90,7 +90,7 @@ class ChatRewriter:
         return write_frame(b"", self._model_name.patch(payload, chunk.get("model")))
 
     def _held_texts(self) -> bytes:
-        """What is left of choices that end without a finish reason."""
+        """Returns what is left of choices that end without a finish reason."""
         texts = [(index, fence.flush()) for index, fence in (self._fences or {}).items()]
         return b"".join(self._write_delta(each, {"content": text}) for each, text in texts if text)
 
@@ -142,7 +142,8 @@ def error_frame(error: GatewayError) -> bytes:
 
 
 def _strip_null_usage(payload: bytes) -> bytes:
-    """If the member occurs twice, one of them belongs to another object: both stay."""
+    """Removes a null usage. If the member occurs twice, one of them belongs to another object: both
+    stay."""
     if payload.count(_NULL_USAGE) == 1 and payload.count(b'"usage"') == 1:
         return payload.replace(_NULL_USAGE, b"")
     stripped, count = _NULL_USAGE_PATTERN.subn(b"", payload)

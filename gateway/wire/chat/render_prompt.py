@@ -129,7 +129,7 @@ def _render_output(prompt: Prompt, dropped: Dropped) -> Payload | None:
 
 
 def _render_effort(prompt: Prompt, target: Target, dropped: Dropped, *, has_tools: bool) -> Payload:
-    """Some models accept no effort together with tools."""
+    """Renders the effort, which some models do not accept together with tools."""
     same_format, reasoning = prompt.format is Format.CHAT, prompt.reasoning
     if reasoning is None and not has_tools:
         return {}
@@ -180,7 +180,7 @@ def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> list[Pa
 def _render_plain_dialogue(
     plain: PlainDialogue, prompt: Prompt, target: Target
 ) -> list[Payload] | None:
-    """The same in one step for plain texts; None where some have to be merged or left out."""
+    """Renders a dialogue of plain texts in one step; None if some have to be merged or left out."""
     same_format = prompt.format is Format.CHAT
     if len(plain.system) > 1 or (plain.system and _BILLING_HEADER.match(plain.system[0])):
         return None
@@ -223,7 +223,7 @@ def _as_reminder(turn: Turn) -> Turn:
 
 @dataclass(slots=True)
 class _AssistantDraft:
-    """What the parts of an assistant's message add up to."""
+    """The sum of the parts of an assistant's message add up to."""
 
     content: list[Payload] = field(default_factory=list)
     thinking: list[Thinking] = field(default_factory=list)

@@ -170,7 +170,8 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
 def _search_fields(
     tool: Tool, native: Payload, choice: ToolChoice | None, target: Target, dropped: Dropped
 ) -> Payload:
-    """Nothing where no tool may be called: upstreams apply that to `tools` alone."""
+    """Renders the search options, unless no tool may be called: upstreams apply that to `tools`
+    alone."""
     if target.web_search is False:
         dropped.drop(WEB_SEARCH)
         return {}
@@ -195,7 +196,7 @@ def _native_tool(name: str, tool: Tool, definition: Payload) -> Payload:
 
 
 def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Payload | None:
-    """None for tools that an upstream of another format would run."""
+    """Renders a tool; None for one that an upstream of another format would run."""
     if native := ProviderData.native_fields(tool.definition, Format.CHAT):
         return _native_tool(name, tool, native)
     search = tool.search

@@ -169,7 +169,7 @@ def _join_texts(blocks: Any) -> str | None:
 
 
 def _parse_source(source: Payload, path: str) -> Source | None:
-    """None for unknown kinds of sources."""
+    """Parses a source; None for unknown kinds."""
     match required_str(source, "type", path):
         case "base64":
             data = required_str(source, "data", path)

@@ -67,7 +67,7 @@ class BlockRenderer:
         return [block for block in map(self.render_part, parts) if block is not None]
 
     def render_part(self, part: Part) -> Payload | None:
-        """None for an empty part and for one that the format cannot express."""
+        """Renders a part; None for an empty one and for one that the format cannot express."""
         return self._RENDERERS.get(type(part), BlockRenderer._drop)(self, part)
 
     def citation(self, citation: Citation, text: str) -> Payload | None:
@@ -106,7 +106,7 @@ class BlockRenderer:
         return block | (native or {})
 
     def signature(self, value: ProviderData | None, *, redacted: bool = False) -> str:
-        """This format's own signatures unchanged, others wrapped so that clients return them."""
+        """Keeps signatures of this format, wraps others so that clients return them."""
         native = ProviderData.native_data(value, Format.MESSAGES)
         if native and isinstance(native, str):
             return native
@@ -349,7 +349,7 @@ class CallBlock:
         return self._delta(self._arguments.feed(piece))
 
     def close(self) -> bytes:
-        """To be called after `start`; a second call does nothing."""
+        """Closes the block after `start`; a second call does nothing."""
         if self._finished:
             return b""
         self._finished = True

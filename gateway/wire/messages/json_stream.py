@@ -38,7 +38,8 @@ _OPENERS: Final = {"}": "{", "]": "["}
 
 
 class _Expected(Enum):
-    """What the grammar allows next; `FIRST_…` also allows the end of an empty object or array."""
+    """The next elements that the grammar allows; `FIRST_…` also allows the end of an empty object
+    or array."""
 
     FIRST_KEY = auto()
     KEY = auto()
@@ -197,7 +198,8 @@ def _complete_scalar(text: str) -> str:
 
 
 class JsonStringStream:
-    """The same interface for the free text of a custom tool: the one string of an object."""
+    """The interface of `JsonStream` for the free text of a custom tool: the one string of an
+    object."""
 
     __slots__ = ("_started",)
 

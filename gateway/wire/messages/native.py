@@ -68,7 +68,7 @@ class MessagesRewriter:
         return raw if frame.name else _with_event_line(raw, data)
 
     def _without_fence(self, raw: bytes, data: Payload) -> bytes | None:
-        """None where the frame stays as it is."""
+        """Removes the fence; None if the frame stays as it is."""
         kind, delta = data.get("type"), lenient_object(data.get("delta"))
         rest = b""
         if kind == "content_block_start":
@@ -87,7 +87,7 @@ class MessagesRewriter:
         return (write_frame(b"content_block_delta", payload) if text else b"") + rest
 
     def skip(self, frames: bytes) -> None:
-        """There is no state to update."""
+        """Does nothing: there is no state to update."""
 
     def ping(self) -> bytes:
         return PING

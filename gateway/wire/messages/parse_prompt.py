@@ -66,7 +66,7 @@ def parse_prompt(body: object) -> Prompt:
 
 
 def parse_count_tokens(body: object) -> Prompt:
-    """The same for a request that only counts tokens: `max_tokens` is optional."""
+    """Parses a request that only counts tokens, like `parse_prompt`: `max_tokens` is optional."""
     body = as_object(body, "")
     model = parse_model(body)
     max_tokens = optional_int(body, "max_tokens", minimum=0)

@@ -103,7 +103,8 @@ def is_thinking(thinking: Payload | None, target: Target) -> bool:
 
 
 def remove_clear_thinking(body: Payload) -> None:
-    """Without thinking, upstreams reject a request to clear it from the history."""
+    """Removes a request to clear thinking from the history, which upstreams reject without
+    thinking."""
     management = lenient_object(body.get("context_management"))
     edits = lenient_objects(management.get("edits"))
     kept = [edit for edit in edits if not lenient_str(edit.get("type")).startswith(_CLEAR_THINKING)]
@@ -114,7 +115,8 @@ def remove_clear_thinking(body: Payload) -> None:
 
 
 def _configures_thinking(reasoning: Reasoning, *, same_format: bool) -> bool:
-    """In this format an effort alone shapes the reply and does not configure thinking."""
+    """Tells whether a prompt configures thinking; in this format an effort alone shapes the reply
+    and does not configure thinking."""
     if reasoning.enabled is not None:
         return True
     return not same_format and effort_of(reasoning) is not None
@@ -171,9 +173,9 @@ def _adaptive(reasoning: Reasoning, *, same_format: bool) -> Payload:
 def _budgeted(
     prompt: Prompt, reasoning: Reasoning, target: Target, dropped: Dropped, max_tokens: int
 ) -> ThinkingParams:
-    """Without a `max_tokens` of the client the budget is added to the default, else limited by
-    it; below the minimum budget thinking is disabled. Only a client with a budget in tokens may
-    leave less than that minimum for the reply."""
+    """Sets a budget of thinking. Without a `max_tokens` of the client it is added to the default,
+    else limited by it; below the minimum budget thinking is disabled. Only a client with a budget
+    in tokens may leave less than that minimum for the reply."""
     reply = MIN_BUDGET if reasoning.budget is None else 1
     ceiling = target.max_output
     budget = budget_of(reasoning, max(max_tokens, ceiling or _MAX_BUDGET + reply) - reply)

@@ -58,8 +58,8 @@ _CONTINUE_TEXT: Final = "Continue."
 
 
 class OutputConstraint(NamedTuple):
-    """At most one of: an enforced `format`, a `tool` whose input is the output, an `instruction`
-    for the system prompt."""
+    """A constraint of the output, at most one of: an enforced `format`, a `tool` whose input is the
+    output, an `instruction` for the system prompt."""
 
     format: Payload | None = None
     tool: Payload | None = None
@@ -232,7 +232,7 @@ def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> Convers
 
 
 def _render_plain_dialogue(plain: PlainDialogue) -> Conversation:
-    """The same in one step for plain texts, which need no reordering."""
+    """Renders a dialogue of plain texts in one step: they need no reordering."""
     messages: list[Payload] = []
     previous = None
     for role, text in plain.messages:

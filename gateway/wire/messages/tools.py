@@ -210,7 +210,8 @@ def render_tools(
 def render_tool_choice(
     upstream: UpstreamTools, prompt: Prompt, tools: Iterable[Payload], dropped: Dropped
 ) -> Payload | None:
-    """None for the default. Raises `UnsupportedField` where the upstream has no such choice."""
+    """Renders the choice; None for the default. Raises `UnsupportedField` if the upstream has no
+    such choice."""
     single = prompt.parallel_tool_calls is False
     choice = upstream.choice
     if not tools:
@@ -235,7 +236,7 @@ def is_forced(choice: Payload | None) -> bool:
 
 
 def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Payload | None:
-    """None for server tools of other formats."""
+    """Renders a tool; None for server tools of other formats."""
     if tool.search is not None:
         return _render_search(name, tool, tool.search, target, dropped)
     native: Payload | None = ProviderData.native_data(tool.definition, Format.MESSAGES)

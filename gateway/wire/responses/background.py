@@ -159,7 +159,8 @@ class _Output:
             texts.setdefault(key, StringIO()).write(delta)
 
     def items(self) -> list[Payload]:
-        """In their order: those that are complete, and of the others those that have a text."""
+        """Returns the items in their order: those that are complete, and of the others those that
+        have a text."""
         found: list[Payload] = []
         for index in sorted(self._items):
             item, texts = self._items[index], self._texts.get(index)
@@ -197,7 +198,7 @@ def error_fields(error: GatewayError) -> Payload:
 
 
 def _error_fields(data: Payload) -> Payload:
-    """The same of an upstream's `error` event, in either of its forms."""
+    """Returns the error's fields of an upstream's `error` event, in either of its forms."""
     nested = data.get("error")
     fields = nested if isinstance(nested, dict) else data
     code, message = fields.get("code"), fields.get("message")

@@ -113,7 +113,7 @@ def find(tool: Payload) -> ClientTool | None:
 
 
 def unknown_fields(tool: Payload) -> ProviderData | None:
-    """What other formats do not get of a client tool's definition."""
+    """Returns what other formats do not get of a client tool's definition."""
     environment = lenient_object(tool.get("environment"))
     fields = tool | {f"environment.{name}": value for name, value in environment.items()}
     return ProviderData.unknown_set_fields(Format.RESPONSES, fields, _FIELDS)

@@ -227,7 +227,8 @@ class ContentRenderer:
         return {"type": "output_text", "text": part.text, "annotations": annotations}
 
     def _render_annotations(self, citations: Sequence[Citation]) -> list[Payload]:
-        """Only those of this format: the offsets of others are counted differently."""
+        """Renders the annotations of this format only: the offsets of others are counted
+        differently."""
         if self._same_format:
             echoes = [echo_citation(citation) for citation in citations]
             return [annotation for annotation in echoes if annotation is not None]

@@ -68,7 +68,7 @@ _DEFERRED_PREFIXES: Final = (
 
 @dataclass(slots=True)
 class TextProgress:
-    """How much of a text has been emitted as events."""
+    """The part of a text that has been emitted as events."""
 
     emitted: bool = False
     citations_emitted: int = 0
@@ -303,8 +303,8 @@ class OutputDecoder:
             self._add_reasoning(item, source, segment, data.get(field))
 
     def _add_reasoning(self, item: OutputItem, source: str, segment: int, text: Any) -> None:
-        """Of summary and raw reasoning only one is emitted: the one that comes first. Segments are
-        joined by a blank line."""
+        """Emits summary or raw reasoning, whichever comes first. Segments are joined by a blank
+        line."""
         item.source = item.source or source
         if item.done or source != item.source or not isinstance(text, str) or not text:
             return

@@ -23,8 +23,8 @@ _START: Final = re.compile(rb"\s*\{")
 
 
 class ResponseEditor:
-    """For one reply. The response object is the whole JSON text, or the member `response` of an
-    event."""
+    """The edits of one reply. The response object is the whole JSON text, or the member `response`
+    of an event."""
 
     __slots__ = ("_fields", "_in_event", "_instructions", "_model", "_model_name")
 
@@ -59,7 +59,7 @@ class ResponseEditor:
         return payload
 
     def edited(self, response: Payload) -> Payload:
-        """The same for a parsed object; the copy is a shallow one."""
+        """Edits a parsed object; the copy is a shallow one."""
         fields = {
             name: value
             for name, value in self._fields.items()
@@ -71,9 +71,9 @@ class ResponseEditor:
         return edited
 
     def _replace(self, payload: bytes, response: Payload, name: str, value: Any) -> bytes | None:
-        """In one step where these bytes occur once, in either of the usual spellings: a quote
-        inside of a string is escaped, so they are a member, and the response has it. None where it
-        would take too long to find the member."""
+        """Replaces a member in one step if its bytes occur once, in either of the usual spellings:
+        a quote inside of a string is escaped, so they are a member, and the response has it. None
+        where it would take too long to find the member."""
         key, current = b'"%b"' % name.encode(), response[name]
         new = orjson.dumps(value)
         if current is None or isinstance(current, bool | str):
@@ -91,7 +91,7 @@ class ResponseEditor:
         return payload
 
     def _serialized(self, payload: bytes) -> bytes:
-        """All of it written anew, with the client's own values."""
+        """Serialises the whole response with the client's own values."""
         data: Payload = orjson.loads(payload)
         if self._in_event:
             data["response"] = self.edited(data["response"])
@@ -99,7 +99,7 @@ class ResponseEditor:
         return orjson.dumps(self.edited(data))
 
     def _insert(self, payload: bytes, name: str, value: Any) -> bytes:
-        """As the first member, where the upstream does not know the field."""
+        """Inserts a field as the first member, if the upstream does not know the field."""
         match = (_OBJECT.search if self._in_event else _START.match)(payload)
         if match is None or payload.count(b"{", 0, match.end()) != 1 + self._in_event:
             return payload

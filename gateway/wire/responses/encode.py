@@ -177,7 +177,8 @@ class ResponsesEncoder:
         return out + self._writer.write(self.response["status"], {"response": self.response})
 
     def _finish_closed(self, *, truncated: bool = False) -> bytes:
-        """Of a truncated reply the last item is incomplete, and others that visibly are."""
+        """Finishes closed items: of a truncated reply the last one is incomplete, and others that
+        visibly are."""
         closed, self._closed_items = self._closed_items, []
         out = b""
         for item in closed:

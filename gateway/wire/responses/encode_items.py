@@ -159,7 +159,7 @@ _NO_DELTAS: Final = _NullDeltaWriter(NullWriter(), "", {})
 
 
 class ReplyContext(NamedTuple):
-    """What the items of one reply share. `client_tools` are the tools that the client knows by
+    """The context of the items of one reply. `client_tools` are the tools that the client knows by
     their type; `dropped` gets the names of what cannot be rendered."""
 
     writer: EventWriter
@@ -467,7 +467,7 @@ class SearchItemEncoder(ItemEncoder):
         return completed + super().finish(COMPLETED)
 
     def _action(self) -> Payload:
-        """What was searched. Upstreams of other formats report only the query."""
+        """Returns what was searched. Upstreams of other formats report only the query."""
         action = load_object("".join(self._pieces))
         if "type" in action:
             return action

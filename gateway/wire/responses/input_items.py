@@ -146,7 +146,7 @@ def _parse_client_output(item: Payload, path: str) -> Turn:
 
 
 def _call_id(item: Payload, path: str) -> str:
-    """Some of these items have only an id of their own, or none."""
+    """Returns an item's call id; some items have only an id of their own, or none."""
     id = optional_str(item, "call_id", path) or optional_str(item, "id", path)
     has_none = id is None and item["type"].startswith("tool_search")
     return "tool_search" if has_none else id or required_str(item, "id", path)
@@ -269,8 +269,8 @@ class InputItemRenderer:
     def _item_renderer(
         self, part: Part, turn: Turn
     ) -> Callable[[InputItemRenderer, Any], Payload | None] | None:
-        """None for parts of a message. An unknown item of this format is a turn of its own; the
-        parser marks messages that have an unknown part."""
+        """Finds the renderer of an item; None for parts of a message. An unknown item of this
+        format is a turn of its own; the parser marks messages that have an unknown part."""
         if isinstance(part, UnknownPart):
             is_item = self._same_format and "type" not in _native_fields(turn.extra)
             return InputItemRenderer._render_unknown if is_item else None
@@ -354,7 +354,7 @@ class InputItemRenderer:
         return None
 
     def _render_server_result(self, part: ServerToolResult) -> None:
-        """In this format the results are part of the search item."""
+        """Renders results into the search item, which has them in this format."""
         if not self._same_format:
             self._dropped.drop(part.name)
 

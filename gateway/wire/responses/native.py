@@ -58,7 +58,7 @@ def patch_prompt(body: Payload, target: Target) -> Payload:
 
 
 def stateless_fields(body: Payload, target: Target) -> Payload:
-    """What makes a request one that the upstream does not store."""
+    """Returns the fields that make a request one that the upstream does not store."""
     fields: Payload = {"store": False}
     include = body.get("include")
     included = include if isinstance(include, list) else []
@@ -85,7 +85,8 @@ def _is_generated_item(item: Any) -> bool:
 
 
 def _has_foreign_id(item: Any) -> bool:
-    """The same, or an id that is optional: an upstream knows only those that it stores."""
+    """Tells whether an item has a foreign id, or one that is optional: an upstream knows only those
+    that it stores."""
     return _is_generated_item(item) or has_optional_id(item)
 
 

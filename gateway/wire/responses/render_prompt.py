@@ -171,7 +171,7 @@ def render_turns(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
 
 
 def _render_plain(plain: PlainDialogue, prompt: Prompt) -> Payload | None:
-    """The same in one step for plain texts; None where they have to be inspected first."""
+    """Renders plain texts in one step; None if they have to be inspected first."""
     if prompt.output is not None:
         return None
     if any([text.startswith(_BILLING_PREFIX) for text in plain.system]):

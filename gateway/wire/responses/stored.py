@@ -74,7 +74,7 @@ def input_items(body: Payload) -> list[Any]:
 
 
 def conversation(chain: Sequence[Stored]) -> list[Any]:
-    """All items of a chain, oldest first: what was sent and what was replied, in turns."""
+    """Returns all items of a chain, oldest first: what was sent and what was replied, in turns."""
     items: list[Any] = []
     for stored in chain:
         items += input_items(parse_json(bytes(stored.request)))

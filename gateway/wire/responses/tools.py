@@ -67,8 +67,8 @@ def parse_tools(tools: Any, path: str) -> Iterator[Tool]:
 
 
 def _parse_namespace(namespace: Payload, path: str) -> Iterator[Tool]:
-    """Each tool gets the namespace's description, a long one the first tool alone: other formats
-    have no namespaces."""
+    """Yields a namespace's tools; each gets its description, a long one the first tool alone: other
+    formats have no namespaces."""
     name = required_str(namespace, "name", path)
     about = optional_str(namespace, "description", path)
     definition = ProviderData(Format.RESPONSES, namespace)
@@ -233,8 +233,8 @@ def echo_tool_choice(choice: ToolChoice) -> str | Payload:
 
 
 def _echo(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
-    """As the client sent it, but with custom tools as functions where there are none, and without
-    a web search where there is none."""
+    """Returns the tools as the client sent them, but custom tools as functions if there are none,
+    and without a web search if there is none."""
     sent: Sequence[Tool] = prompt.tools
     if target.web_search is False and any([tool.search for tool in sent]):
         dropped.drop(WEB_SEARCH)
@@ -267,7 +267,7 @@ def _without_custom(tool: Payload) -> Payload:
 
 
 def _render_tool(name: str, tool: Tool, target: Target, dropped: Dropped) -> Payload | None:
-    """None for server tools of other formats."""
+    """Renders a tool; None for server tools of other formats."""
     dropped.native_fields(tool.extra, "tools.")
     if not may_be_called(tool):
         return None
