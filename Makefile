@@ -25,7 +25,7 @@ TOOLS = $(VENV)/.installed-$(EXTRAS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check check-full lint types fmt bench bench-check profile dist man lock sbom clean
+.PHONY: help demo test check check-full lint types fmt bench bench-check profile modules dist man lock sbom clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -63,6 +63,9 @@ bench-check: $(TOOLS) ## fail where the gateway became much slower than tests/be
 
 profile: $(TOOLS) ## write a flame graph of the gateway under load to var/profile.svg
 	$(VENV)/bin/python -m tests.bench.profiling $(ARGS)
+
+modules: $(VENV)/pyvenv.cfg ## list the modules and what each is for (of a package: make modules ARGS=wire)
+	@$(VENV)/bin/python scripts/modules $(ARGS)
 
 dist: $(TOOLS) ## build wheel and source distribution in dist/ (PROJECT_URL=https://... names where they are published)
 	PROJECT_URL='$(PROJECT_URL)' $(VENV)/bin/python -m build $(ARGS)
