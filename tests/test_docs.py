@@ -27,6 +27,7 @@ FOLDERS = {
     for path in base.iterdir()
     if path.is_dir() and path.name != "var"
 }
+ADR = ROOT / "docs" / "adr"
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("gateway/*/__init__.py"))
@@ -159,11 +160,16 @@ def test_the_list_of_modules_has_all_with_their_purpose() -> None:
     assert names == {path for path in modules if not path.endswith("/__init__.py")}
 
 
-def test_every_decision_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "adr" / "README.md").read_text()
-    for page in (ROOT / "docs" / "adr").glob("[0-9]*.md"):
+def test_every_decision_is_in_the_index_with_its_status() -> None:
+    index = (ADR / "README.md").read_text()
+    for page in ADR.glob("[0-9]*.md"):
         number, title = page.read_text().splitlines()[0].removeprefix("# ").split(" ", 1)
-        assert f"| [{number}]({page.name}) | {title} |" in index
+        _, found, rest = index.partition(f"| [{number}]({page.name}) | {title} | ")
+        assert found, page.name
+        status, later = rest.splitlines()[0], re.findall(r"\[(\d+)\]", rest.splitlines()[0])
+        assert re.match(r"accepted( \||, changed by \[)|superseded by \[", status), page.name
+        assert all(other > number for other in later), page.name
+        assert ("\nSuperseded by [" in page.read_text()) is status.startswith("superseded")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
