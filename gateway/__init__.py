@@ -1,6 +1,6 @@
 """One key, three wire formats, any model behind it."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def commit() -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from gateway import errors
+from gateway import __version__, errors
 from gateway.cli import main
 from gateway.config.alerts import AlertKind
 from gateway.config.load import parse_config
@@ -170,6 +170,12 @@ def test_every_decision_is_in_the_index_with_its_status() -> None:
         assert re.match(r"accepted( \||, changed by \[)|superseded by \[", status), page.name
         assert all(other > number for other in later), page.name
         assert ("\nSuperseded by [" in page.read_text()) is status.startswith("superseded")
+
+
+def test_the_version_is_the_newest_release_of_the_changelog() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    assert re.fullmatch(rf"\[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d", headings[1])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.__name__)
