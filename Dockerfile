@@ -1,5 +1,5 @@
 # The gateway alone. The first stage builds, the second has its result: no pip cache, no source tree, no compiler.
-# compose.yaml runs it; docs/operations.md explains both. Pin the base by its digest:
+# compose.yaml runs it; docs/install.md explains both. Pin the base by its digest:
 #     docker build --build-arg PYTHON=python@sha256:… --build-arg COMMIT=$(git rev-parse --short=12 HEAD) .
 ARG PYTHON=python:3.13-slim
 

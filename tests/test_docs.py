@@ -31,7 +31,7 @@ ADR = ROOT / "docs" / "adr"
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("gateway/*/__init__.py"))
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+STATE = (ROOT / "docs" / "state.md").read_text()
 CODE = "".join(
     path.read_text() for path in ROOT.glob("gateway/**/*.py") if path.name != "errors.py"
 )
@@ -134,11 +134,27 @@ def test_named_paths_exist(page: Path) -> None:
 
 @in_one_test("page", PAGES, ids=lambda page: page.name)
 def test_links_have_a_target(page: Path) -> None:
-    for target, _, anchor in re.findall(r"\]\((?!https?:)([^)#]+)(#([^)]*))?\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, _, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#([^)]*))?\)", page.read_text()):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", (page.parent / target).read_text(), re.MULTILINE)
-            assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
+            assert anchor in {anchor_of(heading) for heading in headings}
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_links_in_messages_have_a_target() -> None:
+    """Paths with an anchor in texts of the code and of files that are installed."""
+    files = [*ROOT.glob("gateway/**/*.py"), *ROOT.glob("systemd/*"), *ROOT.glob("config/*")]
+    text = "".join(path.read_text() for path in files)
+    links = re.findall(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?", text)
+    assert links
+    for path, anchor in links:
+        headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(), re.MULTILINE)
+        assert not anchor or anchor in {anchor_of(heading) for heading in headings}, path
 
 
 def test_contributing_has_a_line_for_every_package() -> None:
@@ -203,9 +219,9 @@ def test_configuration_of_the_readme_is_valid() -> None:
 
 
 def test_every_field_of_a_log_row_is_documented() -> None:
-    assert [c.name for c in schema.requests.columns if f"`{c.name}`" not in OPERATIONS] == []
-    assert [name for name in AttemptRow._fields if f"`{name}`" not in OPERATIONS] == []
-    assert [state for state in ExchangeState if f"\n| `{state}` |" not in OPERATIONS] == []
+    assert [c.name for c in schema.requests.columns if f"`{c.name}`" not in STATE] == []
+    assert [name for name in AttemptRow._fields if f"`{name}`" not in STATE] == []
+    assert [state for state in ExchangeState if f"\n| `{state}` |" not in STATE] == []
 
 
 @in_one_test("page", PAGES, ids=lambda page: page.name)

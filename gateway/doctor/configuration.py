@@ -109,7 +109,7 @@ def _check_address(area: Area, channel: Channel, server: Server) -> None:
 
 _REMEDY: Final = (
     "set the variable, or make the file readable for the gateway's user. As a service it has other "
-    "secrets than this shell: docs/operations.md#configuration-and-secrets has a command to check"
+    "secrets than this shell: docs/install.md#configuration-and-secrets has a command to check"
 )
 
 

@@ -38,7 +38,7 @@ class Proxy:
 
 def documented(language: str) -> str:
     """The configuration that the documentation shows."""
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "install.md").read_text()
     (block,) = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
     return str(block)
 
