@@ -20,7 +20,7 @@ from gateway.daemon import run_daemon, systemd_notifications
 from gateway.server.listener import BindError
 from gateway.store.errors import StateLocked
 from tests.resilience.chaos.client import headers, request_fields
-from tests.resilience.chaos.sample_replies import speech
+from tests.resilience.chaos.sample_replies import sample_stream
 from tests.support.databases import database_options, on_server
 from tests.support.formats.endings import error_at_end
 from tests.support.gateway import PATHS, channels, run_gateway
@@ -98,7 +98,7 @@ async def fails_to_start(config: Config) -> None:
 
 async def begin_and_wait(call: ReceivedRequest) -> None:
     await call.answer.begin_stream()
-    await call.answer.say(speech(call.format).opening)
+    await call.answer.say(sample_stream(call.format).opening)
     await call.disconnected.wait()
 
 

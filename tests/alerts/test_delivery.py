@@ -28,7 +28,7 @@ from tests.support.upstream import Response, json_response
 from tests.upstream.certificates import make_authority
 
 NOW = 1_763_942_400
-SECRET = "whsec-of-the-house-4471"
+SECRET = "whsec-for-tests-4471"
 MESSAGE = {
     "id": "alert_1-firing",
     "alert": "channel_down",

@@ -1,6 +1,6 @@
 """The yardstick: the least that aiohttp can do between a client and an upstream.
 
-It must not know what passes: no parsing, no checks, no records. What the gateway costs beyond this
+Independent of what passes: no parsing, no checks, no records. What the gateway costs beyond this
 is what the gateway does.
 """
 

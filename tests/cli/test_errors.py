@@ -150,8 +150,8 @@ def test_answers_of_another_release(answer: str, shell: CommandRunner, tmp_path:
     with answering(shell.state_dir, *ANSWERS[answer]):
         outcomes = run_all({}, str(tmp_path / "none"), shell.environ)
     assert troubles(outcomes, accepted=[EX_SOFTWARE]) == []
-    said = [each.output for each in outcomes if each.exit_code == EX_SOFTWARE]
-    assert all("or restart it" in text for text in said), said
+    outputs = [each.output for each in outcomes if each.exit_code == EX_SOFTWARE]
+    assert all("or restart it" in text for text in outputs), outputs
 
 
 def test_replicas_of_a_gateway_that_has_no_leases_yet(shell: CommandRunner) -> None:

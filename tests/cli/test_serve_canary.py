@@ -56,7 +56,7 @@ UPSTREAMS: Final = (
 
 
 @dataclass(slots=True)
-class House:
+class Setup:
     """A gateway with its upstream, collector, webhook receiver and search endpoint. `answers` are
     all that clients got; `learned` are secrets that were made meanwhile."""
 
@@ -112,8 +112,8 @@ class House:
 SECRETS: Final = {"CANARY_KEY": ENVIRONMENT, "CANARY_HOOK": HOOK_SECRET}
 
 
-def configuration(folder: Path, house: dict[str, ScriptedUpstream]) -> dict[str, Any]:
-    address = house["upstream"].address
+def configuration(folder: Path, setup: dict[str, ScriptedUpstream]) -> dict[str, Any]:
+    address = setup["upstream"].address
     key_file = folder / "key"
     key_file.write_text(FILE)
     accounts = [
@@ -127,7 +127,7 @@ def configuration(folder: Path, house: dict[str, ScriptedUpstream]) -> dict[str,
             "format": format.value,
             "base_url": address if format is Format.MESSAGES else f"{address}/v1",
             "models": {ALPHA: "up", BETA: "up"},
-            "headers": {"x-house-token": KEY_HEADER, "x-house": PLAIN_HEADER},
+            "headers": {"x-setup-token": KEY_HEADER, "x-setup": PLAIN_HEADER},
             "accounts": accounts,
             "traits": {"web_search": False},
         }
@@ -135,7 +135,7 @@ def configuration(folder: Path, house: dict[str, ScriptedUpstream]) -> dict[str,
     ]
     webhook = {
         "name": "receiver",
-        "url": f"{house['receiver'].address}/hooks/services/{HOOK_URL}",
+        "url": f"{setup['receiver'].address}/hooks/services/{HOOK_URL}",
         "secret": "${CANARY_HOOK}",
         "headers": {"x-hook-token": HOOK_HEADER},
         "allowed_networks": ["127.0.0.0/8"],
@@ -145,12 +145,12 @@ def configuration(folder: Path, house: dict[str, ScriptedUpstream]) -> dict[str,
         "metrics": {"token": METRICS, "keys": True},
         "alerts": {"webhooks": [webhook], "check_every": 0.1, "disk_free": None},
         "search": {
-            "url": f"{house['searcher'].address}/search",
+            "url": f"{setup['searcher'].address}/search",
             "key": SEARCH,
             "headers": {"x-search-token": SEARCH_HEADER},
         },
         "traces": {
-            "endpoint": house["collector"].address,
+            "endpoint": setup["collector"].address,
             "headers": {"x-collector-token": COLLECTOR},
         },
     }
@@ -160,7 +160,7 @@ LOG: Final = {"format": "json", "level": "debug", "requests": True}
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
     async with AsyncExitStack() as stack:
         names = ("upstream", "collector", "receiver", "searcher")
         servers = {name: await stack.enter_async_context(scripted_upstream()) for name in names}
@@ -174,7 +174,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         )
         found = await asyncio.to_thread(process.wait_for_output, r"serving on (http://[0-9.:]+)")
         http = await stack.enter_async_context(ClientSession(cookie_jar=CookieJar(unsafe=True)))
-        yield House(tmp_path, process, found[1], http, **servers, key=key)
+        yield Setup(tmp_path, process, found[1], http, **servers, key=key)
 
 
 def repeated(secrets: tuple[str, ...] = UPSTREAMS) -> str:
@@ -211,27 +211,27 @@ def failures(format: Format) -> Iterator[Response]:
     yield fixture_reply(format).with_changes(headers=headers)
 
 
-async def clients_and_upstreams(house: House) -> None:
+async def clients_and_upstreams(setup: Setup) -> None:
     for format in Format:
         for failure in failures(format):
-            house.upstream.respond_with(failure)
-            await house.post(format)
-            await house.post(format, stream=True)
+            setup.upstream.respond_with(failure)
+            await setup.post(format)
+            await setup.post(format, stream=True)
 
 
-async def strangers(house: House) -> None:
+async def strangers(setup: Setup) -> None:
     """Wrong keys wherever a client can put one, and malformed requests with the right one."""
-    house.upstream.respond_with(fixture_reply("chat"))
+    setup.upstream.respond_with(fixture_reply("chat"))
     for format in Format:
-        await house.post(format, key=WRONG_KEY)
-        await house.post(format, model="unknown")
-        await house.post(format, max_tokens="x", max_output_tokens="x")
-    for key in (WRONG_KEY, house.key):
-        await house.get("/v1/models", authorization=f"Basic {key}")
-        await house.get("/v1/models", **{"x-api-key": f"{key} {key}"})
-        await house.get(f"/v1/models?key={key}")
-        await house.get("/metrics", authorization=f"Bearer {key}")
-    host, port = house.address.removeprefix("http://").split(":")
+        await setup.post(format, key=WRONG_KEY)
+        await setup.post(format, model="unknown")
+        await setup.post(format, max_tokens="x", max_output_tokens="x")
+    for key in (WRONG_KEY, setup.key):
+        await setup.get("/v1/models", authorization=f"Basic {key}")
+        await setup.get("/v1/models", **{"x-api-key": f"{key} {key}"})
+        await setup.get(f"/v1/models?key={key}")
+        await setup.get("/metrics", authorization=f"Bearer {key}")
+    host, port = setup.address.removeprefix("http://").split(":")
     for request in (
         b"POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer KEY\r\nx y: KEY\r\n\r\n",
         b"POST /v1/chat/completions HTTP/9.1\r\nauthorization: Bearer KEY\r\n\r\n",
@@ -240,69 +240,69 @@ async def strangers(house: House) -> None:
         b"\x16\x03KEY\r\n\r\n",
     ):
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(request.replace(b"KEY", house.key.encode()))
+        writer.write(request.replace(b"KEY", setup.key.encode()))
         async with asyncio.timeout(20):
-            house.answers.append(await reader.read())
+            setup.answers.append(await reader.read())
         writer.close()
 
 
-async def operators(house: House) -> None:
+async def operators(setup: Setup) -> None:
     """The console and the commands; keys that are made are shown once, to who made them."""
-    house.command("admin", "password", text=f"{PASSWORD}\n")
-    origin = {"origin": house.address, "sec-fetch-site": "same-origin"}
+    setup.command("admin", "password", text=f"{PASSWORD}\n")
+    origin = {"origin": setup.address, "sec-fetch-site": "same-origin"}
     for password in (WRONG_PASSWORD, PASSWORD):
         form = {"password": password}
-        async with house.http.post(
-            f"{house.address}/console/sign-in", data=form, headers=origin, allow_redirects=False
+        async with setup.http.post(
+            f"{setup.address}/console/sign-in", data=form, headers=origin, allow_redirects=False
         ) as answer:
-            await house.note(answer)
-    cookies = [cookie.value for cookie in house.http.cookie_jar]
+            await setup.note(answer)
+    cookies = [cookie.value for cookie in setup.http.cookie_jar]
     assert cookies, "the right password signs in"
-    house.learned += cookies
+    setup.learned += cookies
     for page in ("", "/tokens", "/groups", "/channels", "/logs"):
-        assert await house.get(f"/console{page}") == 200, page
+        assert await setup.get(f"/console{page}") == 200, page
     for path in ("/accounts", "/requests", "/keys", "/config", "/alerts"):
-        await house.get(f"/admin/api{path}")
-    made = house.command("key", "mint", "--name", "second", "--json")
+        await setup.get(f"/admin/api{path}")
+    made = setup.command("key", "mint", "--name", "second", "--json")
     (second,) = set(re.findall(r"sk-[A-Za-z0-9]{40,}", made))
-    rotated = house.command("key", "rotate", "second", "--overlap", "1h", "--json")
+    rotated = setup.command("key", "rotate", "second", "--overlap", "1h", "--json")
     (third,) = set(re.findall(r"sk-[A-Za-z0-9]{40,}", rotated))
-    house.learned += [second, third]
-    house.command("admin", "add", "second", "--role", "operator", text=f"{SECOND_PASSWORD}\n")
-    made = house.command("admin", "token", "create", "script", "--scope", "all", "--json")
+    setup.learned += [second, third]
+    setup.command("admin", "add", "second", "--role", "operator", text=f"{SECOND_PASSWORD}\n")
+    made = setup.command("admin", "token", "create", "script", "--scope", "all", "--json")
     (token,) = set(re.findall(r"gwa_[A-Za-z0-9]{40,}", made))
-    house.learned.append(token)
+    setup.learned.append(token)
     for value in (token, token[:-1] + "0", WRONG_KEY):
-        await house.get("/admin/api/keys", authorization=f"Bearer {value}")
-        await house.get(f"/admin/api/keys?token={value}")
-        await house.post(Format.CHAT, key=value)
-    house.answers.append(house.command("admin", "audit", "--json").encode())
-    house.answers.append(house.command("admin", "token", "list", "--json").encode())
-    house.upstream.respond_with(fixture_reply("chat"))
+        await setup.get("/admin/api/keys", authorization=f"Bearer {value}")
+        await setup.get(f"/admin/api/keys?token={value}")
+        await setup.post(Format.CHAT, key=value)
+    setup.answers.append(setup.command("admin", "audit", "--json").encode())
+    setup.answers.append(setup.command("admin", "token", "list", "--json").encode())
+    setup.upstream.respond_with(fixture_reply("chat"))
     for key in (second, third):
-        assert await house.post(Format.CHAT, key=key) != 401
+        assert await setup.post(Format.CHAT, key=key) != 401
     for words in (("account", "list"), ("check",), ("logs", "list", "--json"), ("key", "list")):
-        house.answers.append(house.command(*words).encode())
-    house.answers.append(house.command("logs", "export").encode())
+        setup.answers.append(setup.command(*words).encode())
+    setup.answers.append(setup.command("logs", "export").encode())
 
 
-async def reloads(house: House) -> None:
+async def reloads(setup: Setup) -> None:
     """Another key, then files that are wrong in ways that put secrets where none belong."""
-    file = house.folder / "channels.yaml"
+    file = setup.folder / "channels.yaml"
     servers = {
-        "upstream": house.upstream,
-        "collector": house.collector,
-        "receiver": house.receiver,
-        "searcher": house.searcher,
+        "upstream": setup.upstream,
+        "collector": setup.collector,
+        "receiver": setup.receiver,
+        "searcher": setup.searcher,
     }
-    good = configuration(house.folder, servers)
+    good = configuration(setup.folder, servers)
     good["channels"][0]["accounts"] = [{"name": "literal", "key": RELOADED}]
-    write_config(house.folder, sections=good, log=LOG)
-    house.answers.append(house.command("reload").encode())
+    write_config(setup.folder, sections=good, log=LOG)
+    setup.answers.append(setup.command("reload").encode())
     error = {"error": {"message": repeated((RELOADED, LITERAL))}}
-    house.upstream.respond_with(json_response(error, 400))
+    setup.upstream.respond_with(json_response(error, 400))
     for format in Format:
-        await house.post(format)
+        await setup.post(format)
     for wrong in (
         {"channels": MISPLACED},
         {"channels": [{"name": MISPLACED + " ", "keys": MISPLACED}]},
@@ -310,51 +310,51 @@ async def reloads(house: House) -> None:
         {"alerts": {"webhooks": [{"name": "a", "url": f"ftp://{MISPLACED}", "x": MISPLACED}]}},
         {"traces": {"endpoint": f"http://user:{MISPLACED}@127.0.0.1"}},
     ):
-        write_config(house.folder, sections=good | wrong, log=LOG)
-        house.process.signal(signal.SIGHUP)
+        write_config(setup.folder, sections=good | wrong, log=LOG)
+        setup.process.signal(signal.SIGHUP)
         await asyncio.sleep(0.3)
-        await house.get("/readyz")
+        await setup.get("/readyz")
     file.write_text(f"channels: [{{key: {MISPLACED}: {MISPLACED}\n\t- {MISPLACED}")
-    house.process.signal(signal.SIGHUP)
+    setup.process.signal(signal.SIGHUP)
     await asyncio.sleep(0.3)
-    write_config(house.folder, sections=good, log=LOG)
-    house.command("reload")
+    write_config(setup.folder, sections=good, log=LOG)
+    setup.command("reload")
 
 
-def leaks(text: bytes, house: House) -> set[str]:
+def leaks(text: bytes, setup: Setup) -> set[str]:
     """The canaries and keys in a text."""
     found = {match.decode() for match in CANARY.findall(text)}
-    secrets = [house.key, *house.learned]
+    secrets = [setup.key, *setup.learned]
     return found | {secret for secret in secrets if secret.encode() in text}
 
 
 @pytest.mark.slow("provokes every failure, several of them by a process")
-async def test_no_secret_leaves(house: House) -> None:
-    assert await house.get("/metrics", authorization=f"Bearer {METRICS}") == 200
-    house.upstream.respond_with(fixture_reply("chat"))
-    assert await house.post(Format.CHAT) == 200
-    await clients_and_upstreams(house)
-    await strangers(house)
-    await operators(house)
-    await reloads(house)
-    assert await house.get("/metrics", authorization=f"Bearer {METRICS}") == 200
-    line = Path(f"/proc/{house.process.pid}/cmdline").read_bytes()
-    house.process.signal(signal.SIGTERM)
-    assert await house.process.ended(30) == 0
+async def test_no_secret_leaves(setup: Setup) -> None:
+    assert await setup.get("/metrics", authorization=f"Bearer {METRICS}") == 200
+    setup.upstream.respond_with(fixture_reply("chat"))
+    assert await setup.post(Format.CHAT) == 200
+    await clients_and_upstreams(setup)
+    await strangers(setup)
+    await operators(setup)
+    await reloads(setup)
+    assert await setup.get("/metrics", authorization=f"Bearer {METRICS}") == 200
+    line = Path(f"/proc/{setup.process.pid}/cmdline").read_bytes()
+    setup.process.signal(signal.SIGTERM)
+    assert await setup.process.ended(30) == 0
     surfaces: dict[str, bytes] = {
-        "log": house.process.stderr.encode(),
-        "output": house.process.stdout.encode(),
+        "log": setup.process.stderr.encode(),
+        "output": setup.process.stdout.encode(),
         "command line": line,
-        "spans": b"".join(request.body for request in house.collector.requests),
-        "alerts": b"".join(request.body for request in house.receiver.requests),
+        "spans": b"".join(request.body for request in setup.collector.requests),
+        "alerts": b"".join(request.body for request in setup.receiver.requests),
     }
     surfaces |= {
         f"file {path.name}": path.read_bytes()
-        for path in (house.folder / "state").rglob("*")
+        for path in (setup.folder / "state").rglob("*")
         if path.is_file()
     }
-    surfaces |= {f"answer {number}": text for number, text in enumerate(house.answers)}
-    assert {name: found for name, text in surfaces.items() if (found := leaks(text, house))} == {}
+    surfaces |= {f"answer {number}": text for number, text in enumerate(setup.answers)}
+    assert {name: found for name, text in surfaces.items() if (found := leaks(text, setup))} == {}
     # It was all there to be told.
     log = surfaces["log"]
     assert log.count(b"gateway.requests") > 200
@@ -363,6 +363,6 @@ async def test_no_secret_leaves(house: House) -> None:
     assert len(surfaces["spans"]) > 10_000
     assert surfaces["alerts"]
     assert b"[redacted]" in surfaces["file gateway.db"]
-    sent = b"".join(repr([*each.headers.items()]).encode() for each in house.upstream.requests)
+    sent = b"".join(repr([*each.headers.items()]).encode() for each in setup.upstream.requests)
     for secret in (ENVIRONMENT, FILE, LITERAL, KEY_HEADER, PLAIN_HEADER, RELOADED):
         assert secret.encode() in sent, "the upstream gets what is its own"

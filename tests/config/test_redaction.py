@@ -85,7 +85,7 @@ def test_without_any_configuration() -> None:
 
 
 def configured(**channel: Any) -> Redactor:
-    account = {"name": "blue-7", "key": "key-of-the-house"}
+    account = {"name": "blue-7", "key": "key-for-tests"}
     channel = {
         "name": "chat-main",
         "format": "chat",
@@ -96,15 +96,14 @@ def configured(**channel: Any) -> Redactor:
 
 
 def test_secrets_of_a_configuration() -> None:
-    headers = {"x-org": "org-of-the-house", "x-fast": "true"}
+    headers = {"x-org": "org-for-tests", "x-fast": "true"}
     redactor = configured(base_url="https://Upstream.test:8443/v1", headers=headers)
     assert redactor.redact_all(
-        "blue-7 with key-of-the-house for org-of-the-house, true, at upstream.test or "
+        "blue-7 with key-for-tests for org-for-tests, true, at upstream.test or "
         "https://upstream.test:8443/v1/x"
     ) == ("[account] with [redacted] for [redacted], true, at [address] or [address]")
     assert (
-        redactor.redact_secrets("org-of-the-house at upstream.test")
-        == "[redacted] at upstream.test"
+        redactor.redact_secrets("org-for-tests at upstream.test") == "[redacted] at upstream.test"
     )
 
 
@@ -178,9 +177,9 @@ def test_many_keys_and_long_texts_take_linear_time() -> None:
 
 
 def test_fragments_of_header_values_only_where_they_are_keys() -> None:
-    headers = {"x-api-token": "token-of-the-house-1234567", "x-media": "application/json"}
+    headers = {"x-api-token": "token-for-tests-1234567", "x-media": "application/json"}
     redactor = configured(base_url="https://upstream.test/v1", headers=headers)
-    assert redactor.redact_secrets("token-of-the-hou, application/json, application/xml") == (
+    assert redactor.redact_secrets("token-for-tests-, application/json, application/xml") == (
         "[redacted], [redacted], application/xml"
     )
 

@@ -230,7 +230,7 @@ def test_models_whose_multiplier_is_not_stated() -> None:
         "format": "messages",
         "base_url": "https://upstream.test",
         "models": ["alpha-opus-4-7", "alpha-opus-4-8", "alpha-fable-5"],
-        "accounts": [{"name": "a", "key": "key-of-the-house"}],
+        "accounts": [{"name": "a", "key": "key-for-tests"}],
     }
     config = parse_config(orjson.dumps({"channels": [channel]}).decode())
     assert config.warnings == (
@@ -267,7 +267,7 @@ def test_models_without_a_price_where_others_have_one(
         "format": "messages",
         "base_url": "https://upstream.test",
         "models": list(models),
-        "accounts": [{"name": "a", "key": "key-of-the-house"}],
+        "accounts": [{"name": "a", "key": "key-for-tests"}],
     }
     catalog = [{"id": id, "family": "alpha"} | fields for id, fields in models.items()]
     stated = {"channels": [channel], "models": catalog, "money": money}

@@ -1,6 +1,6 @@
 """The matrix of pairs and cases in the summary of a run: how many passed, of how many.
 
-A test of a pair is a cell of it, and the case is what its file is about. It must not know what is
+A test of a pair is a cell of it, and the case is what its file is about. Independent of what is
 tested.
 """
 

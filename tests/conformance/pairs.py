@@ -1,5 +1,5 @@
 """The pairs of a client's format and an upstream's, and a gateway in which a model's name says
-which upstream is asked. It must not know what is tested.
+which upstream is asked. Independent of what is tested.
 """
 
 from __future__ import annotations

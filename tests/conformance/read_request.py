@@ -1,6 +1,6 @@
 """What an upstream was asked, read from any format's body as the same few things.
 
-It must not know what is tested.
+Independent of what is tested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether a body is one that a format's own stock library could have sent, field by field.
 
 The libraries describe requests as TypedDicts. Read as they stand they let unknown keys pass and
-look into no list, so their schemas are made strict first. It must not know what a field means.
+look into no list, so their schemas are made strict first. Independent of what a field means.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _input(text: str) -> list[dict[str, Any]]:
 
 
 async def _items(clients: Clients, fields: dict[str, Any], streamed: bool) -> list[Any]:
-    """The output; of a stream that which is said to be done."""
+    """The output; of a stream the one that is marked as done."""
     if not streamed:
         return list((await clients.openai.responses.create(**fields)).output)
     stream = await clients.openai.responses.create(**fields, stream=True)

@@ -2,7 +2,7 @@
 on its way, whatever its client speaks.
 
 Every fixture that has both forms is asked for in all pairs of formats over real connections, and
-what the ledger says of the exchanges is compared. It must not know how usage is read.
+what the ledger says of the exchanges is compared. Independent of how usage is read.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def word(stop: Stop, client: Format) -> str:
         make_reply(ToolCall("call_1", "clock", {})),
         make_reply("I was going", stop=Stop.FILTERED),
     ],
-    ids=lambda said: said.stop.value,
+    ids=lambda reply: reply.stop.value,
 )
 async def test_reasons(
     conversation: Conversation,

@@ -58,7 +58,7 @@ async def test_a_schema(
     assert schema["additionalProperties"] is False
     (described,) = schema["$defs"].values()
     assert set(described["properties"]) == {"city", "nights", "note"}
-    # What a grammar cannot hold is at least said.
+    # What a grammar cannot hold is at least reported.
     assert "30" in str(described["properties"]["nights"])
 
 

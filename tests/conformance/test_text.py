@@ -1,4 +1,4 @@
-"""Words alone: what is asked arrives, what is said comes back, whichever way it is fetched."""
+"""Words alone: what is asked arrives, the reply comes back, whichever way it is fetched."""
 
 from __future__ import annotations
 

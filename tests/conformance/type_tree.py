@@ -1,8 +1,8 @@
 """Walks a stock library's types of a request: for each optional field, each alternative of a union
 and each value of a literal, two requests that differ in nothing else.
 
-The types are found by introspection, so that a new release of the library adds its own cases. It
-must not know the gateway.
+The types are found by introspection, so that a new release of the library adds its own cases.
+Independent of the gateway.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ async def test_a_chain_has_its_whole_conversation_across_a_restart(
 ) -> None:
     play: Callable[..., Response] = fixture_stream if stream else fixture_reply
     upstream.respond_with(play(format, "text"))
-    key, previous, said = None, None, []
+    key, previous, texts = None, None, []
     for turn in range(TURNS):
         async with gateway_with(tmp_path, upstream, format) as gateway:
             key = key or gateway.key
@@ -106,9 +106,9 @@ async def test_a_chain_has_its_whole_conversation_across_a_restart(
             assert reply.previous_response_id == previous
             assert reply.store is True  # type: ignore[attr-defined]  # the library has no such field
             assert reply.id.startswith("resp_")
-            said.append(f"turn {turn}")
-            assert texts_sent(format, upstream.last_request.json) == said
-            said.append("Hello, world!")
+            texts.append(f"turn {turn}")
+            assert texts_sent(format, upstream.last_request.json) == texts
+            texts.append("Hello, world!")
             previous = reply.id
     assert len(upstream.requests) == TURNS
 
@@ -216,8 +216,8 @@ async def test_two_turns_at_once_are_branches(
     assert left.id != right.id
     for branch, name in ((left, "left"), (right, "right")):
         await create(openai, input="on", previous_response_id=branch.id)
-        said = texts_sent(Format.RESPONSES, upstream.last_request.json)
-        assert said == ["root", "Hello, world!", name, "Hello, world!", "on"]
+        texts = texts_sent(Format.RESPONSES, upstream.last_request.json)
+        assert texts == ["root", "Hello, world!", name, "Hello, world!", "on"]
 
 
 async def test_instructions_are_not_inherited(
@@ -244,8 +244,8 @@ async def test_references_to_items_are_resolved(
         second = await create(openai, input=[reference, question])
         assert texts_sent(Format.RESPONSES, upstream.last_request.json) == ["Hello, world!", "two"]
     third = await create(openai, input="three", previous_response_id=second.id)
-    said = ["Hello, world!", "two", "Hello, world!", "three"]
-    assert texts_sent(Format.RESPONSES, upstream.last_request.json) == said
+    texts = ["Hello, world!", "two", "Hello, world!", "three"]
+    assert texts_sent(Format.RESPONSES, upstream.last_request.json) == texts
     listed = await openai.responses.input_items.list(first.id)
     reference = {"type": "item_reference", "id": listed.data[0].id}
     await create(openai, input=[reference], previous_response_id=third.id)

@@ -92,10 +92,10 @@ async def test_a_missing_database_and_user(url: str) -> None:
 
 
 async def test_tls_that_the_server_does_not_offer(url: str) -> None:
-    said = await refusal(url, tls=Tls(mode=TlsMode.REQUIRE))
-    assert "it does not offer TLS; see database.tls" in said
-    said = await refusal(url, tls=Tls(mode=TlsMode.VERIFY, ca=Path("/nowhere/ca.pem")))
-    assert "No such file" in said
+    message = await refusal(url, tls=Tls(mode=TlsMode.REQUIRE))
+    assert "it does not offer TLS; see database.tls" in message
+    message = await refusal(url, tls=Tls(mode=TlsMode.VERIFY, ca=Path("/nowhere/ca.pem")))
+    assert "No such file" in message
 
 
 async def test_an_encoding_without_all_characters() -> None:
@@ -120,8 +120,8 @@ async def test_a_user_who_may_not_create_tables() -> None:
     await execute(server.url(name), "DROP ROLE IF EXISTS poor", "CREATE ROLE poor LOGIN")
     try:
         poor = server.url(name).replace("gateway@", "poor@")
-        said = await refusal(poor)
-        assert 'the user "poor" may not create tables in the schema public' in said
+        message = await refusal(poor)
+        assert 'the user "poor" may not create tables in the schema public' in message
         await execute(server.url(name), "GRANT CREATE ON SCHEMA public TO poor")
         database = await Database.open(server_of(poor))
         await database.close()
@@ -140,8 +140,8 @@ async def test_tables_of_others(url: str) -> None:
     # Tables of this program that belong to another user.
     await execute(url, "DROP ROLE IF EXISTS other", "CREATE ROLE other LOGIN")
     await execute(url, "GRANT CREATE ON SCHEMA public TO other")
-    said = await refusal(url.replace("gateway@", "other@"))
-    assert 'permission denied for table settings: make the user "other" the owner' in said
+    message = await refusal(url.replace("gateway@", "other@"))
+    assert 'permission denied for table settings: make the user "other" the owner' in message
 
 
 async def test_every_text_sorts_by_its_bytes(url: str) -> None:

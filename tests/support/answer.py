@@ -16,7 +16,7 @@ _SLICE = 64 * 1024
 _LINGER = (socket.SOL_SOCKET, socket.SO_LINGER)
 _ABORT = struct.pack("ii", 1, 0)
 _READ_TIME = 0.05
-"""Seconds for the peer to read what was said: a reset discards what it has not read yet."""
+"""Seconds for the peer to read what was sent: a reset discards what it has not read yet."""
 
 
 class Framing(Enum):

@@ -3,7 +3,7 @@
 
 A value is an object whose `is` names its class; fields that stand at their default are left out.
 What is one format's own affair is left out too: `extra`, a tool's `definition`, the estimate that
-`Begin` may carry, and what a failure says beside its kind, status and message. It must not know any
+`Begin` may carry, and what a failure says beside its kind, status and message. Independent of any
 wire format.
 
     python -m tests.support.fixture_json chat tests/fixtures/quirks/chat/crlf/upstream.sse

@@ -1,7 +1,7 @@
 """Load on several replicas from a process of its own; it reads a `Load` and writes `Answer`s, as
 JSON. The test's loop stays free, and the generator has a processor's time of its own.
 
-It must not know what is tested: it repeats nothing and judges nothing.
+Independent of what is tested: it repeats nothing and judges nothing.
 """
 
 from __future__ import annotations

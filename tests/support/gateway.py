@@ -1,6 +1,6 @@
 """A running gateway with everything that a test needs to talk to it and to look behind it.
 
-It must not know what is tested.
+Independent of what is tested.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALPHA = "alpha-sonnet-4-6"
 BETA = "beta-5.4"
 UPSTREAM_MODEL = "upstream-model"
 UPSTREAM_KEY = "upstream-secret-4471"
-ACCOUNT = "account-of-the-house"
+ACCOUNT = "account-for-tests"
 
 PATHS = {
     Format.CHAT: "/v1/chat/completions",

@@ -1,4 +1,4 @@
-"""Small image files of every kind, written here byte by byte. They must not know the gateway."""
+"""Small image files of every kind, written here byte by byte. Independent of the gateway."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A Prometheus that scrapes one address and evaluates rules, many times per second.
 
-It must not know what is measured.
+Independent of what is measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A TCP proxy between a client and a server, with toxics that spoil what passes.
 
 Without any it is transparent: half-closed stays half-closed, and a reset is passed on as a reset.
-It must not know what the bytes mean.
+Independent of what the bytes mean.
 """
 
 from __future__ import annotations

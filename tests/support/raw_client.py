@@ -1,6 +1,6 @@
 """A client on a raw socket that may behave badly: read nothing, send slowly, leave in any way.
 
-It must not know what is asked, nor correct what it is told to send.
+Independent of what is asked; corrects nothing that it is told to send.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class RawClient:
         self._socket.close()
 
     async def leave_at(self, count: int, how: Leave = Leave.RESET) -> None:
-        """Leaves after so many bytes of what is said to it."""
+        """Leaves after so many bytes of what is sent to it."""
         await self.receive_bytes(count)
         self.leave(how)
 

@@ -1,6 +1,6 @@
 """A server on loopback that ends with its block, and every connection and task of its own with it.
 
-It must not know what is talked about.
+Independent of what is talked about.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What may happen to bytes on their way, under the names that fault proxies have for it.
 
-Times are seconds, sizes bytes. A toxic must not know the connections: it sees one direction of one.
+Times are seconds, sizes bytes. A toxic sees one direction of one connection.
 """
 
 from __future__ import annotations

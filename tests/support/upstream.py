@@ -2,7 +2,7 @@
 
 Every request takes the next script of those that `respond_with` lined up, and the last of them
 again once no other is left. A script is a `Response`, or a function of the request that returns one
-or writes to `request.answer` itself. Requests are on record. It must not know the gateway.
+or writes to `request.answer` itself. Requests are on record. Independent of the gateway.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Ending(Enum):
     CLOSE = "closed: without a length, the end of the connection is the end of the body"
     TRUNCATED = "closed inside a chunked body"
     RESET = "reset inside a chunked body"
-    STALLED = "open, and nothing more is said"
+    STALLED = "open, and nothing more is sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

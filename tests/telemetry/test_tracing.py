@@ -82,13 +82,11 @@ async def test_the_environment_names_the_collector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address)
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "gateway-of-the-house")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "gateway-for-tests")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     async with tracing_gateway(tmp_path, upstream) as gateway:
         await gateway.post(Format.CHAT)
-    assert {resource["service.name"] for resource, _ in spans(collector)} == {
-        "gateway-of-the-house"
-    }
+    assert {resource["service.name"] for resource, _ in spans(collector)} == {"gateway-for-tests"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Certificates made for a test by the openssl command. It must not know who is to trust them."""
+"""Certificates made for a test by the openssl command. Independent of who is to trust them."""
 
 from __future__ import annotations
 

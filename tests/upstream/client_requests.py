@@ -1,6 +1,6 @@
 """A line to an upstream that listens at some address, and one request over it.
 
-It must not know what is tested.
+Independent of what is tested.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Upstreams made of plain sockets, for what no well-behaved server does.
 
-It must not know what is tested.
+Independent of what is tested.
 """
 
 from __future__ import annotations

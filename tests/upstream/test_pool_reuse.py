@@ -106,11 +106,11 @@ async def test_a_request_that_may_have_been_served_is_not_sent_again(waits: floa
         assert pool.distrusted == ({} if waits else {UNANSWERED: 1})
 
 
-@pytest.mark.parametrize("said", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
-async def test_a_response_that_began(said: bytes) -> None:
+@pytest.mark.parametrize("begun", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
+async def test_a_response_that_began(begun: bytes) -> None:
     """It is that of this request, which the upstream has received."""
     seen: list[int] = []
-    talk = serve(seen, respond, lambda writer: writer.write(said))
+    talk = serve(seen, respond, lambda writer: writer.write(begun))
     async with raw_upstream(talk) as upstream, open_pool() as pool:
         await ask(pool, upstream.origin)
         assert await kind_of(pool, upstream.origin) is FailureKind.DISCONNECT

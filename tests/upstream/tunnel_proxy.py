@@ -1,4 +1,4 @@
-"""An http proxy that opens tunnels. It must not know what goes through them."""
+"""An http proxy that opens tunnels. Independent of what goes through them."""
 
 from __future__ import annotations
 

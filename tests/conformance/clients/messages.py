@@ -1,4 +1,4 @@
-"""A conversation through the messages library. It must not know what is tested."""
+"""A conversation through the messages library. Independent of what is tested."""
 
 from __future__ import annotations
 

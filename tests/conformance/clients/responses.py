@@ -1,6 +1,6 @@
 """A conversation through the responses library, which keeps nothing at the vendor's.
 
-It must not know what is tested.
+Independent of what is tested.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The chat format as its vendor speaks it; thinking as servers of open models do.
 
-It must not know what is said, nor to whom.
+Independent of texts and of clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One event of a stream as bytes. It must not know any format."""
+"""One event of a stream as bytes. Independent of any format."""
 
 from __future__ import annotations
 

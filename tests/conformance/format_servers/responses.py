@@ -1,4 +1,4 @@
-"""The responses format as its vendor speaks it. It must not know what is said, nor to whom."""
+"""The responses format as its vendor speaks it. Independent of texts and of clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of `anthropic-beta` a messages vendor knows. It must not know who asks."""
+"""Which values of `anthropic-beta` a messages vendor knows. Independent of who asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chat vendor refuses beyond types. It must not know who asks."""
+"""What a chat vendor refuses beyond types. Independent of who asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an image is what it says it is: vendors look. It must not know any format."""
+"""Whether an image is what it says it is: vendors look. Independent of any format."""
 
 from __future__ import annotations
 

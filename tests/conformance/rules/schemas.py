@@ -1,4 +1,4 @@
-"""What vendors ask of the JSON Schemas of strict tools and answers. It must not know any format."""
+"""What vendors ask of the JSON Schemas of strict tools and answers. Independent of any format."""
 
 from __future__ import annotations
 

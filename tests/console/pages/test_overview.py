@@ -118,7 +118,7 @@ async def test_an_unknown_chart(visitor: Visitor) -> None:
 async def test_health_of_channels(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
-    await visitor.post("/console/channels/chat-main/account-of-the-house/disable")
+    await visitor.post("/console/channels/chat-main/account-for-tests/disable")
     page = await visitor.get(PAGE)
     assert "chat-main chat 1 of 1 unhealthy" in page.text
     assert "messages-main messages healthy" in page.text
@@ -180,7 +180,7 @@ async def test_alerts_that_fire_are_listed(tmp_path: Path, upstream: ScriptedUps
             while not gateway.daemon.console.alerts.firing():
                 await asyncio.sleep(0.02)
         page = await visitor.get(PAGE)
-        assert "critical account_auth_failed Account messages-main/account-of-the" in page.text
+        assert "critical account_auth_failed Account messages-main/account-for-tests" in page.text
         assert "held back" not in page.text
         assert is_harmless(page.html)
 

@@ -39,7 +39,7 @@ async def test_summary_timing_and_every_field(
         "tests called /v1/chat/completions for",
         "with upstream-model (chat, native)",
         "Response to the client: 200 in",
-        "waiting for the first token of chat-main/account-of-the-house",
+        "waiting for the first token of chat-main/account-for-tests",
     ):
         assert text in page.text
     for name in RequestRow._fields:
@@ -57,8 +57,8 @@ async def test_upstream_errors(
     assert (await gateway.post(Format.CHAT)).status == 503
     row = await gateway.row()
     page = await visitor.get(f"/console/logs/{row.id}")
-    assert "1. chat-main/account-of-the-house: status 500" in page.text
-    assert "failed attempt of chat-main/account-of-the-house" in page.text
+    assert "1. chat-main/account-for-tests: status 500" in page.text
+    assert "failed attempt of chat-main/account-for-tests" in page.text
     assert DISPLAYED_TEXT in preformatted_texts(page.html)
     assert is_harmless(page.html)
 
@@ -168,7 +168,7 @@ async def test_a_stream_that_breaks_off_tells_what_came(
     assert first.status == 200
     assert (first.error or "").endswith("(after status 200 and 2 events)")
     page = await visitor.get(f"/console/logs/{row.id}")
-    assert "messages-main/account-of-the-house: status 200" in page.text
+    assert "messages-main/account-for-tests: status 200" in page.text
     assert "No response" not in page.text
 
 

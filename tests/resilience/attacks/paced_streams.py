@@ -23,7 +23,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
 from gateway.core.formats import Format
 from tests.resilience.chaos.client import headers, request_fields
-from tests.resilience.chaos.sample_replies import speech
+from tests.resilience.chaos.sample_replies import sample_stream
 from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS
 from tests.support.upstream import ReceivedRequest, scripted_upstream
@@ -84,16 +84,16 @@ def _distribution(seconds: list[float]) -> dict[str, float]:
 
 async def answer(call: ReceivedRequest) -> None:
     """Every event carries the time when it was sent."""
-    spoken = speech(call.format)
+    sample = sample_stream(call.format)
     loop = asyncio.get_running_loop()
     await call.answer.begin_stream()
-    await call.answer.say(spoken.opening)
+    await call.answer.say(sample.opening)
     due = loop.time()
     for _ in range(EVENTS):
         due += PACE
         await asyncio.sleep(due - loop.time())
-        await call.answer.say(spoken.word.replace(b" word", b"@%.6f@" % time.monotonic()))
-    await call.answer.say(spoken.ending)
+        await call.answer.say(sample.word.replace(b" word", b"@%.6f@" % time.monotonic()))
+    await call.answer.say(sample.ending)
     await call.answer.end()
 
 
@@ -108,9 +108,9 @@ class PacedStreams:
     def start(self, gateway: str, key: str, streams: int) -> None:
         formats = list(Format)
         for number in range(streams):
-            asked, spoken = formats[number % 3], formats[number // 3 % 3]
+            asked, sample = formats[number % 3], formats[number // 3 % 3]
             name = f"stream-{number}"
-            self._run(self._repeat(gateway, key, asked, MODEL.format(spoken), name, number))
+            self._run(self._repeat(gateway, key, asked, MODEL.format(sample), name, number))
         for number in range(CONTROLS):
             name = f"control-{number}"
             self._run(self._repeat(self._upstream, key, Format.CHAT, "any", name, number))

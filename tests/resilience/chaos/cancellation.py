@@ -1,7 +1,7 @@
 """A gateway in which one request can be broken off at any await of its handler, and what must be
 true of it afterwards.
 
-It must not know which moments are tried.
+Independent of which moments are tried.
 """
 
 from __future__ import annotations

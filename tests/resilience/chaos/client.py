@@ -1,6 +1,6 @@
 """The requests of these tests, and raw clients that send them.
 
-It must not know what an upstream answers.
+Independent of what an upstream answers.
 """
 
 from __future__ import annotations

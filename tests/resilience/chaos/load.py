@@ -1,6 +1,6 @@
 """Requests at a steady rate, as long as not too many are under way.
 
-It must not know who answers.
+Independent of who answers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A gateway as a process of its own, as systemd would run it, and its ledger seen from outside.
 
-It must not know what is asked of the gateway.
+Independent of what is asked of the gateway.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ START_TIMEOUT = 60.0
 
 
 def process_environment() -> dict[str, str]:
-    """The environment, without what is said to other gateways."""
+    """The environment, without variables of other gateways."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
     }

@@ -1,6 +1,6 @@
 """What upstreams say in each format.
 
-It must not know who listens.
+Independent of who listens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _USAGE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class SampleStream:
     """A streamed reply: `opening` ends with a first word, any number of `word` may follow."""
 
     opening: bytes
@@ -29,7 +29,7 @@ class Speech:
     ending: bytes
 
 
-def speech(format: Format) -> Speech:
+def sample_stream(format: Format) -> SampleStream:
     match format:
         case Format.CHAT:
             return _chat()
@@ -57,7 +57,7 @@ def complete_body(format: Format) -> bytes:
     return orjson.dumps(reply | {"id": "reply_01", "model": MODEL, "usage": usage})
 
 
-def _chat() -> Speech:
+def _chat() -> SampleStream:
     def frame(*choices: Any, usage: Any = None) -> bytes:
         chunk = {"id": "reply_01", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
         return b"data: %b\n\n" % orjson.dumps(chunk | {"choices": choices, "usage": usage})
@@ -67,10 +67,10 @@ def _chat() -> Speech:
 
     word = frame(choice({"content": " word"}))
     ending = frame(choice({}, "stop")) + frame(usage=_USAGE[Format.CHAT]) + b"data: [DONE]\n\n"
-    return Speech(frame(choice({"role": "assistant", "content": ""})) + word, word, ending)
+    return SampleStream(frame(choice({"role": "assistant", "content": ""})) + word, word, ending)
 
 
-def _messages() -> Speech:
+def _messages() -> SampleStream:
     begun = {"content": [], "stop_reason": None, "usage": {"input_tokens": 7, "output_tokens": 1}}
     message = orjson.loads(complete_body(Format.MESSAGES)) | begun
     word = _event("content_block_delta", index=0, delta={"type": "text_delta", "text": " word"})
@@ -83,10 +83,10 @@ def _messages() -> Speech:
         + _event("message_delta", delta=stop, usage={"output_tokens": 3})
         + _event("message_stop")
     )
-    return Speech(opening + word, word, ending)
+    return SampleStream(opening + word, word, ending)
 
 
-def _responses() -> Speech:
+def _responses() -> SampleStream:
     place = {"item_id": "item_01", "output_index": 0, "content_index": 0}
     part = {"type": "output_text", "text": "", "annotations": []}
     begun = _response("in_progress", [])
@@ -115,7 +115,7 @@ def _responses() -> Speech:
         + _event("response.output_item.done", output_index=0, item=done, sequence_number=7)
         + _event("response.completed", response=completed, sequence_number=8)
     )
-    return Speech(opening + word, word, ending)
+    return SampleStream(opening + word, word, ending)
 
 
 def _event(kind: str, **fields: Any) -> bytes:

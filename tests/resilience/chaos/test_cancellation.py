@@ -1,7 +1,7 @@
 """However and whenever a request is broken off, it leaves one row that has ended, gives back all
 that it took, and costs in memory what it costs in the ledger.
 
-Hypothesis picks the scene, the moment and the way. It must not know how handlers await.
+Hypothesis picks the scene, the moment and the way. Independent of how handlers await.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ async def test_at_any_await(stage: Stage, name: str, how: Break, at: int, again:
 @examples(1)
 @given(script=st.sampled_from((WHOLE, STREAM)), how=st.sampled_from(Break), data=st.data())
 async def test_at_any_byte(stage: Stage, script: Response, how: Break, data: st.DataObject) -> None:
-    """Up to which an upstream has spoken that says nothing more."""
+    """Up to which an upstream has sample that says nothing more."""
     result = data.draw(st.integers(0, len(script.body)))
     silent = script.with_changes(
         chunks=(script.body[:result],) if result else (), ending=Ending.STALLED

@@ -18,7 +18,7 @@ import pytest_asyncio
 from gateway.core.formats import Format
 from tests.resilience.chaos.client import send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, settled_rows, write_config
-from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.resilience.chaos.sample_replies import complete_body, sample_stream
 from tests.support.raw_client import Leave
 from tests.support.timing import SLACK
 from tests.support.upstream import ReceivedRequest, ScriptedUpstream, scripted_upstream
@@ -26,7 +26,7 @@ from tests.support.upstream import ReceivedRequest, ScriptedUpstream, scripted_u
 SOON = SLACK
 """Seconds within which an upstream must hear that nobody listens any more."""
 
-MOMENTS = ("nothing said", "head said", "begun")
+MOMENTS = ("nothing sent", "head sent", "begun")
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,11 +42,11 @@ class SilentGateway:
 async def fall_silent(call: ReceivedRequest) -> None:
     """Says as much as the call's name tells, and nothing after it."""
     moment = call.prompt.partition("/")[0]
-    if moment != "nothing said":
+    if moment != "nothing sent":
         await call.answer.begin_stream()
     if moment == "begun":
-        begun = speech(call.format).opening if call.streamed else complete_body(call.format)[:40]
-        await call.answer.say(begun)
+        stream = sample_stream(call.format)
+        await call.answer.say(stream.opening if call.streamed else complete_body(call.format)[:40])
     await call.disconnected.wait()
 
 
@@ -77,7 +77,7 @@ async def test_the_upstream_connection_is_closed(
     if committed:
         await client.receive_until(b"word")
     else:
-        await asyncio.sleep(0.05)  # what was said has arrived: the gateway sits and waits
+        await asyncio.sleep(0.05)  # what was sent has arrived: the gateway sits and waits
     assert not call.disconnected.is_set()
     left_at = asyncio.get_running_loop().time()
     client.leave(how)

@@ -19,7 +19,7 @@ from tests.resilience.chaos.process import (
     settled_rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.resilience.chaos.sample_replies import complete_body, sample_stream
 from tests.support.formats.endings import error_at_end, is_complete
 from tests.support.gateway import PATHS
 from tests.support.raw_client import Leave
@@ -40,7 +40,7 @@ KINDS = ("brief", "long", "silent", "unopened", "whole-brief", "whole-long")
 
 async def answer(call: ReceivedRequest) -> Response | None:
     """`brief` calls are answered within the drain time, the others never."""
-    result, kind = speech(call.format), call.prompt.rpartition("-")[0]
+    result, kind = sample_stream(call.format), call.prompt.rpartition("-")[0]
     match kind:
         case "brief":
             await call.answer.begin_stream()
@@ -248,9 +248,9 @@ async def test_a_client_that_does_not_read_delays_no_one_for_long(tmp_path: Path
 
     async def pour(call: ReceivedRequest) -> None:
         await call.answer.begin_stream()
-        await call.answer.say(speech(call.format).opening)
+        await call.answer.say(sample_stream(call.format).opening)
         while True:
-            await call.answer.say(speech(call.format).word * 500)
+            await call.answer.say(sample_stream(call.format).word * 500)
 
     async with scripted_upstream(pour) as model:
         config = write_config(tmp_path, model.address, drain_timeout=DRAIN)

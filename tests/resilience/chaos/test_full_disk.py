@@ -1,6 +1,6 @@
 """A disk that is full for seconds takes nothing from clients, and nothing from the ledger.
 
-It must not know how rows wait.
+Independent of how rows wait.
 """
 
 from __future__ import annotations

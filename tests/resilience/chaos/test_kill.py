@@ -32,7 +32,7 @@ from tests.resilience.chaos.process import (
     settled_rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.resilience.chaos.sample_replies import complete_body, sample_stream
 from tests.support.formats.endings import is_complete
 from tests.support.gateway import ALPHA, BETA, PATHS
 from tests.support.sizes import DEATHS
@@ -60,7 +60,7 @@ async def stream_slowly(call: ReceivedRequest) -> Response | None:
     """Without end where the call's name asks for it."""
     if not call.streamed:
         return json_response(complete_body(call.format))
-    text = speech(call.format)
+    text = sample_stream(call.format)
     await call.answer.begin_stream()
     await call.answer.say(text.opening)
     while "slow" in call.prompt:

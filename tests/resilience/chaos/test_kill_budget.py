@@ -1,6 +1,6 @@
 """A budget that was partly spent before a kill -9 is spent at the same point after it.
 
-It must not know how purses are filled.
+Independent of how budgets are stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.resilience.chaos.process import (
     rows,
     write_config,
 )
-from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.resilience.chaos.sample_replies import complete_body, sample_stream
 from tests.support.gateway import PATHS
 from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
 
@@ -92,7 +92,7 @@ async def answer(call: ReceivedRequest) -> Response | None:
     if not call.streamed:
         return json_response(complete_body(call.format))
     await call.answer.begin_stream()
-    await call.answer.say(speech(call.format).opening)
+    await call.answer.say(sample_stream(call.format).opening)
     await call.disconnected.wait()
     return None
 

@@ -16,7 +16,7 @@ from gateway.core.formats import Format
 from gateway.runtime import Runtime
 from tests.resilience.chaos.client import headers, request_fields, send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
-from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.resilience.chaos.sample_replies import complete_body, sample_stream
 from tests.support.answer import Framing
 from tests.support.formats.endings import error_at_end, is_complete
 from tests.support.gateway import PATHS, RunningGateway, channels, run_gateway
@@ -34,7 +34,7 @@ UNREAD = 5
 
 async def misbehave(call: ReceivedRequest) -> Response | None:
     """Does what the call's name tells."""
-    kind, result = call.prompt.partition("/")[0], speech(call.format)
+    kind, result = call.prompt.partition("/")[0], sample_stream(call.format)
     match kind:
         case "refused":
             return json_response(b'{"error":{"message":"no"}}', 400)
@@ -152,7 +152,7 @@ async def test_nothing_leaks(tmp_path: Path) -> None:
 
 
 async def pour(call: ReceivedRequest) -> None:
-    text = speech(call.format)
+    text = sample_stream(call.format)
     long_word = text.word.replace(b" word", b" word" * 13_000)
     await call.answer.begin_stream()
     await call.answer.say(text.opening)

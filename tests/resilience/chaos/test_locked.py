@@ -13,7 +13,7 @@ from gateway.core.formats import Format
 from gateway.server import client_stream
 from gateway.store.records import ExchangeState
 from tests.resilience.chaos.client import headers, request_fields
-from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.resilience.chaos.sample_replies import complete_body, sample_stream
 from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS, channels, run_gateway
 from tests.support.upstream import ReceivedRequest, Response, json_response, scripted_upstream
@@ -25,7 +25,7 @@ WINDOW = 0.1
 async def begin_late(call: ReceivedRequest) -> Response | None:
     if not call.streamed:
         return json_response(complete_body(call.format))
-    text = speech(call.format)
+    text = sample_stream(call.format)
     await call.answer.begin_stream()
     await asyncio.sleep(WINDOW / 2)
     await call.answer.say(text.opening)
@@ -56,7 +56,7 @@ async def test_no_reply_is_lost(
         assert answer.status == 200
         if stream:
             assert is_complete(format, body)
-            text = speech(format)
+            text = sample_stream(format)
             everything = text.opening + text.word + text.ending
             assert body.count(b'" word"') == everything.count(b'" word"')
         row = (await gateway.rows())[0]

@@ -1,6 +1,6 @@
 """SIGTERM while thousands of rows wait for a ledger that could not be written: none is lost.
 
-It must not know how rows are batched.
+Independent of how rows are batched.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from aiohttp import ClientError, ClientSession, TCPConnector
 from gateway.core.formats import Format
 from tests.resilience.chaos.client import encode_request, headers, request_fields, send_request
 from tests.resilience.chaos.process import GatewayProcess, create_key, rows, write_config
-from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.resilience.chaos.sample_replies import complete_body, sample_stream
 from tests.support.formats.endings import is_complete
 from tests.support.gateway import PATHS
 from tests.support.raw_client import End, connect
@@ -49,13 +49,13 @@ async def answer(call: ReceivedRequest) -> Response | None:
     if not call.streamed:
         await asyncio.sleep(0.02)
         return json_response(complete_body(call.format))
-    said = speech(call.format)
+    sample = sample_stream(call.format)
     await call.answer.begin_stream()
-    await call.answer.say(said.opening)
+    await call.answer.say(sample.opening)
     for _ in range(6):
         await asyncio.sleep(0.05)
-        await call.answer.say(said.word)
-    await call.answer.say(said.ending)
+        await call.answer.say(sample.word)
+    await call.answer.say(sample.ending)
     await call.answer.end()
     return None
 

@@ -1,6 +1,6 @@
 """Old rows are deleted while clients are served, who hardly notice.
 
-It must not know in which order rows go.
+Independent of in which order rows go.
 """
 
 from __future__ import annotations

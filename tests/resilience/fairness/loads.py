@@ -34,7 +34,7 @@ from gateway.core.formats import Format
 from tests.resilience.attacks.bodies import write
 from tests.resilience.attacks.large_images import request_body as body_with_images
 from tests.resilience.attacks.target import ATTACKER, MIB
-from tests.resilience.chaos.sample_replies import complete_body, speech
+from tests.resilience.chaos.sample_replies import complete_body, sample_stream
 from tests.resilience.fairness.agent_turn import agent_turn
 from tests.support.answer import JSON
 from tests.support.gateway import PATHS, request_body
@@ -345,13 +345,13 @@ async def answer(call: ReceivedRequest) -> None:
             body = body.replace(b"Hello there", b"A word, " * (MIB // 4))
         await call.answer.send_body(200, JSON, body)
         return
-    spoken = speech(call.format)
+    sample = sample_stream(call.format)
     await call.answer.begin_stream()
-    await call.answer.say(spoken.opening)
+    await call.answer.say(sample.opening)
     while is_endless:
-        await call.answer.say(spoken.word)
+        await call.answer.say(sample.word)
         await asyncio.sleep(0.05)
-    await call.answer.say(spoken.ending)
+    await call.answer.say(sample.ending)
     await call.answer.end()
 
 

@@ -1,4 +1,4 @@
-"""What the rows of these tests must say of usage and money. It must not know any fault."""
+"""What the rows of these tests must say of usage and money. Independent of any fault."""
 
 from __future__ import annotations
 

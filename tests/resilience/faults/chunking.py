@@ -1,6 +1,6 @@
 """Ways in which one and the same stream may come; what they mean is the same to any reader.
 
-It must not know formats: a shape only cuts and spells bytes.
+Independent of formats: a shape only cuts and spells bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every way in which a client may misbehave, and what comes of it: the rows of docs/faults.md.
 
-`test_client_faults` shows each of them in every format. It must not know how.
+`test_client_faults` shows each of them in every format. Independent of how.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEFT: Final = "hears of it within 250 ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Misdeed:
+class ClientFault:
     """`error` is None where the client gets a reply, or nothing. `state` and `status` are those of
     the row, None where there is none.
 
@@ -56,7 +56,7 @@ _WAYS: Final = {
     Leave.HALF_CLOSE: "closes its half of the connection",
 }
 LEAVING: Final = [
-    Misdeed(
+    ClientFault(
         what=f"{way} {moment}",
         mode=mode,
         state=ExchangeState.CLIENT_GONE,
@@ -69,7 +69,7 @@ LEAVING: Final = [
     for (moment, plan, mode, status, bill), (how, way) in product(_MOMENTS, _WAYS.items())
 ]
 
-SLOW_READER: Final = Misdeed(
+SLOW_READER: Final = ClientFault(
     what="stops reading a stream",
     mode=RequestMode.STREAM,
     state=ExchangeState.CLIENT_SLOW,
@@ -79,7 +79,7 @@ SLOW_READER: Final = Misdeed(
     plan="tick:0:size=65536",
 )
 TOO_SLOW: Final = refused(408, "request_timeout", "The request body did not arrive in time")
-SLOW_BODY: Final = Misdeed(
+SLOW_BODY: Final = ClientFault(
     what="sends its body too slowly",
     error=TOO_SLOW,
     state=ExchangeState.REJECTED,
@@ -110,15 +110,15 @@ MOST: Final = 4096
 """Bytes that a body may have in these tests."""
 
 
-def _rejected(what: str, error: ClientError, make: Callable[[bytes], bytes]) -> Misdeed:
-    return Misdeed(
+def _rejected(what: str, error: ClientError, make: Callable[[bytes], bytes]) -> ClientFault:
+    return ClientFault(
         what=what, error=error, state=ExchangeState.REJECTED, status=error.status, body=make
     )
 
 
-def _headed(what: str, error: ClientError, row: bool, **headers: str | None) -> Misdeed:
+def _headed(what: str, error: ClientError, row: bool, **headers: str | None) -> ClientFault:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Misdeed(
+    return ClientFault(
         what=what,
         error=error,
         state=ExchangeState.REJECTED if row else None,
@@ -147,7 +147,7 @@ BODIES: Final = [
         lambda body: body[:-1] + b',"max_tokens":%d,"max_output_tokens":%d}' % (2**70, 2**70),
     ),
     _rejected("sends a body above the limit", TOO_LARGE, _with(b'"%b"' % (b"x" * MOST))),
-    Misdeed(
+    ClientFault(
         what="compresses its body",
         state=ExchangeState.OK,
         status=200,
@@ -156,7 +156,7 @@ BODIES: Final = [
         headers={"content-encoding": "gzip"},
         body=gzip.compress,
     ),
-    Misdeed(
+    ClientFault(
         what="sends a body that decompresses to more than the limit",
         error=TOO_LARGE.but(
             message=f"Request entity too large: decompressed, it has more than {MOST:,} bytes"
@@ -166,7 +166,7 @@ BODIES: Final = [
         headers={"content-encoding": "gzip"},
         body=lambda _: gzip.compress(b" " * (MOST + 1)),
     ),
-    Misdeed(
+    ClientFault(
         what="sends a body that is not in its content encoding",
         error=_WRONG_FIELD.but(
             message="content-encoding: the body is not valid gzip: "
@@ -178,7 +178,7 @@ BODIES: Final = [
     ),
     _headed("compresses its body in an unknown way", _MEDIA, True, content_encoding="compress"),
     _headed("sends another content type", _MEDIA, True, content_type="text/plain"),
-    Misdeed(
+    ClientFault(
         what="sends no content type",
         state=ExchangeState.OK,
         status=200,
@@ -186,7 +186,7 @@ BODIES: Final = [
         bill=Bill.COUNTED,
         headers={"content-type": None},
     ),
-    Misdeed(
+    ClientFault(
         what="sends a field twice: the last one counts",
         state=ExchangeState.OK,
         status=200,
@@ -194,7 +194,7 @@ BODIES: Final = [
         bill=Bill.COUNTED,
         body=lambda body: b'{"model":"nobody",' + body[1:],
     ),
-    Misdeed(
+    ClientFault(
         what="sends a lone surrogate: it is replaced",
         state=ExchangeState.OK,
         status=200,
@@ -251,8 +251,8 @@ MALFORMATIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "line ends without CR": lambda request: request.replace(b"\r\n", b"\n"),
 }
 HTTP: Final = [
-    Misdeed(what=f"sends invalid HTTP: {which}", error=MALFORMED, raw=make)
+    ClientFault(what=f"sends invalid HTTP: {which}", error=MALFORMED, raw=make)
     for which, make in MALFORMATIONS.items()
 ]
 
-MISDEEDS: Final = [*LEAVING, SLOW_READER, SLOW_BODY, *BODIES, *HTTP]
+CLIENT_FAULTS: Final = [*LEAVING, SLOW_READER, SLOW_BODY, *BODIES, *HTTP]

@@ -1,6 +1,6 @@
 """What clients of each format hear: the text of a reply, or an error in the form of the format.
 
-It must not know why they hear it.
+Independent of why they hear it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def assert_error(
 async def assert_error_in_stream(
     answer: ClientResponse, format: Format, expected: ClientError, passed_on: str = ""
 ) -> str:
-    """A stream that breaks off with this error, or with what the upstream said of it; its text."""
+    """A stream that breaks off with this error, or with the upstream's message; its text."""
     body = await answer.read()
     assert (answer.status, answer.content_type) == (200, "text/event-stream"), body
     for mark in (b"[DONE]", b"message_stop", b"response.completed", b'"finish_reason":"stop"'):

@@ -1,4 +1,4 @@
-"""What tests of the fault harness stand on. It must not know what is tested."""
+"""What tests of the fault harness stand on. Independent of what is tested."""
 
 from __future__ import annotations
 

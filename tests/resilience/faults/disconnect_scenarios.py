@@ -1,4 +1,4 @@
-"""Scenarios that break the line, HTTP or the body. It must not know what replies mean."""
+"""Scenarios that break the line, HTTP or the body. Independent of what replies mean."""
 
 from __future__ import annotations
 

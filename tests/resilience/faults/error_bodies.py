@@ -1,6 +1,6 @@
 """What upstreams say when they refuse: in which words, in which dress, as a body or as a frame.
 
-It must not know when a refusal is due.
+Independent of when a refusal is due.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def page(title: str) -> bytes:
 
 
 def error_frame(format: Format, form: str, error: Mapping[str, Any], number: int) -> bytes:
-    """An error inside a stream that has said `number` frames before.
+    """An error inside a stream after `number` frames.
 
     Forms: `own`; of chat also `named` (with an event line) and `done` (`[DONE]` follows); of
     responses `bare` (a flat `error`), `nested` and `failed`, of which `own` is the first before

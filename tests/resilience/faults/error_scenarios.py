@@ -1,6 +1,6 @@
 """Scenarios in which the upstream says no, or says something else than a reply.
 
-It must not know how long anything takes.
+Independent of how long anything takes.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.routing.failure_policy import AccountPenalty
 from tests.resilience.faults import client_faults
-from tests.resilience.faults.client_faults import Misdeed
+from tests.resilience.faults.client_faults import ClientFault
 from tests.resilience.faults.outcomes import ClientError, RequestMode
 from tests.resilience.faults.upstream_faults import SECTIONS, By, Fault
 from tests.support.paths import ROOT
@@ -64,7 +64,7 @@ def _parts() -> Iterator[str]:
         yield f"\n### {title}\n\n{_HEAD}"
         yield from (_line(_cells(fault)) for fault in faults)
     yield f"\n{_CLIENTS}"
-    yield from (_line(_client_cells(misdeed)) for misdeed in client_faults.MISDEEDS)
+    yield from (_line(_client_cells(fault)) for fault in client_faults.CLIENT_FAULTS)
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -129,13 +129,13 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:g} min" if seconds >= 120 else f"{seconds:g} s"
 
 
-def _client_cells(misdeed: Misdeed) -> Iterator[str]:
-    yield misdeed.what
-    yield misdeed.mode.value if misdeed.mode is not RequestMode.BOTH else "both"
-    yield "nothing" if misdeed.error is None else describe_error(misdeed.error)
-    yield f"`{misdeed.state}`, {misdeed.status}" if misdeed.state else "none"
-    yield misdeed.bill.value
-    yield misdeed.upstream
+def _client_cells(fault: ClientFault) -> Iterator[str]:
+    yield fault.what
+    yield fault.mode.value if fault.mode is not RequestMode.BOTH else "both"
+    yield "nothing" if fault.error is None else describe_error(fault.error)
+    yield f"`{fault.state}`, {fault.status}" if fault.state else "none"
+    yield fault.bill.value
+    yield fault.upstream
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Scenarios of odd successes: empty, too large, packed, uncounted or not what was asked for.
 
-It must not know errors.
+Independent of errors.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ async def bomb(call: ReceivedRequest, size: int = 2**30) -> None:
 
 @lru_cache(maxsize=4)
 def _bomb(start: bytes, size: int, tail: bytes) -> list[bytes]:
-    """A megabyte of blanks is packed once and said again and again: after a full flush, packed
+    """A megabyte of blanks is packed once and sent again and again: after a full flush, packed
     bytes mean the same wherever they stand."""
     blanks = b" " * 2**20
     packer = zlib.compressobj(wbits=-15)

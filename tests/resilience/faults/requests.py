@@ -1,4 +1,4 @@
-"""How the tests of this folder ask an upstream. It must not know what it answers."""
+"""How the tests of this folder ask an upstream. Independent of what it answers."""
 
 from __future__ import annotations
 

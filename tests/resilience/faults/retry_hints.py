@@ -1,6 +1,6 @@
 """All the ways in which upstreams say when they want to be asked again.
 
-It must not know why they refused. The names of the headers are the vendors' own.
+Independent of why they refused. The names of the headers are the vendors' own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a sound upstream says in each format: replies from the fixtures, and where to break them.
 
-It must not know faults, nor how bytes travel.
+Independent of faults and of how bytes travel.
 """
 
 from __future__ import annotations

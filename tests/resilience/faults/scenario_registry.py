@@ -1,6 +1,6 @@
 """Where scenarios are entered by name, and what they have in common: the sound reply and its parts.
 
-It must not know any scenario.
+Independent of any scenario.
 """
 
 from __future__ import annotations

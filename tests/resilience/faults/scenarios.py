@@ -1,7 +1,7 @@
 """What each name in a plan does to a request: `SCENARIOS` has them all.
 
 Where a scenario speaks of a stream and none is asked for, it does the like to the body; what is no
-request for a reply (models, counts) is refused, broken and held up all the same. It must not know
+request for a reply (models, counts) is refused, broken and held up all the same. Independent of
 who asks, nor keep anything from one request to the next.
 """
 

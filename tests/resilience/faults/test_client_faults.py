@@ -26,7 +26,7 @@ from tests.resilience.faults.client_faults import (
     MOST,
     SLOW_BODY,
     SLOW_READER,
-    Misdeed,
+    ClientFault,
 )
 from tests.resilience.faults.outcomes import Bill, ClientError
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream
@@ -60,32 +60,32 @@ async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place
             yield Place(gateway, upstream)
 
 
-def cases(misdeeds: Iterable[Misdeed]) -> Iterator[Any]:
-    for misdeed in misdeeds:
+def cases(faults: Iterable[ClientFault]) -> Iterator[Any]:
+    for fault in faults:
         for format in Format:
-            for streamed in misdeed.mode.streamed:
-                name = f"{misdeed.what}-{format}-{'stream' if streamed else 'whole'}"
-                yield pytest.param(misdeed, format, streamed, id=name.replace("`", ""))
+            for streamed in fault.mode.streamed:
+                name = f"{fault.what}-{format}-{'stream' if streamed else 'whole'}"
+                yield pytest.param(fault, format, streamed, id=name.replace("`", ""))
 
 
-PARAMETERS = ("misdeed", "format", "streamed")
+PARAMETERS = ("fault", "format", "streamed")
 
 
-def request_with_fault(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> bytes:
+def request_with_fault(place: Place, fault: ClientFault, format: Format, streamed: bool) -> bytes:
     """The request, with all that is wrong about it."""
-    body = misdeed.body(orjson.dumps(request_body(format, stream=streamed)))
+    body = fault.body(orjson.dumps(request_body(format, stream=streamed)))
     headers: dict[str, str | None] = {
         "authorization": f"Bearer {place.gateway.key}",
         "content-type": "application/json",
         "anthropic-version": "2023-06-01",
-        **misdeed.headers,
+        **fault.headers,
     }
     address = place.gateway.address
     sound = request(address, PATHS[format], body, {k: v or "" for k, v in headers.items()})
     head, end, rest = sound.partition(b"\r\n\r\n")
     absent = {f"{name}: ".encode() for name, value in headers.items() if value is None}
     lines = [line for line in head.split(b"\r\n") if line not in absent]
-    return misdeed.raw(b"\r\n".join(lines) + end + rest)
+    return fault.raw(b"\r\n".join(lines) + end + rest)
 
 
 @pytest.fixture(autouse=True)
@@ -112,27 +112,27 @@ async def ended(place: Place, before: str | None) -> RequestRow:
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(LEAVING)])
-async def test_leaving(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
+async def test_leaving(place: Place, fault: ClientFault, format: Format, streamed: bool) -> None:
     before = await last_row(place)
-    place.upstream.set_plan(misdeed.plan)
-    assert misdeed.leave is not None
+    place.upstream.set_plan(fault.plan)
+    assert fault.leave is not None
     async with raw_client(place.gateway.address) as client:
-        await client.send(request_with_fault(place, misdeed, format, streamed))
+        await client.send(request_with_fault(place, fault, format, streamed))
         call = await place.upstream.wait_for_request()
-        if misdeed.status == 200:
+        if fault.status == 200:
             await client.receive_until(b"\r\n\r\n")
             await client.receive_until(b"Hello")
         else:
-            await asyncio.sleep(0.03)  # what was said has arrived: the gateway sits and waits
+            await asyncio.sleep(0.03)  # what was sent has arrived: the gateway sits and waits
         assert not call.disconnected.is_set()
         left_at = asyncio.get_running_loop().time()
-        client.leave(misdeed.leave)
+        client.leave(fault.leave)
         async with asyncio.timeout(SLACK):
             await call.disconnected.wait()
     assert call.left_at is not None
     assert call.left_at - left_at <= SOON
     row = await ended(place, before)
-    check_row(row, misdeed)
+    check_row(row, fault)
     assert row.end_reason == "client_gone"
     attempts = await place.gateway.operations.list_attempts(row.id)
     assert [attempt.verdict for attempt in attempts] == ["given up"]
@@ -140,67 +140,71 @@ async def test_leaving(place: Place, misdeed: Misdeed, format: Format, streamed:
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_READER])])
-async def test_slow_reader(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
+async def test_slow_reader(
+    place: Place, fault: ClientFault, format: Format, streamed: bool
+) -> None:
     before = await last_row(place)
-    place.upstream.set_plan(misdeed.plan)
+    place.upstream.set_plan(fault.plan)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
         async with raw_client(place.gateway.address, room=SMALL) as client:
-            await client.send(request_with_fault(place, misdeed, format, streamed))
+            await client.send(request_with_fault(place, fault, format, streamed))
             call = await place.upstream.wait_for_request()
             row = await ended(place, before)
             async with asyncio.timeout(SOON):
                 while call.answered_at is None:
                     await asyncio.sleep(0.01)
-    check_row(row, misdeed)
+    check_row(row, fault)
     assert call.answer.sent < 16 * 2**20, "the upstream was read although nobody took it"
     check_health(place)
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases([SLOW_BODY])])
-async def test_slow_body(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
+async def test_slow_body(place: Place, fault: ClientFault, format: Format, streamed: bool) -> None:
     before = await last_row(place)
-    requested = request_with_fault(place, misdeed, format, streamed)
+    requested = request_with_fault(place, fault, format, streamed)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gateway.server.request_body.UPLOAD_WINDOW", 0.2)
         async with raw_client(place.gateway.address) as client:
             await client.send(requested[:-20])
             await client.drip(requested[-20:-1], every=0.05)
-            check_error(await client.answer(), format, misdeed.error)
-    check_row(await ended(place, before), misdeed)
+            check_error(await client.answer(), format, fault.error)
+    check_row(await ended(place, before), fault)
     assert place.upstream.requests == []
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(BODIES)])
 async def test_invalid_requests(
-    place: Place, misdeed: Misdeed, format: Format, streamed: bool
+    place: Place, fault: ClientFault, format: Format, streamed: bool
 ) -> None:
     before = await last_row(place)
-    place.upstream.set_plan(misdeed.plan)
+    place.upstream.set_plan(fault.plan)
     async with raw_client(place.gateway.address) as client:
-        await client.send(request_with_fault(place, misdeed, format, streamed))
+        await client.send(request_with_fault(place, fault, format, streamed))
         answer = await client.answer()
     assert answer.interim == ()
-    if misdeed.error is None:
+    if fault.error is None:
         assert answer.status == 200
         assert b"Hello" in answer.body
     else:
-        check_error(answer, format, misdeed.error)
-    if misdeed.state is None:
+        check_error(answer, format, fault.error)
+    if fault.state is None:
         await asyncio.sleep(0.02)
         assert await latest_row(place, before) is None
     else:
-        check_row(await ended(place, before), misdeed)
-    assert len(place.upstream.requests) == (1 if misdeed.upstream == CALLED else 0)
+        check_row(await ended(place, before), fault)
+    assert len(place.upstream.requests) == (1 if fault.upstream == CALLED else 0)
 
 
 @pytest.mark.parametrize(PARAMETERS, [*cases(HTTP)])
-async def test_invalid_http(place: Place, misdeed: Misdeed, format: Format, streamed: bool) -> None:
+async def test_invalid_http(
+    place: Place, fault: ClientFault, format: Format, streamed: bool
+) -> None:
     """What stands behind it on the connection is no request either."""
     before = await last_row(place)
-    sound = request_with_fault(place, Misdeed(what="nothing"), format, streamed)
+    sound = request_with_fault(place, ClientFault(what="nothing"), format, streamed)
     async with raw_client(place.gateway.address) as client:
-        await client.send(request_with_fault(place, misdeed, format, streamed) + sound)
+        await client.send(request_with_fault(place, fault, format, streamed) + sound)
         answer = await client.answer()
         assert await client.receive_all() == b""
     assert answer.status == MALFORMED.status
@@ -214,7 +218,7 @@ async def test_invalid_http(place: Place, misdeed: Misdeed, format: Format, stre
 async def test_pipelined_requests_are_answered_in_order(place: Place, format: Format) -> None:
     place.upstream.set_plan("ok:text,ok:text_unicode,again")
     async with raw_client(place.gateway.address) as client:
-        sound = request_with_fault(place, Misdeed(what="nothing"), format, False)
+        sound = request_with_fault(place, ClientFault(what="nothing"), format, False)
         await client.send(sound + sound)
         first, second = await client.answer(), await client.answer()
     assert (first.status, second.status) == (200, 200)
@@ -238,13 +242,13 @@ def check_error(answer: Received, format: Format, result: ClientError | None) ->
         assert (error["type"], error["code"]) == (result.type, result.code)
 
 
-def check_row(row: RequestRow, misdeed: Misdeed) -> None:
-    assert (row.state, row.status) == (misdeed.state, misdeed.status)
+def check_row(row: RequestRow, fault: ClientFault) -> None:
+    assert (row.state, row.status) == (fault.state, fault.status)
     if row.state is ExchangeState.REJECTED:
-        assert misdeed.error is not None
-        assert row.error_code == misdeed.error.code
+        assert fault.error is not None
+        assert row.error_code == fault.error.code
         assert row.channel is None
-    assert_billed(row, misdeed.bill, broken_off=misdeed.bill is Bill.ESTIMATED)
+    assert_billed(row, fault.bill, broken_off=fault.bill is Bill.ESTIMATED)
 
 
 def check_health(place: Place) -> None:

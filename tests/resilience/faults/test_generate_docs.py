@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.resilience.faults.client_faults import MISDEEDS
+from tests.resilience.faults.client_faults import CLIENT_FAULTS
 from tests.resilience.faults.generate_docs import PAGE, page
 from tests.resilience.faults.upstream_faults import FAULTS
 
@@ -14,6 +14,6 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_row_names_are_unique() -> None:
-    for table in (FAULTS, MISDEEDS):
+    for table in (FAULTS, CLIENT_FAULTS):
         names = [(row.what, row.mode) for row in table]
         assert len(names) == len(set(names))

@@ -20,7 +20,7 @@ from tests.support.upstream import Left
 
 @asynccontextmanager
 async def client_of_server(data: bytes) -> AsyncIterator[RawClient]:
-    """A client to whom this was said before the connection was closed."""
+    """A client that got this before the connection was closed."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(data)

@@ -53,7 +53,7 @@ def kinds(body: bytes) -> list[str]:
 
 def texts_of(format: Format, body: bytes) -> list[str]:
     """The pieces of the text of a stream that is as it should be: opened and closed as the fixture,
-    numbered without a gap, and its text said again where the format says it again."""
+    numbered without a gap, and its text repeated where the format repeats it."""
     datas = [frame_data(frame) for frame in frames(body)]
     model = kinds(fixture(format))
     begun = sample_replies.reply(format, True).marks[Place.OPENING]

@@ -1,6 +1,6 @@
 """Scenarios of answers that are sound, but late, slow, silent or endless.
 
-It must not know errors.
+Independent of errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A gateway before an upstream that fails: one model has two accounts, another only one.
 
-Of the two the one that fails is asked first, and the one that stands by is sound. It must not know
+Of the two the one that fails is asked first, and the one that stands by is sound. Independent of
 which fault it is, nor what is to come of it.
 """
 

@@ -1,6 +1,6 @@
 """Addresses on loopback where there is no upstream to be had, and certificates nobody trusts.
 
-It must not know HTTP.
+Independent of HTTP.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An upstream that fails as it is told, by the URL it is asked at: `/s/<plan>/v1/...`.
 
 A channel's `base_url` chooses the fault; `set_plan` overrules it, for one account, model or
-endpoint. Requests of one account for one model at one endpoint take a plan's steps in turn. It must
-not know the gateway; what a step means is said in `scenarios`.
+endpoint. Requests of one account for one model at one endpoint take a plan's steps in turn.
+Independent of the gateway; `scenarios` has the meaning of each step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The strict grammar of chat replies, as streams and whole. It must not know the gateway.
+"""The strict grammar of chat replies, as streams and whole. Independent of the gateway.
 
 Public format: Chat Completions, "The chat completion chunk object". Narrower than that: role, ids
-and names are said once, lists come in one delta, the finish has a chunk of its own, and usage
+and names come once, lists come in one delta, the finish has a chunk of its own, and usage
 comes last and only where it was asked for.
 """
 
@@ -218,7 +218,7 @@ class _Stream:
     def _end(self, finish: str) -> None:
         _check_finish(finish, called=bool(self._calls))
         for call in self._calls:
-            assert call.said or finish in _MAY_CUT_A_CALL or call.kind == "custom", (
+            assert call.arguments or finish in _MAY_CUT_A_CALL or call.kind == "custom", (
                 f"{call.id} without arguments"
             )
         self._finish = finish
@@ -246,8 +246,8 @@ class _Call:
         self.whole = {"id": self.id, "type": kind, kind: dict(result)}
 
     @property
-    def said(self) -> str:
-        """What the model says to the tool."""
+    def arguments(self) -> str:
+        """The arguments or the input of the call."""
         return str(self.whole[self.kind][_KINDS[self.kind]])
 
     def grow(self, entry: Object) -> None:

@@ -1,6 +1,6 @@
 """Reads server-sent events as strictly as the most brittle client does, and checks JSON objects.
 
-It must not know what any format says in them.
+Independent of what any format says in them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The strict grammar of one output item of a responses stream. It must not know the response
+"""The strict grammar of one output item of a responses stream. Independent of the response
 around it, nor the gateway.
 
 Public format: Responses, "Streaming events": added empty, its parts one by one, then done whole.
@@ -136,11 +136,11 @@ class Item:
 
     # calls and searches
 
-    def _speech(self, event: Object) -> None:
+    def _argument(self, event: Object) -> None:
         assert not self._finished, "a piece after the end of the call"
         self._said += is_text(event["delta"], event["type"])
 
-    def _speech_done(self, event: Object) -> None:
+    def _argument_done(self, event: Object) -> None:
         field = _SPEECH[self.kind][1]
         assert not self._finished, "a call ends twice"
         assert event[field] == self._said, f"{event[field]!r}, but the deltas say {self._said!r}"
@@ -166,10 +166,10 @@ class Item:
         "reasoning_summary_part.done": ({"reasoning"}, _part_done),
         "reasoning_summary_text.delta": ({"reasoning"}, _piece),
         "reasoning_summary_text.done": ({"reasoning"}, _text_done),
-        "function_call_arguments.delta": ({"function_call"}, _speech),
-        "function_call_arguments.done": ({"function_call"}, _speech_done),
-        "custom_tool_call_input.delta": ({"custom_tool_call"}, _speech),
-        "custom_tool_call_input.done": ({"custom_tool_call"}, _speech_done),
+        "function_call_arguments.delta": ({"function_call"}, _argument),
+        "function_call_arguments.done": ({"function_call"}, _argument_done),
+        "custom_tool_call_input.delta": ({"custom_tool_call"}, _argument),
+        "custom_tool_call_input.done": ({"custom_tool_call"}, _argument_done),
         "web_search_call.in_progress": ({"web_search_call"}, _search),
         "web_search_call.searching": ({"web_search_call"}, _search),
         "web_search_call.completed": ({"web_search_call"}, _search),

@@ -1,4 +1,4 @@
-"""The strict grammar of messages replies, as streams and whole. It must not know the gateway.
+"""The strict grammar of messages replies, as streams and whole. Independent of the gateway.
 
 Public format: Messages, "Streaming messages". Narrower than that: one block open at a time,
 indexes without gaps, thinking always signed, counts of the whole prompt in the last delta.

@@ -3,7 +3,7 @@ references give them, narrowed by everything that the stock client libraries bre
 
 `check` takes the bytes of one stream and `check_body` a whole reply; both raise `AssertionError`.
 `errored` streams must end in the format's error, all others in its proper end: nothing passes for
-both. This room must not know the gateway: it judges bytes alone.
+both. Independent of the gateway: it judges bytes alone.
 """
 
 from __future__ import annotations

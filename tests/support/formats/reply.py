@@ -1,4 +1,4 @@
-"""What a reply says, in terms that all formats have. It must not know any format."""
+"""What a reply says, in terms that all formats have. Independent of any format."""
 
 from __future__ import annotations
 

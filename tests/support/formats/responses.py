@@ -1,4 +1,4 @@
-"""The strict grammar of responses replies, as streams and whole. It must not know the gateway.
+"""The strict grammar of responses replies, as streams and whole. Independent of the gateway.
 
 Public format: Responses, "Streaming events". Narrower than that: indexes and sequence numbers
 without gaps, ids that never change, every item added and done, and the same output at the end.

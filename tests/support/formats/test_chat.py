@@ -183,7 +183,7 @@ BROKEN: list[tuple[str, Violation, str]] = [
     ("a list in two deltas", inserted(LISTS, STREAM[LISTS]), "in two deltas"),
     ("an unnumbered detail", deleted(LISTS, f"{DELTA}.reasoning_details.0.index"), "details"),
     (
-        "a citation of more than was said",
+        "a citation of more than the text",
         changed(LISTS, f"{DELTA}.annotations.0.url_citation.end_index", 3),
         "offsets",
     ),

@@ -1,4 +1,4 @@
-"""Ways to break a stream that was right, for the tests of the checkers. It must not know formats.
+"""Ways to break a stream that was right, for the tests of the checkers. Independent of formats.
 
 A breach takes the events of a stream, which it may change, and returns those of a broken one.
 """
