@@ -23,6 +23,7 @@ hypothesis_profiles.register()
 pytest_plugins = [
     "tests.support.kinds",
     "tests.support.durations",
+    "tests.support.compiled_statements",
     "tests.support.database_option",
     "tests.support.memory",
     "tests.support.shared_gateway",

@@ -87,6 +87,8 @@ async def _spend_by(
         name: Spend(Cost(units, usd))
         for name, units, usd in await connection.execute(_sums(usage_hours, of_hour))
     }
+    if not spend:
+        return spend
     first_day = await _first_of_last(connection, day, LAST_DAYS)
     month = (_EPOCH + timedelta(days=first_day)).replace(day=1)
     query = _sums(usage_hours, of_hour, day).where(hour >= (month - _EPOCH).days * 24)
