@@ -64,11 +64,13 @@ def stages(*, full: bool) -> list[list[Lane]]:
         Step("format", (_tool("ruff"), "format", "--check", ".")),
         Step("types", (_tool("mypy"),)),
     ]
+    # Not even imported: the replies of attackers are 120 MB in every worker.
+    ignored = [f"--ignore={folder}" for folder in _ALONE_FOLDERS]
     if full:
         beside.append(_pytest("postgresql", "--quick", "--database=postgresql", *_STORED))
         main = _pytest(
             *("tests", *_WORKERS, "--hypothesis-profile=full"),
-            *("-m", f"not ({_ALONE} or fleet or browser)"),
+            *(*ignored, "-m", f"not ({_ALONE} or fleet or browser)"),
         )
         waiting = _pytest("fleet", "-n2", "--dist=worksteal", "-m", "fleet or browser")
         alone = [_pytest("alone", *_ALONE_FOLDERS, "-m", _ALONE)]
@@ -76,7 +78,7 @@ def stages(*, full: bool) -> list[list[Lane]]:
     # Those marked `servers` have a PostgreSQL of their own, also in the step "tests".
     stored = ("--database=postgresql", "-m", "not servers", *_STORED_SMOKE)
     beside.append(_pytest("postgresql", "--change", *stored))
-    main = _pytest("tests", *_WORKERS, "--change", "-m", f"not ({_ALONE})")
+    main = _pytest("tests", *_WORKERS, "--change", *ignored, "-m", f"not ({_ALONE})")
     return [
         [[main], beside],
         [[_pytest("alone", "--change", *_ALONE_FOLDERS, "-m", _ALONE)]],
