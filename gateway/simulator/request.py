@@ -1,14 +1,11 @@
-"""A request to the model, independent of its format, and its size in tokens."""
+"""A request to the model and its size in tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
-
-from gateway.simulator.json_fields import Body
 
 Schema = dict[str, Any]
 """A JSON Schema."""
@@ -35,7 +32,6 @@ class Part:
     kind: Literal["text", "image", "attachment", "call", "result"]
     text: str
     tool_name: str = ""
-    call_id: str = ""
 
     @property
     def tokens(self) -> int:
@@ -63,7 +59,6 @@ class Tool:
     name: str
     schema: Schema | None
     description: str = ""
-    namespace: str | None = None
 
     @property
     def tokens(self) -> int:
@@ -83,7 +78,6 @@ class ToolChoice:
 class ModelRequest:
     """``limit`` is in tokens; ``effort`` is None without thinking."""
 
-    format: str
     model: str
     instructions: str
     turns: tuple[Turn, ...]
@@ -145,40 +139,3 @@ class ModelRequest:
     def tokens(self) -> int:
         """Size of the whole request."""
         return self.cacheable_tokens + sum(turn.tokens for turn in self.turns)
-
-
-ReadParts = Callable[[object], Iterable[Part]]
-"""Reads the ``content`` of a message in one format."""
-
-
-def tool_result(parts: Iterable[Part], call_id: object) -> tuple[Part, ...]:
-    """The result with the texts among the parts, then the other parts."""
-    parts = tuple(parts)
-    attachments = (part for part in parts if part.kind != "text")
-    return (Part("result", join_texts(parts), call_id=str(call_id)), *attachments)
-
-
-def name_results(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """The turns, with the tool names of the calls in their results."""
-    names: dict[str, str] = {}
-    for turn in turns:
-        names |= {part.call_id: part.tool_name for part in turn.parts if part.kind == "call"}
-        parts = (
-            replace(part, tool_name=names.get(part.call_id, "unknown"))
-            if part.kind == "result"
-            else part
-            for part in turn.parts
-        )
-        yield replace(turn, parts=tuple(parts))
-
-
-def join_texts(parts: Iterable[Part]) -> str:
-    return "\n".join(part.text for part in parts if part.kind == "text")
-
-
-def join_instructions(field: object, messages: list[Body], read_parts: ReadParts) -> str:
-    """The instructions of a field of their own and of the system and developer messages."""
-    roles = ("system", "developer")
-    contents = [message.get("content") for message in messages if message.get("role") in roles]
-    texts = (join_texts(read_parts(content)) for content in (field, *contents))
-    return "\n\n".join(filter(None, texts))

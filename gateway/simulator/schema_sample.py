@@ -9,7 +9,7 @@ import math
 from functools import reduce
 from typing import Any
 
-from gateway.simulator.errors import RequestError
+from gateway.simulator.fields import RequestError
 from gateway.simulator.request import Schema
 
 _OPTIONAL_DEPTH = (
