@@ -184,8 +184,8 @@ class Images(ConfigModel):
     """Images in requests, and the downloads of channels with images: {urls: fetch}."""
 
     fit: Annotated[bool, AfterValidator(_check_fit)] = False
-    """Whether images that are too large for their upstream are made smaller, which needs Pillow
-    (the extra "images"); false: they are rejected."""
+    """Whether images that are too large for their upstream are made smaller, and animated GIFs
+    static, which needs Pillow (the extra "images"); false: they are rejected and forwarded."""
     allowed_networks: tuple[IPvAnyNetwork, ...] = ()
     """Networks that images may be downloaded from besides public addresses, such as those of an
     image server of one's own: 10.1.2.3/32."""
