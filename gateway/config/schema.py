@@ -14,7 +14,6 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, WithJsonSchema
 from pydantic_core import PydanticCustomError, to_json
 
-from gateway.config.alerts import Alerts
 from gateway.config.channel import Channel, FailureRule, Traits
 from gateway.config.cluster import DatabaseOption, Replica, SharedOption
 from gateway.config.limits import (
@@ -28,10 +27,8 @@ from gateway.config.limits import (
     TokenPrices,
     UserAgents,
 )
-from gateway.config.metrics import MetricsSettings
-from gateway.config.process_log import ProcessLogOptions
+from gateway.config.monitoring import Alerts, MetricsSettings, ProcessLogOptions, TraceOptions
 from gateway.config.search import SearchEndpoint
-from gateway.config.traces import TraceOptions
 from gateway.config.types import Bytes, ConfigModel, HeaderName, Host, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
 

@@ -8,9 +8,21 @@ from collections.abc import Iterator
 
 import orjson
 
-from gateway.simulator.fields import Body, field, objects, required, strings, token_limit
 from gateway.simulator.reply import Block, Reply, Stop
-from gateway.simulator.request import ModelRequest, Part, Schema, Tool, ToolChoice, Turn
+from gateway.simulator.request import (
+    Body,
+    ModelRequest,
+    Part,
+    Schema,
+    Tool,
+    ToolChoice,
+    Turn,
+    field,
+    objects,
+    required,
+    strings,
+    token_limit,
+)
 
 _FINISH_REASONS = {
     Stop.END: "stop",

@@ -13,9 +13,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.simulator.chat import parse, render_body, render_stream
-from gateway.simulator.fields import Body, RequestError
 from gateway.simulator.image import check_images
 from gateway.simulator.reply import generate
+from gateway.simulator.request import Body, RequestError
 
 _MAX_BODY_SIZE = 64 * 1024 * 1024
 

@@ -10,8 +10,7 @@ import re
 from base64 import b64decode
 from urllib.parse import urlsplit
 
-from gateway.simulator.fields import RequestError
-from gateway.simulator.request import ModelRequest
+from gateway.simulator.request import ModelRequest, RequestError
 
 _SIGNATURES = {
     "PNG": rb"\x89PNG\r\n\x1a\n",

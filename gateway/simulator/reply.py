@@ -9,9 +9,8 @@ from typing import Literal
 
 import orjson
 
-from gateway.simulator.fields import RequestError
 from gateway.simulator.image import describe_image
-from gateway.simulator.request import ModelRequest, Tool, count_tokens
+from gateway.simulator.request import ModelRequest, RequestError, Tool, count_tokens
 from gateway.simulator.schema_sample import sample_object, sample_value
 
 _MAX_QUOTE = 1_000

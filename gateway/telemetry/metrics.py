@@ -13,7 +13,7 @@ from typing import Final, NoReturn, TypeVar
 
 from gateway.core.histogram import Histogram
 from gateway.errors import CONTENT_POLICY_CODE, GatewayError
-from gateway.telemetry.ended_exchange import EndedExchange, Observer
+from gateway.telemetry.observed_request import ObservedRequest, Observer
 
 Labels = tuple[str, ...]
 Row = TypeVar("Row")
@@ -145,7 +145,7 @@ class Metrics:
         self.intervals = Table(lambda: Histogram(BETWEEN_EVENTS), capacity // 4)
         self.keys = Table(Requests, capacity)
         self.loop_lag = Histogram(LAG)
-        self._ended: list[EndedExchange] = []
+        self._ended: list[ObservedRequest] = []
         self.observe: Observer = self._ended.append
         self._codes = {code: code for code in _all_codes()}
 
@@ -162,7 +162,7 @@ class Metrics:
             self.count(ended)
         self._ended.clear()
 
-    def count(self, ended: EndedExchange) -> None:
+    def count(self, ended: ObservedRequest) -> None:
         """The hot path, with `count_ended`."""
         row = ended.row
         endpoint = row.endpoint

@@ -130,12 +130,12 @@ def optional_int(
     return value
 
 
-def optional_number(body: Payload, name: str) -> float | None:
+def optional_number(body: Payload, name: str, path: str = "") -> float | None:
     value = body.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise invalid_field(name, "Input should be a number")
+        raise invalid_field(join_path(path, name), "Input should be a number")
     return value
 
 

@@ -6,9 +6,8 @@ from base64 import b64decode
 
 import pytest
 
-from gateway.simulator.fields import RequestError
 from gateway.simulator.image import check_images, describe_image
-from gateway.simulator.request import ModelRequest, Part, Turn
+from gateway.simulator.request import ModelRequest, Part, RequestError, Turn
 from tests.simulator.images import EXTENDED, GIF, JPEG, LOSSLESS, LOSSY, PNG, PROGRESSIVE
 from tests.support import image_files as files
 from tests.support.image_files import ACCEPTED, REFUSED, data_uri

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.simulator.fields import RequestError
 from gateway.simulator.reply import Stop, generate
-from gateway.simulator.request import ModelRequest, Part, Tool, ToolChoice, Turn
+from gateway.simulator.request import ModelRequest, Part, RequestError, Tool, ToolChoice, Turn
 
 TOOLS = tuple(Tool(name, {}) for name in ("get_weather", "Read", "take-note"))
 
