@@ -71,12 +71,12 @@ def _join_texts(content: object) -> str:
 
 def _tools(tools: object) -> Iterator[Tool]:
     for tool in objects(tools):
-        kind = str(tool.get("type"))
-        match tool.get(kind):
-            case {"name": str(name)} as declared if kind in _ARGUMENTS:
-                schema = field(declared, dict, "parameters") or {}
-                description = str(declared.get("description") or "")
-                yield Tool(name, schema if kind == "function" else None, description)
+        match tool:
+            case {"type": "function", "function": {"name": str(name), **declared}}:
+                schema = field(tool, dict, "function.parameters") or {}
+                yield Tool(name, schema, str(declared.get("description") or ""))
+            case {"type": "custom", "custom": {"name": str(name), **declared}}:
+                yield Tool(name, None, str(declared.get("description") or ""))
             case _:
                 pass
 
