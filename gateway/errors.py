@@ -240,12 +240,16 @@ class StoredChainTooLarge(InvalidRequest):
         )
 
 
-class ResponseNotFound(ClientError):
-    """`/v1/responses/{id}` for an id of no stored response of the key."""
+class NotFound(ClientError):
+    """Nothing is at the path or has the id; subclasses say what."""
 
     status = 404
     messages_type = "not_found_error"
     permanent = True
+
+
+class ResponseNotFound(NotFound):
+    """`/v1/responses/{id}` for an id of no stored response of the key."""
 
     def __init__(self, response_id: str) -> None:
         super().__init__(f"Response with id '{response_id}' not found.", param="id")
@@ -286,47 +290,34 @@ class PermissionDenied(ClientError):
     permanent = True
 
 
-class InvalidUrl(ClientError):
+class InvalidUrl(NotFound):
     """The message has method and path, as in the specification."""
-
-    status = 404
-    messages_type = "not_found_error"
-    permanent = True
 
     def __init__(self, method: str, path: str, *, hint: str | None = None) -> None:
         message = f"Invalid URL ({method} {path})"
         super().__init__(f"{message}: {hint}" if hint else message)
 
 
-class UnknownModelId(ClientError):
+class UnknownModelId(NotFound):
     """`GET /v1/models/{id}` for an id that is not available to the key."""
 
-    status = 404
     code = "model_not_found"
-    messages_type = "not_found_error"
-    permanent = True
 
     def __init__(self, model: str) -> None:
         super().__init__(f"The model '{model}' does not exist", param="model")
 
 
-class ConversationNotFound(ClientError):
+class ConversationNotFound(NotFound):
     """Unknown, deleted, expired, or another key's."""
 
-    status = 404
     code = "conversation_not_found"
-    messages_type = "not_found_error"
-    permanent = True
 
     def __init__(self, id: str) -> None:
         super().__init__(f"Conversation with id '{id}' not found.", param="conversation")
 
 
-class ConversationItemNotFound(ClientError):
-    status = 404
+class ConversationItemNotFound(NotFound):
     code = "item_not_found"
-    messages_type = "not_found_error"
-    permanent = True
 
     def __init__(self, id: str) -> None:
         super().__init__(f"Item with id '{id}' not found in the conversation.", param="item_id")

@@ -38,9 +38,8 @@ from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.store.replicas import OwnReplica
 from gateway.store.replies import ReplyStore
-from gateway.telemetry.ended_exchange import Observer
 from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.request_trace import BeginTrace
+from gateway.telemetry.observed_request import BeginTrace, Observer
 from gateway.turns import LoopTurns, Worker
 from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.client import UpstreamClient

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from gateway.simulator import build_simulator
+from gateway.core.formats import Format
 from tests.conformance import matrix
 from tests.support import hypothesis_profiles
-from tests.support.gateway import RunningGateway, channels, run_gateway
+from tests.support.gateway import RunningGateway, channel, channels, run_gateway
+from tests.support.simulator import run_simulator
 from tests.support.stock_clients import open_anthropic, open_openai
 from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
@@ -70,16 +70,12 @@ async def anthropic_of_test(gateway: RunningGateway) -> AsyncIterator[AsyncAnthr
 
 @pytest.fixture
 async def simulated_gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
-    """A gateway whose three channels lead to the simulator."""
-    runner = web.AppRunner(build_simulator(pace=0))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        port = runner.addresses[0][1]
-        async with run_gateway(tmp_path, channels(f"http://127.0.0.1:{port}")) as gateway:
-            yield gateway
-    finally:
-        await runner.cleanup()
+    """A gateway whose channel leads to the simulator."""
+    async with (
+        run_simulator() as address,
+        run_gateway(tmp_path, [channel(Format.CHAT, address)]) as gateway,
+    ):
+        yield gateway
 
 
 pytest_terminal_summary = matrix.pytest_terminal_summary

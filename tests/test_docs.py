@@ -13,8 +13,8 @@ import pytest
 
 from gateway import __version__, errors
 from gateway.cli import main
-from gateway.config.alerts import AlertKind
 from gateway.config.load import parse_config
+from gateway.config.monitoring import AlertKind
 from gateway.store import schema
 from gateway.store.records import AttemptRow, ExchangeState
 from tests.support.cases import in_one_test
@@ -50,7 +50,7 @@ def rows(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]
         yield from rows(child)
 
 
-NO_ROWS = (errors.ClientError, errors.UpstreamRejected)
+NO_ROWS = (errors.ClientError, errors.NotFound, errors.UpstreamRejected)
 """Base classes, and the upstream's own status and message."""
 ROWS = [row for row in rows(errors.GatewayError) if row not in NO_ROWS]
 

@@ -138,8 +138,6 @@ class BudgetLeases:
         self._timeout = server.timeout
         self._holders, self._share = holders, share
         self._unread = deque[Holder]()
-        self.grants = 0
-        """Transactions in which leases were asked for."""
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -343,7 +341,6 @@ class BudgetLeases:
                 crowded.append(key)
             return amounts
 
-        self.grants += 1
         amounts = await self._table.grant(self._own.epoch, list(asked), since, decide)
         for key, amount in amounts.items():
             if amount != FREE:

@@ -1,4 +1,4 @@
-"""One POST to a webhook.
+"""One POST to a webhook: its message, formats and signature.
 
 The receiver is not trusted: its address is checked at the socket, redirects are not followed, its
 answer is not read, and everything is bounded by one timeout.
@@ -7,19 +7,69 @@ answer is not read, and everything is bounded by one timeout.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from gateway import __version__
-from gateway.alerts.message import SIGNATURE_HEADER, Message, encode, sign
-from gateway.config.alerts import Webhook
+from gateway.alerts.incidents import Incident, Status
+from gateway.config.monitoring import Webhook
+from gateway.config.schema import Config
+from gateway.core.text import escape_unprintable
+from gateway.quota.budgets import format_utc
 from gateway.upstream.address_guard import AddressRefused, SocketFactory, guarded_factory
 from gateway.upstream.name_lookup import NameLookup
+
+SIGNATURE_HEADER: Final = "x-gateway-signature"
+
+Message = dict[str, Any]
+"""JSON: `id`, `incident`, `alert`, `status`, `severity`, `subject`, `summary`, `details`, `since`,
+`at`, `gateway`, `version`. `id` is the same in each repetition of a message."""
+
+
+def build_message(incident: Incident, status: Status, config: Config, at: int) -> Message:
+    """`at` is in Unix microseconds."""
+    return {
+        "id": f"{incident.id}-{status}",
+        "incident": incident.id,
+        "alert": incident.kind,
+        "status": status,
+        "severity": incident.severity,
+        "subject": escape_unprintable(incident.subject),
+        "summary": escape_unprintable(incident.summary),
+        "details": incident.details,
+        "since": format_utc(incident.since),
+        "at": format_utc(at),
+        "gateway": config.server.public_url or socket.gethostname(),
+        "version": __version__,
+    }
+
+
+def encode(message: Message, format: str) -> bytes:
+    """The body of the request, in one of the formats of the configuration."""
+    return orjson.dumps(message if format == "json" else {"text": _as_text(message)})
+
+
+def sign(secret: str, body: bytes, at: int) -> str:
+    """The value of `SIGNATURE_HEADER` for a message that is sent at `at` (Unix seconds)."""
+    digest = hmac.new(secret.encode(), b"%d.%b" % (at, body), "sha256").hexdigest()
+    return f"t={at},v1={digest}"
+
+
+def _as_text(message: Message) -> str:
+    """One line; names of keys and clients cannot add links or mentions."""
+    text = f"[{message['status']}] {message['alert']} ({message['severity']}): {message['summary']}"
+    text += f" Gateway: {message['gateway']}"
+    for character, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b")):
+        text = text.replace(character, escaped)
+    return text
+
 
 MAX_WAIT: Final = 60.0
 """Seconds of a `retry-after` that are respected."""

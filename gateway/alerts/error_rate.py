@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from gateway.store.records import ExchangeState
-from gateway.telemetry.ended_exchange import EndedExchange, is_client_mistake
+from gateway.telemetry.observed_request import ObservedRequest, is_client_mistake
 
 _SLICES: Final = 60
 """The window consists of so many counts."""
@@ -24,7 +24,7 @@ class ErrorCounter:
         self._slices: deque[tuple[float, int, int]] = deque()
         self._requests = self._failed = 0
 
-    def observe(self, ended: EndedExchange) -> None:
+    def observe(self, ended: ObservedRequest) -> None:
         """An observer of the runtime; the rule GatewayErrorRate of Prometheus means the same. What
         a client did wrong does not count; an error in a stream has status 200."""
         row = ended.row

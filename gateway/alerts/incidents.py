@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gateway.alerts.condition import SEVERITIES, Condition, Severity
-from gateway.config.alerts import AlertKind
+from gateway.alerts.conditions import SEVERITIES, Condition, Severity
+from gateway.config.monitoring import AlertKind
 from gateway.core.value import FastStrEnum
 
 MAX_INCIDENTS: Final = 1000

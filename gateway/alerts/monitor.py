@@ -10,22 +10,21 @@ from hashlib import blake2b
 from typing import Any, Final, NoReturn
 
 from gateway.admin.alerts import AlertView, WebhookTest
-from gateway.alerts.account_conditions import account_conditions
-from gateway.alerts.budget_conditions import budget_conditions
-from gateway.alerts.condition import Condition
-from gateway.alerts.delivery import Delivery, DeliveryFailed
-from gateway.alerts.error_rate import ErrorCounter
-from gateway.alerts.gateway_conditions import (
+from gateway.alerts.conditions import (
+    Condition,
     DiskProbe,
+    account_conditions,
+    budget_conditions,
     disk_condition,
     error_rate_condition,
     gateway_conditions,
 )
+from gateway.alerts.delivery import Delivery, DeliveryFailed, Message, build_message
+from gateway.alerts.error_rate import ErrorCounter
 from gateway.alerts.incidents import Incident, Incidents, Status, new_incident_id
-from gateway.alerts.message import Message, build_message
 from gateway.alerts.replicas import Report, exchange, merge
 from gateway.alerts.webhook_queue import Retries, WebhookQueue
-from gateway.config.alerts import AlertKind, Alerts, Webhook
+from gateway.config.monitoring import AlertKind, Alerts, Webhook
 from gateway.runtime import Runtime
 from gateway.store.alerts import load_alerts, save_alerts
 from gateway.store.database import Database

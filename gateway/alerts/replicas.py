@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from gateway.alerts.condition import Condition
-from gateway.config.alerts import AlertKind
+from gateway.alerts.conditions import Condition
+from gateway.config.monitoring import AlertKind
 from gateway.runtime import Runtime
 
 _KIND: Final = "alerts"

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NoReturn
 
-from gateway.alerts.condition import Severity
-from gateway.alerts.delivery import Delivery, DeliveryFailed
-from gateway.alerts.message import Message
-from gateway.config.alerts import Webhook
+from gateway.alerts.conditions import Severity
+from gateway.alerts.delivery import Delivery, DeliveryFailed, Message
+from gateway.config.monitoring import Webhook
 
 MAX_QUEUED: Final = 500
 """Messages; beyond it the oldest of the least severe is given up."""

@@ -132,18 +132,14 @@ def _read(path: Path) -> tuple[bytes, bool]:
 
 
 def demo_config(simulator_port: int, state_dir: Path) -> Config:
-    """A simulated upstream behind three channels, one of each format, that each have all models of
-    the default catalog. The simulator checks no key."""
-    address = f"http://127.0.0.1:{simulator_port}"
-    models = [model.id for model in default_catalog()]
-    channels = [
-        {
-            "name": f"demo-{format}",
-            "format": format,
-            "base_url": address if format is Format.MESSAGES else f"{address}/v1",
-            "models": models,
-            "accounts": [{"name": "demo", "key": "demo"}],
-        }
-        for format in Format
-    ]
-    return Config.model_validate_json(to_json({"state_dir": str(state_dir), "channels": channels}))
+    """Build a configuration of one channel, to a simulated upstream that has all models of the
+    default catalog and checks no key."""
+    channel = {
+        "name": "demo",
+        "format": Format.CHAT,
+        "base_url": f"http://127.0.0.1:{simulator_port}/v1",
+        "models": [model.id for model in default_catalog()],
+        "accounts": [{"name": "demo", "key": "demo"}],
+    }
+    fields = {"state_dir": str(state_dir), "channels": [channel]}
+    return Config.model_validate_json(to_json(fields))

@@ -14,7 +14,6 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, WithJsonSchema
 from pydantic_core import PydanticCustomError, to_json
 
-from gateway.config.alerts import Alerts
 from gateway.config.channel import Channel, FailureRule, Traits
 from gateway.config.cluster import DatabaseOption, Replica, SharedOption
 from gateway.config.limits import (
@@ -28,10 +27,8 @@ from gateway.config.limits import (
     TokenPrices,
     UserAgents,
 )
-from gateway.config.metrics import MetricsSettings
-from gateway.config.process_log import ProcessLogOptions
+from gateway.config.monitoring import Alerts, MetricsSettings, ProcessLogOptions, TraceOptions
 from gateway.config.search import SearchEndpoint
-from gateway.config.traces import TraceOptions
 from gateway.config.types import Bytes, ConfigModel, HeaderName, Host, ModelId, Seconds, check_url
 from gateway.core.formats import Family, Format
 
@@ -184,8 +181,8 @@ class Images(ConfigModel):
     """Images in requests, and the downloads of channels with images: {urls: fetch}."""
 
     fit: Annotated[bool, AfterValidator(_check_fit)] = False
-    """Whether images that are too large for their upstream are made smaller, which needs Pillow
-    (the extra "images"); false: they are rejected."""
+    """Whether images that are too large for their upstream are made smaller, and animated GIFs
+    static, which needs Pillow (the extra "images"); false: they are rejected and forwarded."""
     allowed_networks: tuple[IPvAnyNetwork, ...] = ()
     """Networks that images may be downloaded from besides public addresses, such as those of an
     image server of one's own: 10.1.2.3/32."""

@@ -105,12 +105,6 @@ class BudgetStatus(NamedTuple):
     def remaining(self) -> int:
         return max(0, self.budget.limit - self.spent - self.reserved)
 
-    @property
-    def utilization(self) -> float:
-        """1.0 is all of it; a budget of 0 is always used up."""
-        limit = self.budget.limit
-        return (self.spent + self.reserved) / limit if limit else 1.0
-
 
 class SharedPart(Protocol):
     """The part that a running request has acquired of limits that several replicas share."""

@@ -24,7 +24,7 @@ from gateway.runtime import Runtime, new_request_id
 from gateway.server.billing import UsageMeter
 from gateway.server.exchange_record import build_intent, build_settlement
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, Token
-from gateway.telemetry.ended_exchange import EndedExchange
+from gateway.telemetry.observed_request import ObservedRequest
 from gateway.turns import Args, Result, Turns
 from gateway.wire.long_texts import LongTexts
 
@@ -299,7 +299,7 @@ class Exchange:
         if not runtime.observers:
             return
         times = self.queue_time, self.upload_time, self.upstream_time
-        ended = EndedExchange(row, self.attempts, self.searches, *times, self.trace)
+        ended = ObservedRequest(row, self.attempts, self.searches, *times, self.trace)
         for observe in runtime.observers:
             try:
                 observe(ended)

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from gateway.core.histogram import Histogram
 from gateway.quota.limits import Holder, HolderKind
 from gateway.routing.circuit_breaker import HealthState
 from gateway.runtime import Runtime
 from gateway.server.health import STALE, shared_status
-from gateway.telemetry.metrics import Histogram, Labels
+from gateway.telemetry.metrics import Labels
 
 if TYPE_CHECKING:  # one process alone does not have its libraries
     from gateway.shared.limits import SharedLimits
@@ -88,8 +89,8 @@ def _replicas(runtime: Runtime) -> dict[str, Numbers]:
 
 
 def _shared(limits: SharedLimits) -> Families:
-    times = Histogram(limits.answers.BOUNDS)
-    times.counts, times.total = list(limits.answers.counts), limits.answers.total
+    times = Histogram(limits.answers.bounds)  # a copy: a thread writes it out
+    times.add(limits.answers)
     return {
         "gateway_shared_lost_seconds_total": {(): limits.lost_seconds},
         "gateway_shared_answer_seconds": {(): times},

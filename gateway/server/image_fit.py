@@ -1,4 +1,4 @@
-"""Makes images smaller with Pillow, the extra "images".
+"""Makes images smaller, and animations static, with Pillow, the extra "images".
 
 It decodes what clients send: the size in pixels is checked before, a JPEG is decoded at the size
 that is needed, and each image in a process of its own, whose memory is limited and returns to the
@@ -105,14 +105,15 @@ def _written(image: Image.Image, max_bytes: int) -> tuple[str, bytes]:
     image.draft("RGB", (image.width // factor, image.height // factor))
     image = ImageOps.exif_transpose(_reduced(image, "RGBA" if has_alpha else "RGB"))
     side = max(image.size)
-    while side >= _MIN_SIDE:
+    while True:
         image.thumbnail((side, side))
         written = BytesIO()
         image.save(written, "WEBP" if has_alpha else "JPEG", quality=_QUALITY)
         if written.tell() <= max_bytes:
             return WEBP if has_alpha else JPEG, written.getvalue()
         side //= 2
-    raise CannotFit("the image cannot be made small enough")
+        if side < _MIN_SIDE:
+            raise CannotFit("the image cannot be made small enough")
 
 
 def _reduced(image: Image.Image, mode: str) -> Image.Image:

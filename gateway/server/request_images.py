@@ -46,7 +46,7 @@ from gateway.wire.object_edit import edit_object
 DOWNLOAD_TIME: Final = 30.0
 """Seconds for all images of a request."""
 MAX_FITTED: Final = 16
-"""Images of a request that are made smaller: each takes up to a second of a processor."""
+"""Images of a request that are made smaller or static: each takes up to a second of a processor."""
 _LARGE_BODY: Final = 1024 * 1024
 
 
@@ -165,13 +165,13 @@ class ImageAdapter:
     async def _fitted(
         self, images: list[ImagePart], options: ChannelImages, target: Format
     ) -> list[ImagePart]:
-        """The images, made smaller where they are too large and that is configured."""
+        """The images, made smaller or static if they have to be and that is configured."""
         fit, fitted = self._request.snapshot.config.images.fit, 0
         for index, image in enumerate(images):
             if image.media_type == HEIC and not options.heic:
                 reason = f"HEIC is not supported by the model's upstream: {KINDS}"
                 raise UnsupportedImageType(image.path, reason)
-            if fit and fitted < MAX_FITTED and can_fit(image) and is_oversized(image, target):
+            if fit and fitted < MAX_FITTED and can_fit(image) and _has_to_fit(image, target):
                 images[index], fitted = await self._fit(image, target), fitted + 1
             else:
                 check_size(image, target)
@@ -184,8 +184,14 @@ class ImageAdapter:
             try:
                 media_type, smaller = await fit_in_process(data, kind, limit)
             except CannotFit as error:
+                if not is_oversized(image, target):
+                    return image  # an animation, which its upstream has to judge
                 raise ImageTooLarge(image.path, str(error)) from None
-        return replace(image, data=encode(smaller), media_type=media_type)
+        return replace(image, data=encode(smaller), media_type=media_type, animated=False)
+
+
+def _has_to_fit(image: ImagePart, target: Format) -> bool:
+    return image.animated or is_oversized(image, target)
 
 
 def _read_file(image: ImagePart, file: bytes, target: Format) -> ImagePart:
@@ -195,7 +201,8 @@ def _read_file(image: ImagePart, file: bytes, target: Format) -> ImagePart:
 
 
 def _with_data(image: ImagePart, file: ImagePart) -> ImagePart:
-    return replace(image, url=None, data=file.data, media_type=file.media_type)
+    kind, animated = file.media_type, file.animated
+    return replace(image, url=None, data=file.data, media_type=kind, animated=animated)
 
 
 def _download_failed(image: ImagePart, url: str, detail: str) -> ImageDownloadFailed:

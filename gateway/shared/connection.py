@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import ssl
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,11 +15,10 @@ from typing import Any, Final
 from libvalkey import pack_command
 
 from gateway.config.cluster import SharedServer
+from gateway.core.histogram import Histogram
 from gateway.shared.errors import SharedError, SharedLost
 from gateway.shared.handshake import check, check_again, introduce, server_tls
 from gateway.shared.link import Link, OnMessage
-
-log = logging.getLogger(__name__)
 
 Word = str | bytes | int | float
 
@@ -50,19 +47,11 @@ def load_script(name: str, *, library: str | None = None) -> Script:
     return Script("\n".join((folder / f"{each}.lua").read_text() for each in names))
 
 
-class AnswerTimes:
-    """A histogram of the durations of commands: `BOUNDS` are upper bounds in seconds, `counts` has
-    one more bucket for the rest, `total` is the sum in seconds."""
-
-    BOUNDS: Final = (0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(self.BOUNDS) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self.BOUNDS, seconds)] += 1
-        self.total += seconds
+ANSWER_SECONDS: Final = (
+    *(0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01),
+    *(0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
+)
+"""Bounds of the durations of commands."""
 
 
 class Connection:
@@ -76,7 +65,7 @@ class Connection:
         self.server, self._name = server, name
         self.on_lost: list[Callable[[SharedLost], None]] = []
         self.on_back: list[Callable[[], None]] = []
-        self.answers = AnswerTimes()
+        self.answers = Histogram(ANSWER_SECONDS)
         self._scripts: dict[str, Script] = {}
         self._channels: dict[bytes, tuple[OnMessage, Callable[[], None] | None]] = {}
         self._tls: ssl.SSLContext | None = None

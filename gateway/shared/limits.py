@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from gateway.core.histogram import Histogram
 from gateway.core.limits import Limits
 from gateway.errors import TooManyRequests
 from gateway.quota.limit_errors import (
@@ -24,7 +25,7 @@ from gateway.quota.limit_errors import (
     too_many_tokens,
 )
 from gateway.quota.limits import Holder, HolderKind, LimitStatus, LimitStatuses
-from gateway.shared.connection import AnswerTimes, Connection, Word, load_script
+from gateway.shared.connection import Connection, Word, load_script
 from gateway.shared.errors import CommandFailed, SharedLost
 from gateway.shared.session import REJOIN_PERIOD, Entry, Session
 
@@ -145,7 +146,7 @@ class SharedLimits:
         return self._part is not None
 
     @property
-    def answers(self) -> AnswerTimes:
+    def answers(self) -> Histogram:
         return self._connection.answers
 
     @property

@@ -1,4 +1,4 @@
-"""A simulated model that replies in all three formats over HTTP, for the demo and for tests.
+"""A simulated model that replies in the chat format over HTTP, for the demo and for tests.
 
 It imports no code of the gateway: with a shared codec it would repeat the codec's bugs.
 """

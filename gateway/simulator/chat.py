@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterator
 
-from gateway.simulator.json_fields import Body, field, objects, required, strings, token_limit
+import orjson
+
 from gateway.simulator.reply import Block, Reply, Stop
 from gateway.simulator.request import (
+    Body,
     ModelRequest,
     Part,
+    Schema,
+    Tool,
+    ToolChoice,
     Turn,
-    join_instructions,
-    name_results,
-    tool_result,
+    field,
+    objects,
+    required,
+    strings,
+    token_limit,
 )
-from gateway.simulator.stream_text import new_id, split_text, sse_frame
-from gateway.simulator.tools import flatten, parse_output_schema, parse_tool_choice, parse_tools
 
 _FINISH_REASONS = {
     Stop.END: "stop",
-    Stop.SEQUENCE: "stop",
     Stop.LIMIT: "length",
     Stop.CALLS: "tool_calls",
 }
 _ARGUMENTS = {"function": "arguments", "custom": "input"}
+_DELTA = re.compile(r"\S{1,12}\s?|\s")
+"""Every character belongs to exactly one delta, so that the deltas join to the text."""
+_ANY_OBJECT: Schema = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+}
+"""The schema for clients that want JSON without a schema."""
 
 
 def parse(body: Body) -> ModelRequest:
@@ -31,42 +45,96 @@ def parse(body: Body) -> ModelRequest:
     model = required(body, "model", str)
     messages = objects(required(body, "messages", list))
     return ModelRequest(
-        format="chat",
         model=model,
-        instructions=join_instructions(None, messages, _parts),
-        turns=tuple(name_results(_turns(messages))),
-        tools=tuple(parse_tools(flatten(body.get("tools")))),
-        tool_choice=parse_tool_choice(flatten(body.get("tool_choice"))),
+        instructions=_instructions(messages),
+        turns=tuple(_turns(messages)),
+        tools=tuple(_tools(body.get("tools"))),
+        tool_choice=_tool_choice(body.get("tool_choice")),
         parallel_calls=body.get("parallel_tool_calls") is not False,
-        schema=parse_output_schema(flatten(body.get("response_format"))),
+        schema=_output_schema(body.get("response_format")),
         effort=field(body, str, "reasoning_effort"),
         limit=token_limit(body, "max_completion_tokens", "max_tokens"),
         stops=strings(body.get("stop")),
     )
 
 
-def _turns(messages: list[Body]) -> Iterator[Turn]:
-    for message in messages:
-        parts = tuple(_parts(message.get("content")))
-        match message:
-            case {"role": "user"}:
-                yield Turn("user", parts)
-            case {"role": "tool"}:
-                texts = (part for part in parts if part.kind == "text")
-                yield Turn("user", tool_result(texts, message.get("tool_call_id")))
-            case {"role": "assistant"}:
-                yield Turn("assistant", (*parts, *_calls(message)))
+def _instructions(messages: list[Body]) -> str:
+    """Join the texts of the system and developer messages."""
+    roles = ("system", "developer")
+    contents = (message.get("content") for message in messages if message.get("role") in roles)
+    return "\n\n".join(filter(None, map(_join_texts, contents)))
+
+
+def _join_texts(content: object) -> str:
+    return "\n".join(part.text for part in _parts(content) if part.kind == "text")
+
+
+def _tools(tools: object) -> Iterator[Tool]:
+    for tool in objects(tools):
+        match tool:
+            case {"type": "function", "function": {"name": str(name), **declared}}:
+                schema = field(tool, dict, "function.parameters") or {}
+                yield Tool(name, schema, str(declared.get("description") or ""))
+            case {"type": "custom", "custom": {"name": str(name), **declared}}:
+                yield Tool(name, None, str(declared.get("description") or ""))
             case _:
                 pass
 
 
-def _calls(message: Body) -> Iterator[Part]:
+def _tool_choice(choice: object) -> ToolChoice:
+    match choice:
+        case "none" | "required" as mode:
+            return ToolChoice(mode)
+        case {"type": "function", "function": {"name": str(name)}} | {
+            "type": "custom",
+            "custom": {"name": str(name)},
+        }:
+            return ToolChoice("required", (name,))
+        case {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": tools},
+        }:
+            return ToolChoice(mode, tuple(tool.name for tool in _tools(tools)))
+        case _:
+            return ToolChoice()
+
+
+def _output_schema(output_format: object) -> Schema | None:
+    match output_format:
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return schema
+        case {"type": "json_schema" | "json_object"}:
+            return _ANY_OBJECT
+        case _:
+            return None
+
+
+def _turns(messages: list[Body]) -> Iterator[Turn]:
+    names: dict[str, str] = {}  # of tools, by the ids of their calls
+    for message in messages:
+        content = message.get("content")
+        match message:
+            case {"role": "user"}:
+                yield Turn("user", tuple(_parts(content)))
+            case {"role": "tool"}:
+                name = names.get(str(message.get("tool_call_id")), "unknown")
+                yield Turn("user", (Part("result", _join_texts(content), name),))
+            case {"role": "assistant"}:
+                calls = dict(_calls(message))
+                names |= {id: call.tool_name for id, call in calls.items()}
+                yield Turn("assistant", (*_parts(content), *calls.values()))
+            case _:
+                pass
+
+
+def _calls(message: Body) -> Iterator[tuple[str, Part]]:
+    """Yield ids and calls."""
     for call in objects(message.get("tool_calls")):
         match call:
             case {"function": {"name": str(name), "arguments": str(text)}} | {
                 "custom": {"name": str(name), "input": str(text)}
             }:
-                yield Part("call", text, name, str(call.get("id")))
+                yield str(call.get("id")), Part("call", text, name)
             case _:
                 pass
 
@@ -117,16 +185,16 @@ def render_stream(body: Body, reply: Reply, created: int) -> Iterator[bytes]:
     if with_usage:
         head["usage"] = None
     for delta in _deltas(reply):
-        yield sse_frame({**head, "choices": [_chunk_choice(delta)]})
-    yield sse_frame({**head, "choices": [_chunk_choice({}, _FINISH_REASONS[reply.stop])]})
+        yield _frame({**head, "choices": [_chunk_choice(delta)]})
+    yield _frame({**head, "choices": [_chunk_choice({}, _FINISH_REASONS[reply.stop])]})
     if with_usage:
-        yield sse_frame({**head, "choices": [], "usage": _usage(reply)})
+        yield _frame({**head, "choices": [], "usage": _usage(reply)})
     yield b"data: [DONE]\n\n"
 
 
 def _head(body: Body, kind: str, created: int) -> Body:
     return {
-        "id": new_id("chatcmpl-"),
+        "id": _new_id("chatcmpl-"),
         "object": kind,
         "created": created,
         "model": body["model"],
@@ -155,7 +223,7 @@ def _deltas(reply: Reply) -> Iterator[Body]:
 
 def _tool_call(block: Block, arguments: str) -> Body:
     call = {"name": block.tool_name, _ARGUMENTS[block.kind]: arguments}
-    return {"id": new_id("call_"), "type": block.kind, block.kind: call}
+    return {"id": _new_id("call_"), "type": block.kind, block.kind: call}
 
 
 def _usage(reply: Reply) -> Body:
@@ -172,3 +240,16 @@ def _usage(reply: Reply) -> Body:
             "rejected_prediction_tokens": 0,
         },
     }
+
+
+def _new_id(prefix: str) -> str:
+    return prefix + secrets.token_hex(12)
+
+
+def split_text(text: str) -> list[str]:
+    """Return deltas of about one token each, which join to the text."""
+    return _DELTA.findall(text)
+
+
+def _frame(data: Body) -> bytes:
+    return b"data: " + orjson.dumps(data) + b"\n\n"

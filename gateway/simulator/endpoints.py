@@ -1,103 +1,45 @@
-"""The simulator's HTTP endpoints."""
+"""The simulator's HTTP endpoint."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Protocol
 
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.simulator.errors import RequestError, error_body
+from gateway.simulator.chat import parse, render_body, render_stream
 from gateway.simulator.image import check_images
-from gateway.simulator.json_fields import Body
-from gateway.simulator.refusals import refusals
-from gateway.simulator.reply import Reply, generate
-from gateway.simulator.request import ModelRequest
-from gateway.simulator.stream_text import new_id
-
-from . import chat, messages, responses
+from gateway.simulator.reply import generate
+from gateway.simulator.request import Body, RequestError
 
 _MAX_BODY_SIZE = 64 * 1024 * 1024
-_MODELS = ("alpha-sonnet-4-6", "alpha-haiku-4-5-20251001", "beta-5.4", "beta-5.4-mini")
-_REQUEST_ID = web.RequestKey("request_id", str)
 
 
-class FormatAdapter(Protocol):
-    """The module of a format."""
+def build_simulator(*, pace: float = 0.02) -> web.Application:
+    """Build an application that accepts any API key.
 
-    def parse(self, body: Body, /) -> ModelRequest: ...
-
-    def render_body(self, body: Body, reply: Reply, created: int, /) -> Body: ...
-
-    def render_stream(self, body: Body, reply: Reply, created: int, /) -> Iterator[bytes]: ...
-
-
-def build_simulator(*, pace: float = 0.02, strict: bool = True) -> web.Application:
-    """A model for all three formats, which accepts any API key.
-
-    ``pace`` is the delay between two events of a stream, in seconds. ``strict``: vendors' rules
-    apply, see `refusals`.
+    ``pace`` is the delay between two events of a stream, in seconds.
     """
-    app = web.Application(client_max_size=_MAX_BODY_SIZE, middlewares=[_error_middleware])
-    app.on_response_prepare.append(_add_request_id)
-    app.router.add_post("/v1/chat/completions", _generator(chat, pace, strict))
-    app.router.add_post("/v1/messages", _generator(messages, pace, strict))
-    app.router.add_post("/v1/responses", _generator(responses, pace, strict))
-    app.router.add_post("/v1/messages/count_tokens", _count_messages_tokens)
-    app.router.add_post("/v1/responses/input_tokens", _count_responses_tokens)
-    app.router.add_get("/v1/models", _list_models)
-    return app
 
-
-def _generator(adapter: FormatAdapter, pace: float, strict: bool) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         body = await _read_body(request)
-        model_request = adapter.parse(body)
-        if strict and (refusal := next(refusals(body), None)):
-            raise RequestError(refusal)
+        model_request = parse(body)
         check_images(model_request)
         reply = generate(model_request)
         created = int(time.time())  # noqa: TID251 - the simulator has no runtime
         if body.get("stream") is not True:
-            return _json(adapter.render_body(body, reply, created))
-        return await _stream(request, adapter.render_stream(body, reply, created), pace)
+            return _json(render_body(body, reply, created))
+        return await _stream(request, render_stream(body, reply, created), pace)
 
-    return handle
-
-
-async def _count_messages_tokens(request: web.Request) -> web.Response:
-    model_request = messages.parse_for_count(await _read_body(request))
-    return _json({"input_tokens": model_request.tokens})
-
-
-async def _count_responses_tokens(request: web.Request) -> web.Response:
-    model_request = responses.parse(await _read_body(request))
-    return _json({"object": "response.input_tokens", "input_tokens": model_request.tokens})
-
-
-async def _list_models(request: web.Request) -> web.Response:
-    """One list with the fields of every format."""
-    del request
-    models = [
-        {
-            "id": model,
-            "object": "model",
-            "type": "model",
-            "created": 1_767_225_600,
-            "created_at": "2026-01-01T00:00:00Z",
-            "owned_by": "simulator",
-            "display_name": f"Simulated {model}",
-            "lifecycle": "active",
-        }
-        for model in _MODELS
-    ]
-    page = {"has_more": False, "first_id": _MODELS[0], "last_id": _MODELS[-1]}
-    return _json({"object": "list", "data": models, **page})
+    app = web.Application(client_max_size=_MAX_BODY_SIZE, middlewares=[_error_middleware])
+    app.on_response_prepare.append(_add_request_id)
+    app.router.add_post("/v1/chat/completions", handle)
+    return app
 
 
 async def _read_body(request: web.Request) -> Body:
@@ -126,7 +68,6 @@ async def _stream(request: web.Request, frames: Iterator[bytes], pace: float) ->
 
 @web.middleware
 async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    request[_REQUEST_ID] = new_id("req_")
     try:
         return await handler(request)
     except RequestError as request_error:
@@ -135,12 +76,12 @@ async def _error_middleware(request: web.Request, handler: Handler) -> web.Strea
         error = RequestError("Request entity too large", status=too_large.status)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
         error = RequestError(f"Invalid URL ({request.method} {request.path})", status=404)
-    return _json(error_body(error, request.path, request[_REQUEST_ID]), status=error.status)
+    return _json(error.body, status=error.status)
 
 
 async def _add_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    for header in ("x-request-id", "request-id"):
-        response.headers[header] = request[_REQUEST_ID]
+    del request
+    response.headers["x-request-id"] = f"req_{secrets.token_hex(12)}"
 
 
 def _json(body: Body, *, status: int = 200) -> web.Response:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from gateway.simulator.errors import RequestError
-from gateway.simulator.request import ModelRequest
+from gateway.simulator.request import ModelRequest, RequestError
 
 _SIGNATURES = {
     "PNG": rb"\x89PNG\r\n\x1a\n",
@@ -20,37 +18,22 @@ _SIGNATURES = {
     "JPEG": rb"\xff\xd8\xff",
     "WebP": rb"RIFF....WEBP",
 }
-_FRAME = re.compile(rb"\x21\xf9\x04.{4}\x00\x2c", re.DOTALL)
-"""A frame of a GIF with its delay."""
-_MEGABYTE = 2**20
-
-
-class _Limits(NamedTuple):
-    """`max_size` is in bytes of the file, in messages of its base64."""
-
-    max_images: int
-    max_size: int
-
-
-_LIMITS = {
-    "chat": _Limits(250, 20 * _MEGABYTE),
-    "responses": _Limits(250, 20 * _MEGABYTE),
-    "messages": _Limits(100, 5 * _MEGABYTE),
-}
+_MOST_IMAGES = 250
+_MOST_MEGABYTES = 20
 
 
 def check_images(request: ModelRequest) -> None:
-    """A RequestError for too many images, and for one that is none, too large or mislabelled."""
-    limits = _LIMITS[request.format]
+    """Raise a RequestError for too many images, and for one that is none, too large or
+    mislabelled."""
     images = [part.text for turn in request.turns for part in turn.parts if part.kind == "image"]
-    if len(images) > limits.max_images:
-        message = f"Too many images: {len(images)} > {limits.max_images}."
+    if len(images) > _MOST_IMAGES:
+        message = f"Too many images: {len(images)} > {_MOST_IMAGES}."
         raise RequestError(message, code="too_many_images")
     for number, url in enumerate(filter(None, images), 1):
-        _check_image(url, request.format, f"Image {number}")
+        _check_image(url, f"Image {number}")
 
 
-def _check_image(url: str, format: str, name: str) -> None:
+def _check_image(url: str, name: str) -> None:
     if not url.startswith("data:"):
         if not url.startswith(("http://", "https://")):
             raise RequestError(f"{name}: not an http or https URL.", code="invalid_image_url")
@@ -67,14 +50,9 @@ def _check_image(url: str, format: str, name: str) -> None:
     if head != f"data:image/{kind.lower()};base64":
         message = f"{name}: it is {kind}, and not what its media type says."
         raise RequestError(message, code="invalid_image_format")
-    size = len(encoded if format == "messages" else data)
-    if size > (most := _LIMITS[format].max_size):
-        message = (
-            f"{name}: image exceeds {most // _MEGABYTE} MB maximum: {size} bytes > {most} bytes"
-        )
+    if len(data) > _MOST_MEGABYTES * 2**20:
+        message = f"{name}: image exceeds {_MOST_MEGABYTES} MB maximum: {len(data)} bytes."
         raise RequestError(message, code="image_too_large")
-    if format == "messages" and len(_FRAME.findall(data)) > 1:
-        raise RequestError(f"{name}: animated GIFs are not supported.")
 
 
 def _kind(data: bytes) -> str | None:

@@ -9,9 +9,8 @@ from typing import Literal
 
 import orjson
 
-from gateway.simulator.errors import RequestError
 from gateway.simulator.image import describe_image
-from gateway.simulator.request import ModelRequest, Tool, count_tokens
+from gateway.simulator.request import ModelRequest, RequestError, Tool, count_tokens
 from gateway.simulator.schema_sample import sample_object, sample_value
 
 _MAX_QUOTE = 1_000
@@ -28,7 +27,6 @@ class Stop(StrEnum):
 
     END = "end"
     LIMIT = "limit"
-    SEQUENCE = "sequence"
     CALLS = "calls"
 
 
@@ -39,7 +37,6 @@ class Block:
     kind: Literal["thinking", "text", "function", "custom"]
     text: str
     tool_name: str = ""
-    namespace: str | None = None
 
     @property
     def is_call(self) -> bool:
@@ -57,7 +54,6 @@ class Reply:
     request: ModelRequest
     blocks: tuple[Block, ...]
     stop: Stop
-    stop_sequence: str | None = None
 
     @property
     def thinking(self) -> str:
@@ -84,18 +80,16 @@ class Reply:
 def generate(request: ModelRequest) -> Reply:
     """The reply, cut at a stop sequence and at the token limit."""
     blocks = [_call(tool) for tool in _tools_to_call(request)]
-    stop, sequence = Stop.CALLS, None
-    if not blocks:
-        text, sequence = _cut_at_stop(_text(request), request.stops)
-        blocks = [Block("text", text)] if text else []
-        stop = Stop.END if sequence is None else Stop.SEQUENCE
+    stop = Stop.CALLS if blocks else Stop.END
+    if not blocks and (text := _cut_at_stop(_text(request), request.stops)):
+        blocks = [Block("text", text)]
     if request.effort not in (None, "", "none"):
         tool_names = [block.tool_name for block in blocks if block.is_call]
         blocks.insert(0, Block("thinking", _thinking(request, tool_names)))
     fitting = blocks if request.limit is None else _cut_at_limit(blocks, request.limit)
     if fitting != blocks:
-        stop, sequence = Stop.LIMIT, None
-    return Reply(request=request, blocks=tuple(fitting), stop=stop, stop_sequence=sequence)
+        stop = Stop.LIMIT
+    return Reply(request=request, blocks=tuple(fitting), stop=stop)
 
 
 def _tools_to_call(request: ModelRequest) -> list[Tool]:
@@ -133,9 +127,9 @@ def _is_named(tool: Tool, question: str) -> bool:
 
 def _call(tool: Tool) -> Block:
     if tool.schema is None:
-        return Block("custom", f"simulated input for {tool.name}", tool.name, tool.namespace)
+        return Block("custom", f"simulated input for {tool.name}", tool.name)
     arguments = orjson.dumps(sample_object(tool.schema)).decode()
-    return Block("function", arguments, tool.name, tool.namespace)
+    return Block("function", arguments, tool.name)
 
 
 def _thinking(request: ModelRequest, tool_names: list[str]) -> str:
@@ -158,10 +152,7 @@ def _text(request: ModelRequest) -> str:
     """A value of the output schema, or what the simulator has received."""
     if request.schema is not None:
         return orjson.dumps(sample_value(request.schema)).decode()
-    sentences = [
-        f"I am a simulator standing in for {request.model}, "
-        f"reached through the {request.format} format."
-    ]
+    sentences = [f"I am a simulator standing in for {request.model}."]
     if request.question:
         sentences.append(f"You said: {_quote(request.question)}")
     for result in request.tool_results:
@@ -185,11 +176,9 @@ def _quote(text: str, max_length: int = _MAX_QUOTE) -> str:
     return f"“{text}”" if len(text) <= max_length else f"“{text[:max_length]}…”"
 
 
-def _cut_at_stop(text: str, stops: tuple[str, ...]) -> tuple[str, str | None]:
-    """The text before the first stop sequence in it, and that sequence."""
-    found = [(text.index(stop), stop) for stop in stops if stop in text]
-    end, sequence = min(found, default=(len(text), None))
-    return text[:end], sequence
+def _cut_at_stop(text: str, stops: tuple[str, ...]) -> str:
+    """Return the text before the first stop sequence in it."""
+    return text[: min((text.index(stop) for stop in stops if stop in text), default=None)]
 
 
 def _cut_at_limit(blocks: list[Block], limit: int) -> list[Block]:

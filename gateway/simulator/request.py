@@ -1,14 +1,80 @@
-"""A request to the model, independent of its format, and its size in tokens."""
+"""A request to the model, the fields of its body, and its size in tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 import orjson
 
-from gateway.simulator.json_fields import Body
+Body = dict[str, Any]
+"""A JSON object."""
+
+_Kind = TypeVar("_Kind")
+
+
+class RequestError(Exception):
+    """A request that the simulator rejects."""
+
+    def __init__(
+        self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body: Body = {
+            "error": {
+                "message": message,
+                "type": "invalid_request_error",
+                "param": param,
+                "code": code,
+            }
+        }
+
+
+def required(body: Body, name: str, kind: type[_Kind]) -> _Kind:
+    """Return the field, which must be of this type and not empty; else raise a RequestError."""
+    value = body.get(name)
+    if value is None or value in ("", []):
+        message = f"Missing required parameter: '{name}'."
+        raise RequestError(message, param=name, code="missing_required_parameter")
+    if not isinstance(value, kind):
+        raise RequestError(f"Invalid type for '{name}'.", param=name, code="invalid_type")
+    return value
+
+
+def token_limit(body: Body, *names: str) -> int | None:
+    """Return the first of these fields that is set; a RequestError if it is no whole number."""
+    for name in names:
+        match body.get(name):
+            case None:
+                continue
+            case int(value) if value >= 0:
+                return value
+            case _:
+                message = f"Invalid '{name}': expected a whole number of tokens."
+                raise RequestError(message, param=name, code="invalid_value")
+    return None
+
+
+def objects(value: object) -> list[Body]:
+    """Return the objects of a list; items of other types are ignored."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def field(body: Body, kind: type[_Kind], path: str) -> _Kind | None:
+    """Return the value at a dotted path if it has this type."""
+    value: object = body
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, kind) else None
+
+
+def strings(value: object) -> tuple[str, ...]:
+    """Return a string or the strings of a list, without empty ones."""
+    values: Iterable[object] = value if isinstance(value, list) else [value]
+    return tuple(item for item in values if isinstance(item, str) and item)
+
 
 Schema = dict[str, Any]
 """A JSON Schema."""
@@ -35,7 +101,6 @@ class Part:
     kind: Literal["text", "image", "attachment", "call", "result"]
     text: str
     tool_name: str = ""
-    call_id: str = ""
 
     @property
     def tokens(self) -> int:
@@ -63,7 +128,6 @@ class Tool:
     name: str
     schema: Schema | None
     description: str = ""
-    namespace: str | None = None
 
     @property
     def tokens(self) -> int:
@@ -83,7 +147,6 @@ class ToolChoice:
 class ModelRequest:
     """``limit`` is in tokens; ``effort`` is None without thinking."""
 
-    format: str
     model: str
     instructions: str
     turns: tuple[Turn, ...]
@@ -145,40 +208,3 @@ class ModelRequest:
     def tokens(self) -> int:
         """Size of the whole request."""
         return self.cacheable_tokens + sum(turn.tokens for turn in self.turns)
-
-
-ReadParts = Callable[[object], Iterable[Part]]
-"""Reads the ``content`` of a message in one format."""
-
-
-def tool_result(parts: Iterable[Part], call_id: object) -> tuple[Part, ...]:
-    """The result with the texts among the parts, then the other parts."""
-    parts = tuple(parts)
-    attachments = (part for part in parts if part.kind != "text")
-    return (Part("result", join_texts(parts), call_id=str(call_id)), *attachments)
-
-
-def name_results(turns: Iterable[Turn]) -> Iterator[Turn]:
-    """The turns, with the tool names of the calls in their results."""
-    names: dict[str, str] = {}
-    for turn in turns:
-        names |= {part.call_id: part.tool_name for part in turn.parts if part.kind == "call"}
-        parts = (
-            replace(part, tool_name=names.get(part.call_id, "unknown"))
-            if part.kind == "result"
-            else part
-            for part in turn.parts
-        )
-        yield replace(turn, parts=tuple(parts))
-
-
-def join_texts(parts: Iterable[Part]) -> str:
-    return "\n".join(part.text for part in parts if part.kind == "text")
-
-
-def join_instructions(field: object, messages: list[Body], read_parts: ReadParts) -> str:
-    """The instructions of a field of their own and of the system and developer messages."""
-    roles = ("system", "developer")
-    contents = [message.get("content") for message in messages if message.get("role") in roles]
-    texts = (join_texts(read_parts(content)) for content in (field, *contents))
-    return "\n\n".join(filter(None, texts))

@@ -9,8 +9,7 @@ import math
 from functools import reduce
 from typing import Any
 
-from gateway.simulator.errors import RequestError
-from gateway.simulator.request import Schema
+from gateway.simulator.request import RequestError, Schema
 
 _OPTIONAL_DEPTH = (
     3  # deeper, only required properties and items, or recursive schemas would explode

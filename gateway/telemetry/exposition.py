@@ -21,10 +21,11 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from gateway.core.histogram import Histogram
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.core.text import escape_unprintable
 from gateway.telemetry.families import FAMILIES, Family
-from gateway.telemetry.metrics import Histogram, Labels, Metrics, Requests
+from gateway.telemetry.metrics import Labels, Metrics, Requests
 
 Value = float | Histogram
 Samples = Mapping[str, Iterable[tuple[Labels, Value]]]

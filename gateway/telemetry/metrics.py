@@ -7,13 +7,13 @@ what it copies of a table is consistent, two numbers of a row may be one request
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, NoReturn, TypeVar
 
+from gateway.core.histogram import Histogram
 from gateway.errors import CONTENT_POLICY_CODE, GatewayError
-from gateway.telemetry.ended_exchange import EndedExchange, Observer
+from gateway.telemetry.observed_request import ObservedRequest, Observer
 
 Labels = tuple[str, ...]
 Row = TypeVar("Row")
@@ -49,26 +49,6 @@ PATTERNS: Final = (
 _STATUS_CLASSES: Final = {number: f"{number}xx" for number in range(1, 6)}
 _REDUCIBLE: Final = (3, 4, 6)
 """Model, group and code: what is folded of the labels of requests."""
-
-
-class Histogram:
-    """`counts` has one more number than `bounds`: what is above them. `total` is the sum."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def add(self, other: Histogram) -> None:
-        """`other` has the same bounds."""
-        self.counts = [sum(pair) for pair in zip(self.counts, other.counts, strict=True)]
-        self.total += other.total
 
 
 class Table(dict[Labels, Row]):
@@ -165,7 +145,7 @@ class Metrics:
         self.intervals = Table(lambda: Histogram(BETWEEN_EVENTS), capacity // 4)
         self.keys = Table(Requests, capacity)
         self.loop_lag = Histogram(LAG)
-        self._ended: list[EndedExchange] = []
+        self._ended: list[ObservedRequest] = []
         self.observe: Observer = self._ended.append
         self._codes = {code: code for code in _all_codes()}
 
@@ -182,7 +162,7 @@ class Metrics:
             self.count(ended)
         self._ended.clear()
 
-    def count(self, ended: EndedExchange) -> None:
+    def count(self, ended: ObservedRequest) -> None:
         """The hot path, with `count_ended`."""
         row = ended.row
         endpoint = row.endpoint

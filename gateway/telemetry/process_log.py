@@ -12,13 +12,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
-from gateway.config.process_log import LogFormat, ProcessLogOptions
+from gateway.config.monitoring import LogFormat, ProcessLogOptions
 from gateway.config.redaction import LogRedactor
 from gateway.config.schema import Config
 from gateway.store.records import RequestRow
-from gateway.telemetry.ended_exchange import EndedExchange, Observer
 from gateway.telemetry.line_writer import LineWriter
 from gateway.telemetry.log_lines import Incident, json_line, with_priority
+from gateway.telemetry.observed_request import ObservedRequest, Observer
 from gateway.telemetry.request_lines import (
     request_fields,
     request_level,
@@ -79,7 +79,7 @@ class ProcessLog(logging.Handler):
     def request_observer(self, key_of: Callable[[str], str]) -> Observer:
         """Writes a line for each request; `key_of` gives what may be shown of a token's key."""
 
-        def observe(ended: EndedExchange) -> None:
+        def observe(ended: ObservedRequest) -> None:
             row = ended.row
             if request_level(row) >= self.level:
                 trace_id = "" if ended.trace is None else ended.trace.trace_id

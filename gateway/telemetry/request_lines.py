@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from gateway.core.text import escape_unprintable
 from gateway.store.records import ExchangeState, RequestRow
-from gateway.telemetry.ended_exchange import is_client_mistake
 from gateway.telemetry.log_lines import Redact, level_name, timestamp
+from gateway.telemetry.observed_request import is_client_mistake
 
 LOGGER: Final = "gateway.requests"
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from gateway.config.traces import TraceOptions, has_opentelemetry
+from gateway.config.monitoring import TraceOptions, has_opentelemetry
 
 if TYPE_CHECKING:
     from gateway.telemetry.spans import Tracer

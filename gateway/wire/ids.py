@@ -15,12 +15,12 @@ _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_LENGTH: Final = 64
 
 
-def sanitize_name(name: str, max_length: int = _MAX_LENGTH) -> str:
-    """The name where it has at most `max_length` characters of `[a-zA-Z0-9_-]`; else a similar one
+def sanitize_name(name: str) -> str:
+    """The name where it has at most 64 characters of `[a-zA-Z0-9_-]`; else a similar one
     with a digest, so that different names stay different."""
-    if len(name) <= max_length and name and not _ILLEGAL.search(name):
+    if len(name) <= _MAX_LENGTH and name and not _ILLEGAL.search(name):
         return name
-    return f"{_ILLEGAL.sub('_', name)[: max_length - 9]}_{_digest(name, 8)}"
+    return f"{_ILLEGAL.sub('_', name)[: _MAX_LENGTH - 9]}_{_digest(name, 8)}"
 
 
 def shorten_user(user: str) -> str:

@@ -22,7 +22,6 @@ from gateway.errors import (
     TooManyImages,
     UnsupportedImageType,
 )
-from gateway.wire.gif_frames import first_frame
 from gateway.wire.image_files import (
     GIF,
     HEIC,
@@ -31,6 +30,7 @@ from gateway.wire.image_files import (
     WEBP,
     image_bytes,
     image_kind,
+    is_animated,
     repair_base64,
 )
 from gateway.wire.image_parts import ImagePart
@@ -52,8 +52,7 @@ _FIELDS: Final = {Format.RESPONSES: "input"}
 @value(kw_only=True)
 class ImageLimits:
     """The limits of a format's upstreams: images per request, megabytes (of 2^20) of one file;
-    `max_side` is in pixels, None: unknown. `rejects_animated`: animated GIFs are errors, else their
-    first frame is sent."""
+    `max_side` is in pixels, None: unknown. `rejects_animated`: animated GIFs are errors."""
 
     count: int
     megabytes: int
@@ -157,11 +156,11 @@ def _check_data(image: ImagePart, data: str, format: Format) -> ImagePart:
         raise UnsupportedImageType(image.path, f"{name}: {KINDS}")
     if kind in _SIZED and not all(image_size(right) or (0,)):
         raise InvalidImage(image.path, "the image has no pixels")
-    if kind == GIF and (frame := first_frame(right)) is not None:
-        if IMAGE_LIMITS[format].rejects_animated:
-            reason = f"an animated GIF is not supported: {KINDS}"
-            raise UnsupportedImageType(image.path, reason)
-        right = frame
+    animated = kind == GIF and is_animated(right)
+    if animated and IMAGE_LIMITS[format].rejects_animated:
+        raise UnsupportedImageType(image.path, f"an animated GIF is not supported: {KINDS}")
+    if animated:
+        image = replace(image, animated=True)
     if right is data and kind == image.media_type:
         return image
     return replace(image, data=right, media_type=kind, changed=True)

@@ -24,6 +24,9 @@ PIECE: Final = 256 * 1024
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _REPAIRS: Final = str.maketrans("-_", "+/", " \t\r\n")
 
+_DELAYED_FRAME: Final = re.compile(rb"\x21\xf9\x04.{4}\x00\x2c", re.DOTALL)
+"""The start of a GIF's frame that has a delay: 9 bytes that compressed pixels hardly contain."""
+
 _KINDS: Final = (
     (PNG, re.compile(rb"\x89PNG\r\n\x1a\n")),
     (JPEG, re.compile(rb"\xff\xd8\xff")),
@@ -94,3 +97,15 @@ def image_kind(data: str) -> str | None:
     """A media type, or the name of another kind of file; None where it is unknown."""
     head = decode(data[: min(len(data), _HEAD) & ~3])
     return next((kind for kind, pattern in _KINDS if pattern.match(head)), None)
+
+
+def is_animated(gif: str) -> bool:
+    """Tell whether a GIF in base64 has a second frame."""
+    frames, end = 0, b""
+    for at in range(0, len(gif), PIECE):
+        piece = end + decode(gif[at : at + PIECE])
+        frames += len(_DELAYED_FRAME.findall(piece))
+        if frames > 1:
+            return True
+        end = piece[-8:]
+    return False

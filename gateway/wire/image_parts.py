@@ -27,7 +27,7 @@ _LISTS: Final = ("content", "output")
 class ImagePart:
     """An image of a request at `position`, the text in its field `field`: `url` is as sent, also a
     data URI; `data` is base64 of `media_type`. Either `url` or `data` is set. `changed`: the body
-    has something else in its place."""
+    has something else in its place; `animated`: a GIF of several frames."""
 
     position: Position
     field: str
@@ -35,6 +35,7 @@ class ImagePart:
     data: str | None = None
     media_type: str | None = None
     changed: bool = False
+    animated: bool = False
 
     @property
     def path(self) -> str:

@@ -202,11 +202,6 @@ def block_text(block: Payload) -> str:
     return describe_results(_block_results(content))
 
 
-def is_own_block(block: Payload) -> bool:
-    """Whether a result block has results of a search that the gateway ran."""
-    return any(is_packed(each.get("encrypted_content")) for each in _entries(block.get("content")))
-
-
 def _block_results(content: Any) -> list[SearchResult]:
     results: list[SearchResult] = []
     for entry in _entries(content):

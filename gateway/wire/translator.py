@@ -59,9 +59,6 @@ _MAX_PIECE: Final = 32 * 1024
 _MAX_RUN: Final = 64 * 1024
 """Bytes of frames beyond which none is translated without decoding it."""
 
-_MAX_DELTA: Final = 3000
-"""Characters of a delta where a complete reply is sent as a stream."""
-
 _NO_USAGE: Final = Usage()
 
 

@@ -19,7 +19,6 @@ from gateway.admin.reload import ConfigSource, Reloader
 from gateway.app import build_app
 from gateway.console.guard import PUBLIC_PATHS
 from gateway.core.formats import Format
-from gateway.simulator import build_simulator
 from gateway.store.records import AuditRow, Role, Scope, TokenState
 from gateway.store.reply_rows import find_by_id
 from tests.alerts.receiver import run_receiver
@@ -31,7 +30,8 @@ from tests.console.access_api import (
     session_of,
 )
 from tests.console.browser import FORM_HEADERS, PASSWORD
-from tests.support.gateway import ACCOUNT, UPSTREAM_KEY, RunningGateway, channels, run_gateway
+from tests.support.gateway import ACCOUNT, UPSTREAM_KEY, RunningGateway, channel, run_gateway
+from tests.support.simulator import run_simulator
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -159,15 +159,10 @@ CALLS = {
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
     """With a simulated model and a webhook."""
-    runner = web.AppRunner(build_simulator(pace=0))
-    await runner.setup()
-    async with run_receiver() as receiver:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        upstream = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with run_simulator() as upstream, run_receiver() as receiver:
         config = {"alerts": receiver.alerts(check_every=60)}
-        async with run_gateway(tmp_path, channels(upstream), **config) as gateway:
+        async with run_gateway(tmp_path, [channel(Format.CHAT, upstream)], **config) as gateway:
             yield gateway
-    await runner.cleanup()
 
 
 @pytest.fixture

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.admission.queue import AdmissionQueue
 from gateway.quota.limits import Quota
 from gateway.store import tokens
+from gateway.store.budget_leases import LeaseTable
 from gateway.store.database import Database
+from tests.admission.lease_replicas import GrantsOf
 from tests.store.sample_rows import token
 from tests.support.ledger_template import open_ledger
 
@@ -26,3 +30,17 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 @pytest.fixture
 def queue() -> AdmissionQueue:
     return AdmissionQueue(Quota())
+
+
+@pytest.fixture
+def grants_of(monkeypatch: pytest.MonkeyPatch) -> GrantsOf:
+    """In how many transactions a replica has asked for leases."""
+    counts: Counter[LeaseTable] = Counter()
+    grant = LeaseTable.grant
+
+    async def counted(table: LeaseTable, *args: Any) -> Any:
+        counts[table] += 1
+        return await grant(table, *args)
+
+    monkeypatch.setattr(LeaseTable, "grant", counted)
+    return lambda leases: counts[leases._table]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,6 +26,9 @@ from gateway.store.server_schema import budget_leases, replicas, spending
 from tests.store.sample_rows import intent
 
 _numbers = count(1)
+
+GrantsOf = Callable[[BudgetLeases], int]
+"""In how many transactions a replica has asked for leases."""
 
 
 def unix_us() -> int:

@@ -18,8 +18,8 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.alerts.delivery import Delivery, DeliveryFailed
-from gateway.config.alerts import Webhook
 from gateway.config.load import parse_config
+from gateway.config.monitoring import Webhook
 from gateway.upstream.address_guard import AddressInfo
 from tests.alerts.receiver import OK, Receiver
 from tests.support.paths import ROOT

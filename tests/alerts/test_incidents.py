@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from gateway.alerts import incidents as module
-from gateway.alerts.condition import Condition, exceeds
+from gateway.alerts.conditions import Condition, exceeds
 from gateway.alerts.incidents import Incidents, Status
-from gateway.config.alerts import AlertKind
+from gateway.config.monitoring import AlertKind
 
 KIND = AlertKind.CHANNEL_DOWN
 

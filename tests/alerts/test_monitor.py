@@ -458,7 +458,7 @@ async def test_a_request_log_that_cannot_be_written(
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.alerts.gateway_conditions.WRITE_DELAY", 0.2)
+    monkeypatch.setattr("gateway.alerts.conditions.WRITE_DELAY", 0.2)
     upstream.respond_with(FINE)
     async with watched(tmp_path, upstream, receiver) as gateway:
         with locked(tmp_path / DATABASE_NAME):

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.alerts import webhook_queue as module
-from gateway.alerts.delivery import Delivery
-from gateway.alerts.message import Message
+from gateway.alerts.delivery import Delivery, Message
 from gateway.alerts.webhook_queue import Retries, WebhookQueue
 from tests.alerts.receiver import OK, Receiver
 from tests.alerts.test_delivery import webhook

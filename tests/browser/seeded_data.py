@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 
 from gateway.config.load import parse_config
 from gateway.config.schema import Config
@@ -22,11 +22,17 @@ from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.daemon import Daemon, run_daemon
 from gateway.runtime import unix_microseconds
-from gateway.simulator import build_simulator
 from gateway.store.records import Entry, ExchangeState, RequestRow, Token, TokenState
 from tests.store.sample_rows import attempt, failed_attempt, intent, settled
 from tests.support.gateway import ACCOUNT, RunningGateway, request_body
-from tests.support.upstream import Response, json_response, scripted_upstream
+from tests.support.simulator import run_simulator
+from tests.support.upstream import (
+    Response,
+    by_frame,
+    fixture_stream,
+    json_response,
+    scripted_upstream,
+)
 
 HOUR: Final = 3600 * 1_000_000
 DAY: Final = 24 * HOUR
@@ -36,6 +42,7 @@ OVERLOADED: Final[Response] = json_response(
     503,
 ).with_changes(delay=0.14)
 """The response of the first channel."""
+_REPLY: Final[Response] = by_frame(fixture_stream("messages")).with_changes(pause=0.02)
 
 _UNIT_PRICE = 0.0001
 _MODELS = {
@@ -72,9 +79,10 @@ class SeededGateway:
 async def seeded_gateway(state_dir: Path, days: int = 30) -> AsyncIterator[SeededGateway]:
     """Runs for the length of the block. The last `days` have requests."""
     async with AsyncExitStack() as stack:
-        overloaded = await stack.enter_async_context(scripted_upstream())
-        overloaded.respond_with(OVERLOADED)
-        config = _config(state_dir, overloaded.address, await _simulated(stack))
+        overloaded = await stack.enter_async_context(scripted_upstream(OVERLOADED))
+        messages = await stack.enter_async_context(scripted_upstream(_REPLY))
+        simulated = await stack.enter_async_context(run_simulator(pace=0.02))
+        config = _config(state_dir, overloaded.address, simulated, messages.address)
         # Budgets are loaded from the request log at the start, so old requests come before it.
         async with run_daemon(config) as daemon:
             key = await _seed(daemon, days)
@@ -89,21 +97,12 @@ async def seeded_gateway(state_dir: Path, days: int = 30) -> AsyncIterator[Seede
         yield seeded
 
 
-async def _simulated(stack: AsyncExitStack) -> str:
-    """The address of a simulated model."""
-    runner = web.AppRunner(build_simulator())
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return f"http://127.0.0.1:{runner.addresses[0][1]}"
-
-
-def _config(state_dir: Path, overloaded: str, simulated: str) -> Config:
+def _config(state_dir: Path, overloaded: str, simulated: str, messages: str) -> Config:
     beta, alpha = ["beta-5.4", "beta-5.4-mini"], ["alpha-sonnet-4-6", "alpha-opus-4-8"]
     channels = [
         _channel("chat-main", "chat", f"{overloaded}/v1", beta, "a1", priority=1),
         _channel("chat-spare", "chat", f"{simulated}/v1", beta, "c1", "c2"),
-        _channel("messages-main", "messages", simulated, alpha, "m1", "m2"),
+        _channel("messages-main", "messages", messages, alpha, "m1", "m2"),
         _channel("responses-lab", "responses", f"{overloaded}/v1", ["beta-5.5"], ACCOUNT),
     ]
     text = {

@@ -1,17 +1,20 @@
-"""The simulator behind a server that plants one fault, and both in a thread."""
+"""A server that plants one fault into the replies of the simulator, and both in a thread.
+
+A gateway between them translates: the simulator has one format.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from aiohttp import ClientSession
-from aiohttp.test_utils import TestServer
-
-from gateway.simulator import build_simulator
+from gateway.core.formats import Format
 from tests.support.answer import EVENTS
+from tests.support.gateway import UPSTREAM_MODEL, channel, run_gateway
 from tests.support.loop_thread import run_in_thread
+from tests.support.simulator import run_simulator
 from tests.support.upstream import (
     ReceivedRequest,
     Response,
@@ -81,29 +84,33 @@ class NeverStreams(Fault):
         }
 
 
-def planted(fault: Fault) -> AbstractContextManager[str]:
+def planted(fault: Fault, state_dir: Path) -> AbstractContextManager[str]:
     """The address of the server, without /v1."""
-    return run_in_thread(_serve(fault))
+    return run_in_thread(_serve(fault, state_dir))
 
 
 @asynccontextmanager
-async def _serve(fault: Fault) -> AsyncIterator[str]:
+async def _serve(fault: Fault, state_dir: Path) -> AsyncIterator[str]:
     async def answer(request: ReceivedRequest) -> Response:
         body = request.json
         if (refusal := fault.refuse(body)) is not None:
             status, message = refusal
             error = {"type": "invalid_request_error", "message": message}
             return json_response({"type": "error", "error": error}, status)
-        async with simulator.post(request.path, json=fault.edit(body)) as reply:
-            content, kind = await reply.read(), reply.content_type
+        reply = await gateway.post(request.format, fault.edit(body), path=request.path)
+        content, kind = await reply.read(), reply.content_type
         if kind != EVENTS:
             return json_response(content, reply.status)
         frames = fault.frames(by_frame(event_stream(content)).chunks)
         return event_stream(content).with_changes(chunks=tuple(frames))
 
     async with (
-        TestServer(build_simulator(pace=0)) as inner,
-        ClientSession(inner.make_url("")) as simulator,
+        run_simulator() as simulator,
+        run_gateway(
+            state_dir,
+            [channel(Format.CHAT, simulator, models=[UPSTREAM_MODEL])],
+            models=[{"id": UPSTREAM_MODEL, "family": "beta"}],
+        ) as gateway,
         scripted_upstream(answer) as outer,
     ):
         yield outer.address

@@ -67,7 +67,7 @@ def faults(report: dict[str, Any]) -> dict[str, list[str]]:
 def test_the_simulator_satisfies_every_client(
     shell: CommandRunner, tmp_path: Path, client: str
 ) -> None:
-    with planted(Fault()) as address:
+    with planted(Fault(), tmp_path / "upstream") as address:
         file = write_config(tmp_path, address)
         code, report = replay(shell, file, client, "--model", BETA)
     assert (code, faults(report)) == (0, {})
@@ -85,7 +85,7 @@ def test_the_simulator_satisfies_every_client(
 
 @pytest.mark.parametrize("client", ["claude-code", "openai"])
 def test_a_refused_credential_is_named(shell: CommandRunner, tmp_path: Path, client: str) -> None:
-    with planted(Rejects(401, "invalid api key")) as address:
+    with planted(Rejects(401, "invalid api key"), tmp_path / "upstream") as address:
         file = write_config(tmp_path, address, Format.MESSAGES)
         code, report = replay(shell, file, client)
     assert code == 1
@@ -95,7 +95,7 @@ def test_a_refused_credential_is_named(shell: CommandRunner, tmp_path: Path, cli
 
 
 def test_a_lost_message_delta_is_named(shell: CommandRunner, tmp_path: Path) -> None:
-    with planted(WithoutFrames(b"message_delta")) as address:
+    with planted(WithoutFrames(b"message_delta"), tmp_path / "upstream") as address:
         file = write_config(tmp_path, address, Format.MESSAGES)
         code, report = replay(shell, file, "claude-code")
     assert code == 1
@@ -104,7 +104,7 @@ def test_a_lost_message_delta_is_named(shell: CommandRunner, tmp_path: Path) -> 
 
 def test_rejected_thinking_is_named(shell: CommandRunner, tmp_path: Path) -> None:
     fault = Rejects(400, "thinking: this model does not support thinking", "thinking")
-    with planted(fault) as address:
+    with planted(fault, tmp_path / "upstream") as address:
         file = write_config(tmp_path, address, Format.MESSAGES)
         code, report = replay(shell, file, "claude-code")
     assert code == 1
@@ -116,7 +116,7 @@ def test_rejected_thinking_is_named(shell: CommandRunner, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "opencode", "cursor", "anthropic"])
 def test_missing_tools_are_named(shell: CommandRunner, tmp_path: Path, client: str) -> None:
-    with planted(IgnoresTools()) as address:
+    with planted(IgnoresTools(), tmp_path / "upstream") as address:
         file = write_config(tmp_path, address, PROFILES[client].format)
         code, report = replay(shell, file, client)
     assert code == 1
@@ -126,7 +126,9 @@ def test_missing_tools_are_named(shell: CommandRunner, tmp_path: Path, client: s
 
 
 def test_rejected_tools_are_named(shell: CommandRunner, tmp_path: Path) -> None:
-    with planted(Rejects(400, "tools are not supported", "tools")) as address:
+    with planted(
+        Rejects(400, "tools are not supported", "tools"), tmp_path / "upstream"
+    ) as address:
         file = write_config(tmp_path, address, Format.CHAT)
         code, report = replay(shell, file, "opencode")
     assert code == 1
@@ -139,7 +141,7 @@ def test_rejected_tools_are_named(shell: CommandRunner, tmp_path: Path) -> None:
 def test_an_upstream_that_never_streams_is_named(
     shell: CommandRunner, tmp_path: Path, format: Format, client: str
 ) -> None:
-    with planted(NeverStreams()) as address:
+    with planted(NeverStreams(), tmp_path / "upstream") as address:
         file = write_config(tmp_path, address, format)
         code, report = replay(shell, file, client)
     assert code == 0
@@ -147,7 +149,7 @@ def test_an_upstream_that_never_streams_is_named(
 
 
 def test_lost_items_are_named(shell: CommandRunner, tmp_path: Path) -> None:
-    with planted(WithoutFrames(b"response.output_item.done")) as address:
+    with planted(WithoutFrames(b"response.output_item.done"), tmp_path / "upstream") as address:
         file = write_config(tmp_path, address, Format.RESPONSES)
         code, report = replay(shell, file, "codex")
     assert code == 1
@@ -155,14 +157,18 @@ def test_lost_items_are_named(shell: CommandRunner, tmp_path: Path) -> None:
 
 
 def test_the_remedy_for_lost_events_helps(shell: CommandRunner, tmp_path: Path) -> None:
-    with planted(WithoutFrames(b"message_delta", b"content_block_stop")) as address:
+    with planted(
+        WithoutFrames(b"message_delta", b"content_block_stop"), tmp_path / "upstream"
+    ) as address:
         file = write_config(tmp_path, address, Format.MESSAGES, lane="translated")
         _, report = replay(shell, file, "claude-code")
     assert not any("missing" in text for texts in faults(report).values() for text in texts)
 
 
 def test_output_for_people(shell: CommandRunner, tmp_path: Path) -> None:
-    with planted(Rejects(400, "tools are not supported", "tools")) as address:
+    with planted(
+        Rejects(400, "tools are not supported", "tools"), tmp_path / "upstream"
+    ) as address:
         file = write_config(tmp_path, address, Format.CHAT)
         command = ("doctor", "--config", str(file), "--client", "opencode", "--isolated")
         result = shell(*command, "--yes")

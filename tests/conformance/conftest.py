@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
+from gateway.core.formats import Format
 from gateway.routing.health import Health
-from gateway.simulator import build_simulator
 from tests.conformance import matrix
 from tests.conformance.clients.base import Conversation
 from tests.conformance.pairs import PAIRS, Clients, Pair, clients_of, pair_config
 from tests.conformance.validating_upstream import ValidatingUpstream, validating_upstream
-from tests.support.gateway import channels
+from tests.support.gateway import channel, channels
+from tests.support.simulator import run_simulator
 from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 session = pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -114,13 +114,8 @@ def anthropic(scripted_clients: Clients) -> AsyncAnthropic:
 @session
 async def simulator() -> AsyncIterator[str]:
     """The address of one that answers at once."""
-    runner = web.AppRunner(build_simulator(pace=0))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with run_simulator() as address:
+        yield address
 
 
 @session
@@ -128,7 +123,7 @@ async def simulated(
     simulator: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Clients]:
     state_dir: Path = tmp_path_factory.mktemp("simulated")
-    async with clients_of(state_dir, channels(simulator)) as clients:
+    async with clients_of(state_dir, [channel(Format.CHAT, simulator)]) as clients:
         yield clients
 
 

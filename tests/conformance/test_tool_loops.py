@@ -1,5 +1,5 @@
-"""A whole tool loop on every pair with the simulator, whose tongues nobody here has written: an
-upstream that reads what it is sent by its own lights and answers what it has understood.
+"""A whole tool loop of every client with the simulator: an upstream that reads what it is sent with
+code of its own and answers what it has understood.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ CITY = {
 TOOLS = (Tool("get_weather", "The weather.", CITY), Tool("read_clock", "The time."))
 
 
+SIMULATED = tuple(pair for pair in PAIRS if pair.upstream is Format.CHAT)
+
+
 @pytest.fixture
 def conversation(pair: Pair, simulated_pairs: Clients) -> Conversation:
     return simulated_pairs.conversation(pair.client, pair.model)
 
 
 @ways
+@only(SIMULATED)
 async def test_two_turns(conversation: Conversation, pair: Pair, mode: CallMode) -> None:
     options = Options(system="You are a traveller.", tools=TOOLS, effort="low")
     conversation.ask("What is the weather?")
@@ -39,12 +43,12 @@ async def test_two_turns(conversation: Conversation, pair: Pair, mode: CallMode)
     reply = await conversation.receive(mode, options)
     assert reply.calls == ()
     assert "The tool get_weather returned: “rain all day”" in reply.text
-    assert f"reached through the {pair.upstream} format" in reply.text
     assert "My instructions begin: “You are a traveller.”" in reply.text
     assert reply.model == pair.model
 
 
 @ways
+@only(SIMULATED)
 async def test_calls_in_parallel(conversation: Conversation, pair: Pair, mode: CallMode) -> None:
     options = Options(tools=TOOLS)
     conversation.ask("Weather and clock, in parallel please.")
@@ -57,7 +61,7 @@ async def test_calls_in_parallel(conversation: Conversation, pair: Pair, mode: C
     assert "The tool read_clock returned: “noon”" in reply.text
 
 
-@only(pair for pair in PAIRS if pair.client is not Format.CHAT)
+@only(pair for pair in SIMULATED if pair.client is not Format.CHAT)
 async def test_a_result_with_an_image(conversation: Conversation, pair: Pair) -> None:
     options = Options(tools=TOOLS)
     conversation.ask("Read the clock.")

@@ -29,7 +29,7 @@ def test_every_budget_rejects_what_exceeds_it(name: str) -> None:
     assert ("$0.0001:" if in_usd else "0.0001 units:") in error.message
     only = status(quota, **{name: 100})
     assert (only.budget.kind, only.budget.limit, only.spent, only.reserved) == (kind, 100, 60, 0)
-    assert (only.remaining, only.utilization) == (40, 0.6)
+    assert only.remaining == 40
 
 
 @pytest.mark.parametrize("name", BUDGETS)
@@ -99,7 +99,7 @@ def test_the_status_of_a_rolling_budget() -> None:
     assert status(Quota(), at, budget_5h=90).resets_at is None
     lease = take(quota, laptop, micro=10, at=at)
     used_up = status(quota, at, budget_5h=100)
-    assert (used_up.reserved, used_up.remaining, used_up.utilization) == (10, 0, 1.0)
+    assert (used_up.reserved, used_up.remaining) == (10, 0)
     assert used_up.resets_at == NOON + 5 * HOUR + STEP
     lease.settle(1, Cost())
 
@@ -110,7 +110,6 @@ def test_the_status_of_other_budgets() -> None:
     assert status(quota, budget_day=1).resets_at == midnight
     assert status(quota, budget_usd_month=1).resets_at == month
     assert status(quota, budget=0).resets_at is None
-    assert status(quota, budget=0).utilization == 1.0
     everything = key(**dict.fromkeys(BUDGETS, 1))
     statuses = list(quota.budget_statuses([everything, group(), gateway()], NOON))
     assert [each.budget.kind.name for each in statuses] == list(BUDGETS)

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
-from gateway.telemetry.ended_exchange import EndedExchange
+from gateway.telemetry.observed_request import ObservedRequest
 from tests.support.gateway import ACCOUNT, RunningGateway, request_body
 from tests.support.upstream import (
     Ending,
@@ -28,9 +28,9 @@ ROUNDING_US = 2
 
 @dataclass
 class Ended:
-    exchanges: list[EndedExchange] = field(default_factory=list)
+    exchanges: list[ObservedRequest] = field(default_factory=list)
 
-    async def one(self) -> EndedExchange:
+    async def one(self) -> ObservedRequest:
         async with asyncio.timeout(10):
             while not self.exchanges:
                 await asyncio.sleep(0.005)
@@ -127,7 +127,7 @@ async def test_an_observer_that_fails_stops_neither_others_nor_the_reply(
     ended: Ended,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(_: EndedExchange) -> None:
+    def fail(_: ObservedRequest) -> None:
         raise ValueError("broken observer")
 
     runtime = gateway.daemon.runtime

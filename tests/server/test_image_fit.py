@@ -224,6 +224,24 @@ async def test_a_large_image_reaches_messages_smaller(
     read(decode(data))
 
 
+@pytest.mark.parametrize("upstream_format", [Format.CHAT, Format.MESSAGES])
+async def test_an_animation_becomes_its_first_frame(
+    upstream: ScriptedUpstream, tmp_path: Path, upstream_format: Format
+) -> None:
+    upstream.respond_with(fixture_reply(upstream_format))
+    frames = [Image.new("RGB", (40, 30), color) for color in ("red", "blue", "green")]
+    animation = written(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=100)
+    body = image_request(Format.CHAT, image_part(Format.CHAT, animation, "image/gif"))
+    lines, config = fitting(upstream, upstream_format)
+    async with run_gateway(tmp_path, lines, **config) as gateway:
+        assert (await gateway.post(Format.CHAT, body)).status == 200
+    (sent,) = sent_images(upstream.last_request.json)
+    image = read(decode(sent.partition(",")[2]))
+    assert (image.format, image.size) == ("JPEG", (40, 30))
+    red, green, blue = image.convert("RGB").getpixel((20, 15))
+    assert red > 200 > 50 > max(green, blue)
+
+
 async def test_what_cannot_be_made_smaller_is_refused(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

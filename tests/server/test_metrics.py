@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.server import metrics as metrics_endpoint
-from gateway.telemetry.ended_exchange import EndedExchange
+from gateway.telemetry.observed_request import ObservedRequest
 from tests.support.gateway import (
     UPSTREAM_KEY,
     UPSTREAM_MODEL,
@@ -239,7 +239,7 @@ async def test_a_reload_applies_all_options(gateway: RunningGateway) -> None:
         section = runtime.config.metrics.model_validate(options)
         runtime.replace_config(runtime.config.model_copy(update={"metrics": section}))
 
-    def others(_: EndedExchange) -> None:
+    def others(_: ObservedRequest) -> None:
         pass
 
     runtime.observers += (others,)

@@ -151,16 +151,6 @@ async def test_limits_of_the_upstream_hold_for_downloads(
             assert (await answer.json())["error"]["message"].startswith(text)
 
 
-async def test_an_animation_becomes_its_first_frame_for_chat(
-    upstream: ScriptedUpstream, tmp_path: Path, image_host: ImageHost
-) -> None:
-    upstream.respond_with(fixture_reply(Format.CHAT))
-    body = image_request(Format.CHAT, image_part(Format.CHAT, image_host.url("/animated")))
-    async with image_host.open_gateway(tmp_path, upstream, Format.CHAT) as gateway:
-        assert (await gateway.post(Format.CHAT, body)).status == 200
-    assert sent_images(upstream.last_request.json) == [data_uri(files.gif(1), "image/gif")]
-
-
 async def test_all_images_of_a_request_have_one_deadline(
     upstream: ScriptedUpstream,
     tmp_path: Path,

@@ -7,10 +7,13 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import ClientSession
-from openai import AsyncOpenAI, BadRequestError, LengthFinishReasonError, NotFoundError
+from hypothesis import given
+from hypothesis import strategies as st
+from openai import AsyncOpenAI, BadRequestError, LengthFinishReasonError
 from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
+from gateway.simulator.chat import split_text
 from tests.simulator.images import PNG
 
 MODEL = "beta-5.4"
@@ -293,6 +296,8 @@ async def test_errors(openai: AsyncOpenAI, change: dict[str, Any], param: str) -
     assert caught.value.type == "invalid_request_error"
 
 
-async def test_unknown_path(openai: AsyncOpenAI) -> None:
-    with pytest.raises(NotFoundError, match="Invalid URL"):
-        await openai.embeddings.create(model=MODEL, input="x")
+@pytest.mark.large
+@given(st.text())
+def test_pieces_join(text: str) -> None:
+    assert "".join(split_text(text)) == text
+    assert all(0 < len(piece) <= 13 for piece in split_text(text))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable
 
 import pytest
 
-from gateway.simulator.errors import RequestError
 from gateway.simulator.image import check_images, describe_image
-from gateway.simulator.request import ModelRequest, Part, Turn
+from gateway.simulator.request import ModelRequest, Part, RequestError, Turn
 from tests.simulator.images import EXTENDED, GIF, JPEG, LOSSLESS, LOSSY, PNG, PROGRESSIVE
 from tests.support import image_files as files
 from tests.support.image_files import ACCEPTED, REFUSED, data_uri
@@ -48,18 +46,14 @@ def test_other_urls(url: str, description: str) -> None:
     assert describe_image(url) == description
 
 
-def request_with(format: str, *urls: str) -> ModelRequest:
-    parts = tuple(Part("image", url) for url in urls)
-    return ModelRequest(format=format, model="m", instructions="", turns=(Turn("user", parts),))
+def check(*urls: str) -> None:
+    turn = Turn("user", tuple(Part("image", url) for url in urls))
+    check_images(ModelRequest(model="m", instructions="", turns=(turn,)))
 
 
-@pytest.fixture(params=["chat", "messages", "responses"])
-def check(request: pytest.FixtureRequest) -> Callable[..., None]:
-    return lambda *urls: check_images(request_with(request.param, *urls))
-
-
-def test_good_images_are_accepted(check: Callable[..., None]) -> None:
+def test_good_images_are_accepted() -> None:
     check(*(data_uri(*image) for image in ACCEPTED.values()), "https://example.com/cat.png", "")
+    check(data_uri(files.ANIMATED, "image/gif"))
 
 
 @pytest.mark.parametrize(
@@ -74,30 +68,19 @@ def test_good_images_are_accepted(check: Callable[..., None]) -> None:
         *("ftp://example.com/cat.png", "file:///etc/passwd", "cat.png", "javascript:alert(1)"),
     ],
 )
-def test_bad_images_are_rejected(check: Callable[..., None], url: str) -> None:
+def test_bad_images_are_rejected(url: str) -> None:
     with pytest.raises(RequestError) as rejected:
         check(url)
     assert rejected.value.status == 400
 
 
-def test_animations_are_rejected_on_messages_only() -> None:
-    url = data_uri(files.ANIMATED, "image/gif")
-    for format in ("chat", "responses"):
-        check_images(request_with(format, url))
-    with pytest.raises(RequestError, match="animated"):
-        check_images(request_with("messages", url))
-
-
 @pytest.mark.large
-@pytest.mark.parametrize(
-    ("format", "most", "size"),
-    [("chat", 250, 20 * 2**20), ("responses", 250, 20 * 2**20), ("messages", 100, 3 * 5 * 2**18)],
-)
-def test_limits(format: str, most: int, size: int) -> None:
+def test_limits() -> None:
+    size = 20 * 2**20
     small, large = data_uri(files.PNG), data_uri(files.PNG.ljust(size + 3, b"x"))
-    check_images(request_with(format, *[small] * most))
-    check_images(request_with(format, data_uri(files.PNG.ljust(size, b"x"))))
-    with pytest.raises(RequestError, match=f"{most + 1} > {most}"):
-        check_images(request_with(format, *[small] * (most + 1)))
+    check(*[small] * 250)
+    check(data_uri(files.PNG.ljust(size, b"x")))
+    with pytest.raises(RequestError, match="251 > 250"):
+        check(*[small] * 251)
     with pytest.raises(RequestError, match="MB maximum"):
-        check_images(request_with(format, large))
+        check(large)

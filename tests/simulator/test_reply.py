@@ -1,4 +1,4 @@
-"""What the simulator replies, independent of the format."""
+"""What the simulator replies."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from gateway.simulator.errors import RequestError
 from gateway.simulator.reply import Stop, generate
-from gateway.simulator.request import ModelRequest, Part, Tool, ToolChoice, Turn
+from gateway.simulator.request import ModelRequest, Part, RequestError, Tool, ToolChoice, Turn
 
 TOOLS = tuple(Tool(name, {}) for name in ("get_weather", "Read", "take-note"))
 
 
 def request(*parts: Part | str, **fields: Any) -> ModelRequest:
     turn = Turn("user", tuple(text(part) if isinstance(part, str) else part for part in parts))
-    defaults: dict[str, Any] = {"format": "chat", "model": "m", "instructions": ""}
+    defaults: dict[str, Any] = {"model": "m", "instructions": ""}
     return ModelRequest(**defaults, **{"turns": (turn,), **fields})
 
 
@@ -135,9 +134,9 @@ def test_a_call_is_complete_or_absent() -> None:
 
 def test_the_first_stop_sequence_wins() -> None:
     reply = generate(request("hello", stops=("simulator", "am")))
-    assert (reply.stop, reply.stop_sequence, reply.text) == (Stop.SEQUENCE, "am", "I ")
-    cut = generate(request("hello", stops=("format",), limit=1))
-    assert (cut.stop, cut.stop_sequence) == (Stop.LIMIT, None)
+    assert (reply.stop, reply.text) == (Stop.END, "I ")
+    cut = generate(request("hello", stops=("standing",), limit=1))
+    assert cut.stop is Stop.LIMIT
 
 
 def test_a_long_text_is_quoted_in_part() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter
 
-from gateway.simulator.errors import RequestError
+from gateway.simulator.request import RequestError
 from gateway.simulator.schema_sample import sample_object, sample_value
 
 

@@ -13,7 +13,6 @@ from aiohttp import web
 from gateway.app import build_app
 from gateway.core.formats import Format
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow
-from gateway.telemetry.ended_exchange import EndedExchange
 from gateway.telemetry.metrics import (
     ENDPOINTS,
     OTHER,
@@ -24,6 +23,7 @@ from gateway.telemetry.metrics import (
     Table,
     run_metrics,
 )
+from gateway.telemetry.observed_request import ObservedRequest
 from tests.support.gateway import ACCOUNT, BETA, RunningGateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream
 
@@ -64,8 +64,8 @@ ATTEMPT = AttemptRow(
 )
 
 
-def ended(row: RequestRow = ROW, *attempts: AttemptRow) -> EndedExchange:
-    return EndedExchange(row, attempts or (ATTEMPT,), (), 0.0, 0.0, 1.9)
+def ended(row: RequestRow = ROW, *attempts: AttemptRow) -> ObservedRequest:
+    return ObservedRequest(row, attempts or (ATTEMPT,), (), 0.0, 0.0, 1.9)
 
 
 def test_a_request_is_counted_under_its_labels() -> None:

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gateway.config.traces import TraceOptions
+from gateway.config.monitoring import TraceOptions
 from gateway.core.formats import Format
 from gateway.telemetry.spans import Tracer
 from tests.support.gateway import (

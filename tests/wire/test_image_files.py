@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.image_files import (
+    PIECE,
     decode,
     encode,
     image_bytes,
     image_kind,
+    is_animated,
     repair_base64,
 )
 from tests.support import image_files as files
@@ -74,3 +76,12 @@ def test_wrong_characters_are_found_anywhere() -> None:
     data = b64encode(bytes(3_000_000)).decode()
     for at in (0, 1_000_000, len(data) - 1):
         assert repair_base64(data[:at] + "!" + data[at + 1 :]) is None
+
+
+@pytest.mark.parametrize("padding", [0, 3 * PIECE // 4 - 20, 3 * PIECE // 4 - 15, 2 * PIECE])
+def test_animations(padding: int) -> None:
+    """Wherever the second frame begins in what is decoded at a time."""
+    first, second = files.gif(1)[:-1], files.gif(1)[13:]
+    static = first + b"\x55" * padding
+    assert not is_animated(encoded(static + b";"))
+    assert is_animated(encoded(static + second))

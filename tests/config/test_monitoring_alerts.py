@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.alerts import AlertKind
 from gateway.config.document import ConfigError
 from gateway.config.load import load_config, parse_config
+from gateway.config.monitoring import AlertKind
 from gateway.config.redaction import Redactor
 
 CANARY = "canary-alert-7f3a9c"

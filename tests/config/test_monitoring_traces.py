@@ -9,8 +9,8 @@ import pytest
 
 from gateway.config.document import ConfigError
 from gateway.config.load import parse_config
+from gateway.config.monitoring import TraceOptions, has_opentelemetry
 from gateway.config.secrets import SecretResolver
-from gateway.config.traces import TraceOptions, has_opentelemetry
 
 
 def parsed(**traces: Any) -> TraceOptions:
@@ -56,7 +56,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def find_spec(name: str, package: str | None = None) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("gateway.config.traces.find_spec", find_spec)
+    monkeypatch.setattr("gateway.config.monitoring.find_spec", find_spec)
     with pytest.raises(ConfigError) as error:
         parsed(endpoint="http://127.0.0.1:4318")
     assert "traces: needs OpenTelemetry: pip install 'model-gateway[otel]'" in str(error.value)

@@ -1,20 +1,43 @@
-"""What metrics, traces, logs and alerts are told of every exchange that has ended."""
+"""What metrics, traces, logs and alerts see of each request. It needs no OpenTelemetry."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
+
+from aiohttp import web
 
 from gateway.errors import FormatNotServed, ModelNotFound
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow
-from gateway.telemetry.request_trace import RequestTrace
+
+
+class RequestTrace(Protocol):
+    """`header` are the header lines for the upstream of the attempt that began last, with their
+    line ends."""
+
+    header: bytes
+
+    @property
+    def trace_id(self) -> str:
+        """32 hex digits."""
+        ...
+
+    def start_attempt(self, model: str, base_url: str) -> None:
+        """The upstream's name of the model, and its channel's address."""
+        ...
+
+
+BeginTrace = Callable[[web.Request, int, float], RequestTrace | None]
+"""The trace of a request that began at a time in unix microseconds, and of `perf_counter`; None
+where it has none."""
+
 
 _CLIENT_ERRORS: Final = range(400, 500)
 _CLIENT_CODES: Final = frozenset({ModelNotFound.code, FormatNotServed.code})
 """Refusals for what the client asked for, whose status is nevertheless 5xx."""
 
 
-class EndedExchange(NamedTuple):
+class ObservedRequest(NamedTuple):
     """`row` is that of the request log. Requests without a valid key have one here too, with an
     empty `token_id`, which is not written: health checks, unknown paths, rejected keys, and
     `accounting_unavailable`.
@@ -33,7 +56,7 @@ class EndedExchange(NamedTuple):
     trace: RequestTrace | None = None
 
 
-Observer = Callable[[EndedExchange], None]
+Observer = Callable[[ObservedRequest], None]
 """Called in the event loop, once for each exchange, after its row was handed to the recorder: it
 must neither wait nor raise, and takes some microseconds at most."""
 

@@ -1,9 +1,12 @@
-"""Options of alerts: what is watched, and the webhooks that are told."""
+"""Options of alerts, metrics, traces and the process log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
+from importlib.util import find_spec
 from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +25,7 @@ from gateway.config.types import (
     HeaderName,
     Name,
     Seconds,
+    check_url,
     check_webhook_url,
 )
 from gateway.core.value import FastStrEnum
@@ -128,3 +132,85 @@ class Alerts(ConfigModel):
     """How often the conditions are checked; "5s" is accepted too."""
     clear_after: Seconds = 60
     """How long a condition has to be over before its alert is resolved; "1m" is accepted too."""
+
+
+class MetricsSettings(ConfigModel):
+    """Metrics for Prometheus at /metrics."""
+
+    enabled: bool = True
+    """Whether they are counted and served."""
+    token: Annotated[SecretStr, AfterValidator(resolve_key)] | None = None
+    """The bearer token that every reader needs then; a reference or the token itself, as for
+    accounts. null: readers on this machine need none, and others get nothing."""
+    keys: bool = False
+    """Whether requests, tokens, units and limits of each key are series of their own."""
+
+
+_TRACES_PATH = "/v1/traces"
+
+
+def _with_path(url: str) -> str:
+    return url if urlsplit(url).path else url + _TRACES_PATH
+
+
+class TraceOptions(ConfigModel):
+    """OpenTelemetry spans of requests, attempts and web searches, sent by OTLP over HTTP. Needs the
+    extra "otel"."""
+
+    endpoint: Annotated[str, AfterValidator(check_url), AfterValidator(_with_path)] | None = None
+    """The collector, such as http://127.0.0.1:4318; without a path /v1/traces is appended. null:
+    $OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or $OTEL_EXPORTER_OTLP_ENDPOINT."""
+    headers: Mapping[HeaderName, Annotated[SecretStr, AfterValidator(resolve_header)]] = {}
+    """Headers for the collector, as for channels."""
+    sample: float | None = Field(default=None, ge=0, le=1)
+    """The share of traces that begin here and are sent; those of clients with a traceparent are
+    sent where the client's are. null: $OTEL_TRACES_SAMPLER, or all."""
+    propagate: bool = True
+    """Whether upstreams get traceparent and tracestate."""
+    timeout: Seconds = 10
+    """How long the collector may take for a batch; "10s" is accepted too."""
+
+    @model_validator(mode="after")
+    def _check_extra(self) -> TraceOptions:
+        if not has_opentelemetry():
+            text = "needs OpenTelemetry: pip install 'model-gateway[otel]'"
+            raise PydanticCustomError("traces", "{text}", {"text": text})
+        return self
+
+
+def has_opentelemetry() -> bool:
+    """Whether the extra is installed."""
+    try:
+        return all(
+            find_spec(name) is not None
+            for name in ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+        )
+    except ModuleNotFoundError:
+        return False
+
+
+class LogFormat(StrEnum):
+    """`json`: an object per line; `text`: for people."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+class LogLevel(StrEnum):
+    """The least severe records that are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class ProcessLogOptions(ConfigModel):
+    """What the gateway writes to standard error."""
+
+    format: LogFormat = LogFormat.TEXT
+    """text or json: an object per line, with ts, level, logger and message."""
+    level: LogLevel = LogLevel.INFO
+    """The least severe records that are written: debug, info, warning or error."""
+    requests: bool = False
+    """Whether each request is a line too, of level info or, where it has failed, warning."""
