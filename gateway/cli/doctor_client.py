@@ -18,7 +18,7 @@ import orjson
 from gateway.admin.units import format_count
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import CommandRefused, GatewayUnreachable, report_config_errors
-from gateway.cli.option_types import now_us
+from gateway.cli.options import now_us
 from gateway.cli.output import (
     Column,
     Record,
