@@ -135,18 +135,14 @@ class Replay:
         """Raises StepEnded for an error, with the upstream's own words from the log."""
         if answer.status == 200:
             return
-        attempts = await self._attempts(answer)
+        attempts: Sequence[Attempt] = ()
+        if answer.request_id:
+            attempts = await self.target.lookup(answer.request_id)
+            self.channels += [each.channel for each in attempts]
         text = f"{what} was refused with {answer.status} {answer.error}"
         text += "".join(f" [{words}]" for words in _failures(attempts))
         self._fault(text, remedy_for_answer(what, text, attempts))
         raise StepEnded
-
-    async def _attempts(self, answer: Answer) -> Sequence[Attempt]:
-        if not answer.request_id:
-            return ()
-        attempts = await self.target.lookup(answer.request_id)
-        self.channels += [each.channel for each in attempts]
-        return attempts
 
     def _fault(self, text: str, remedy: str) -> None:
         self.faults.append(Fault(text, remedy))
@@ -169,20 +165,19 @@ class Replay:
 
 async def run_replay(
     profile: Profile,
-    models: Iterable[str],
+    models: Sequence[str],
     target: Target,
     *,
     once: bool,
     report: Callable[[StepResult], None] = lambda result: None,
 ) -> list[StepResult]:
-    """One request after the other. `once`: also the steps that need no model."""
+    """Send one request after the other. `once`: also the steps that are run once."""
     results = []
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(
         timeout=timeout, auto_decompress=True, skip_auto_headers=("user-agent",)
     ) as session:
-        models = list(models)
-        plan = [(step, models[0] if models else "", True) for step in profile.once if once]
+        plan = [(step, models[0], True) for step in profile.once if once]
         plan += [(step, model, False) for model in models for step in profile.steps]
         for step, model, is_once in plan:
             replay = Replay(profile, model, target, session)
@@ -193,7 +188,7 @@ async def run_replay(
 
 
 def _failures(attempts: Iterable[Attempt]) -> list[str]:
-    """What the upstreams said, or how their streams ended."""
+    """Quote the upstreams' errors, or how their streams ended."""
     failed = [each for each in attempts if each.error or each.status != 200]
     return [
         f"{each.channel}/{each.account}: {each.status or 'no answer'} {_message(each.error or '')}"
@@ -209,12 +204,11 @@ def _message(error: str) -> str:
 def _results(request: Request, reply: Reply, values: Mapping[str, Any]) -> list[Any]:
     """Answer the calls of a reply: vendors refuse a turn in which one has no result."""
     wanted = called(request, reply)
-    return [
-        fill(
-            request.result if call is wanted else request.cancelled, {**values, "$call_id": call.id}
-        )
-        for call in reply.calls
-    ]
+    results = []
+    for call in reply.calls:
+        template = request.result if call is wanted else request.cancelled
+        results.append(fill(template, {**values, "$call_id": call.id}))
+    return results
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:
