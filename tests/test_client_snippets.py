@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from gateway.cli import doctor as doctor_command
-from gateway.doctor.profiles import PROFILES
+from gateway.doctor.clients.profile import CLIENTS as REPLAYED_CLIENTS
 from tests.support.gateway import RunningGateway
 from tests.support.paths import ROOT
 from tests.support.snippets import PAGE_ADDRESS, snippet
@@ -101,7 +101,7 @@ def test_every_client_has_a_section_and_a_check() -> None:
     for name in CLIENTS:
         checks = re.findall(r"gateway doctor --client ([a-z-]+)", sections[name])
         assert checks, name
-        assert set(checks) <= set(PROFILES), name
+        assert set(checks) <= set(REPLAYED_CLIENTS), name
         settings = re.findall(r"```|`http", sections[name])
         assert settings, name
 
@@ -119,4 +119,4 @@ def test_yaml_and_json_settings_can_be_read() -> None:
 
 def test_the_command_offers_every_profile() -> None:
     option = next(each for each in doctor_command.doctor.params if each.name == "client")
-    assert list(option.type.to_info_dict()["choices"]) == list(PROFILES)
+    assert list(option.type.to_info_dict()["choices"]) == list(REPLAYED_CLIENTS)

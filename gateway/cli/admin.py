@@ -1,5 +1,4 @@
-"""`gateway admin`: admins and their sessions. Tokens are in `admin_token`, the audit log in
-`admin_audit`."""
+"""`gateway admin`: admins, their sessions, tokens of the admin API, the audit log."""
 
 from __future__ import annotations
 
@@ -7,14 +6,31 @@ import sys
 from typing import Any, Final
 
 import click
+import orjson
 
-from gateway.cli.admin_audit import audit
-from gateway.cli.admin_token import token
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import CommandRefused
-from gateway.cli.options import CommandContext, subcommand
-from gateway.cli.output import Column, print_note, print_table
-from gateway.store.records import Role
+from gateway.cli.options import (
+    CLEARED,
+    PAST_TIME,
+    CommandContext,
+    add_options,
+    field_type,
+    limit_option,
+    now_us,
+    subcommand,
+    with_context,
+)
+from gateway.cli.output import (
+    Cell,
+    Column,
+    Record,
+    format_time,
+    print_note,
+    print_table,
+    style_state,
+)
+from gateway.store.records import Role, Scope
 
 _ADMIN_COLUMNS: Final[dict[str, Column]] = {
     "Name": "name",
@@ -42,10 +58,6 @@ _ROLE: Final = click.option(
 @click.group()
 def admin() -> None:
     """Manage admins, their sessions and tokens for scripts; read the audit log."""
-
-
-admin.add_command(token)
-admin.add_command(audit)
 
 
 @subcommand(admin)
@@ -155,3 +167,125 @@ def _ended(answer: dict[str, Any]) -> str:
 
 def _count_sessions(count: int) -> str:
     return "1 session" if count == 1 else f"{count} sessions"
+
+
+def _token_state(token: Record) -> Cell:
+    is_expired = token["expires_at"] is not None and token["expires_at"] <= now_us()
+    return style_state("expired" if is_expired else "active")
+
+
+_TOKEN_COLUMNS: Final[dict[str, Column]] = {
+    "Id": "id",
+    "Name": "name",
+    "Scope": "scope",
+    "Token": "display",
+    "State": _token_state,
+    "Created": "created_at",
+    "Created by": "created_by",
+    "Expires": lambda token: format_time(token["expires_at"]) or "never",
+    "Last used": "last_used_at",
+    "From": "last_address",
+}
+
+
+@admin.group()
+def token() -> None:
+    """Tokens for /admin/api, sent as Authorization: Bearer."""
+
+
+@subcommand(
+    token,
+    click.argument("name"),
+    click.option(
+        "--scope",
+        type=click.Choice([scope.value for scope in Scope]),
+        required=True,
+        help="read: reads; keys: also keys and groups; all: everything.",
+    ),
+    click.option(
+        "--expires",
+        type=field_type("expires_at"),
+        metavar="WHEN",
+        help="90d, 2027-12-31, or never, the default.",
+    ),
+)
+def create(context: CommandContext, name: str, scope: str, expires: Any) -> None:
+    """Create a token NAME. It is printed once, on standard output."""
+    body = {"name": name, "scope": scope, "expires_at": None if expires is CLEARED else expires}
+    with connect(context.state_dir, context.config, may_create=True) as client:
+        created = client.post("/tokens", body)
+    context.print(created, _print_created)
+
+
+@subcommand(token, name="list")
+def list_tokens(context: CommandContext) -> None:
+    """List the tokens."""
+    with connect(context.state_dir, context.config) as client:
+        found = client.get("/tokens")["tokens"]
+    context.print(found, lambda _: print_table(found, _TOKEN_COLUMNS))
+
+
+@subcommand(token, click.argument("reference", metavar="NAME|ID"))
+def revoke(context: CommandContext, reference: str) -> None:
+    """Revoke a token: it is rejected from now on."""
+    with connect(context.state_dir, context.config) as client:
+        revoked = client.delete(f"/tokens/{quote_path(reference)}")
+    context.print(revoked, lambda _: print_note(f"Revoked {revoked['name']} ({revoked['id']})."))
+
+
+def _print_created(created: dict[str, Any]) -> None:
+    print_note(
+        f"Token {created['name']} ({created['id']}), scope {created['scope']}. "
+        "Copy it now, it is not shown again:"
+    )
+    click.echo(created["token"])
+
+
+def _action(row: Record) -> str:
+    return f"{row['action']} ×{row['times']}" if row["times"] > 1 else str(row["action"])
+
+
+def _audit_fields(name: str) -> Column:
+    def show(row: Record) -> str:
+        fields = row[name] or {}
+        return ", ".join(f"{key}={_text(each)}" for key, each in fields.items())
+
+    return show
+
+
+def _text(field: Any) -> str:
+    return field if isinstance(field, str) else orjson.dumps(field).decode()
+
+
+_AUDIT_COLUMNS: Final[dict[str, Column]] = {
+    "Time": lambda row: format_time(row["at"]),
+    "Who": "actor",
+    "From": lambda row: row["address"] or "",
+    "What": _action,
+    "Target": lambda row: row["target"] or "",
+    "Before": _audit_fields("before"),
+    "After": _audit_fields("after"),
+}
+
+
+@admin.command()
+@add_options(
+    click.option("--who", metavar="TEXT", help="Part of who did it, such as alice or socket."),
+    click.option("--what", metavar="ACTION", help="An action or its beginning: key.create, key."),
+    click.option("--target", metavar="TEXT", help="Exactly what it was done to."),
+    click.option("--since", type=PAST_TIME, metavar="WHEN", help="24h, 2026-12-31."),
+    click.option("--until", type=PAST_TIME, metavar="WHEN", help="Before that time."),
+    limit_option,
+    click.option("--before", metavar="ID", help="Only older rows: the next page."),
+)
+@with_context
+def audit(
+    context: CommandContext, who: str | None, what: str | None, limit: int, **query: Any
+) -> None:
+    """Read the audit log, newest first."""
+    action = None if what is None else what.rstrip(".")
+    with connect(context.state_dir, context.config) as client:
+        found = client.get("/audit", actor=who, action=action, limit=limit, **query)["actions"]
+    context.print(found, lambda _: print_table(found, _AUDIT_COLUMNS))
+    if len(found) == limit and not context.as_json:
+        print_note(f"Older rows: --before {found[-1]['id']}")

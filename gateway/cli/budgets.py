@@ -19,8 +19,7 @@ from gateway.admin.units import (
     format_usd,
 )
 from gateway.cli.client import Client, connect
-from gateway.cli.option_types import now_us
-from gateway.cli.options import CommandContext, with_context
+from gateway.cli.options import CommandContext, now_us, with_context
 from gateway.cli.output import (
     Cell,
     Column,

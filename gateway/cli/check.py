@@ -11,9 +11,8 @@ import click
 from gateway.cli.errors import report_config_errors
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import Column, print_json, print_note, print_table
-from gateway.cli.socket_unit import socket_warning
 from gateway.config.load import SYSTEM_CONFIG, find_config, load_config
-from gateway.config.schema import Config
+from gateway.config.schema import Config, Server
 
 _COLUMNS: Final[dict[str, Column]] = {
     "Channel": "name",
@@ -70,3 +69,36 @@ def _summary(config: Config, warnings: Sequence[str]) -> dict[str, Any]:
         "channels": channels,
         "warnings": warnings,
     }
+
+
+_UNITS: Final = Path("/etc/systemd/system")
+_SOCKET: Final = "gateway.socket"
+
+
+def socket_warning(server: Server, units: Path = _UNITS) -> str | None:
+    """What to say of a socket whose address is not the configuration's."""
+    own = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
+    listening = socket_addresses(units)
+    if not listening or own in listening:
+        return None
+    return (
+        f"server.host and server.port ({own}) do not apply: gateway.socket is enabled and listens "
+        f"on {', '.join(listening)}. Change it with systemctl edit gateway.socket"
+    )
+
+
+def socket_addresses(units: Path) -> list[str]:
+    """None if the unit is not enabled. An empty ListenStream= removes those before it."""
+    if not (units / "sockets.target.wants" / _SOCKET).is_symlink():
+        return []
+    addresses: list[str] = []
+    for file in (units / _SOCKET, *sorted((units / f"{_SOCKET}.d").glob("*.conf"))):
+        try:
+            lines = file.read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            name, _, value = (part.strip() for part in line.partition("="))
+            if name == "ListenStream":
+                addresses = [*addresses, value] if value else []
+    return addresses

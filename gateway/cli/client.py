@@ -31,7 +31,7 @@ from gateway.cli.errors import (
     GatewayUnreachable,
     StateDirMissing,
 )
-from gateway.cli.option_types import now_us
+from gateway.cli.options import now_us
 from gateway.config.cluster import DatabaseServer
 from gateway.config.document import ConfigError
 from gateway.config.file_errors import command_of_owner, describe_owner

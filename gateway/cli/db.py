@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -20,15 +23,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from gateway.admin.units import format_count
 from gateway.cli.client import connect, database_server
-from gateway.cli.errors import CommandRefused, report_config_errors
-from gateway.cli.options import FILE, CommandContext, subcommand
+from gateway.cli.errors import CommandRefused, GatewayUnreachable, report_config_errors
+from gateway.cli.options import FILE, CommandContext, now_us, subcommand
 from gateway.cli.output import Column, format_time, print_note, print_table
-from gateway.cli.server_hints import refuse_on_server
+from gateway.config.cluster import DatabaseServer
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.records import HOUR_US
+from gateway.store.lock import DATABASE_NAME, lock_state_dir
+from gateway.store.records import HOUR_US, AuditRow, sanitize_text
 
 if TYPE_CHECKING:  # loaded by the commands that need it
-    from gateway.config.cluster import DatabaseServer
     from gateway.store import backup as backups
     from gateway.store import copy as copies
 
@@ -64,7 +67,6 @@ def backup(context: CommandContext, file: Path | None, keep: int | None) -> None
     FILE can be a directory; the default is `backups` in the state directory. The copy there is
     named after the time. It has digests of keys, no keys, and no secrets of the configuration.
     """
-    from gateway.cli.audit_note import note_backup
     from gateway.store import backup as backups
 
     refuse_on_server(context, "backup")
@@ -87,7 +89,6 @@ def restore(context: CommandContext, file: Path) -> None:
     The present database is kept in a folder beside it. What happened since the backup is lost:
     keys, limits, usage, the request log.
     """
-    from gateway.cli.audit_note import audit_row
     from gateway.store import backup as backups
     from gateway.store.migrations import MIGRATIONS
 
@@ -343,3 +344,69 @@ def _progress(context: CommandContext, text: str) -> Iterator[backups.Progress]:
             yield lambda done, total: bar.update(task, completed=done, total=total)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+_PASSWORD: Final = "It asks for the password, or finds it in ~/.pgpass."  # noqa: S105
+_TEXTS: Final = {
+    "backup": (
+        "The database is on a server, which makes its backups itself, also while replicas run:\n"
+        "  pg_dump --format=custom --file=gateway.dump {place} {name}"
+    ),
+    "restore": (
+        "The database is on a server. Restore into a new database of it, then stop all replicas,"
+        " name that database in `database.url`, and start them:\n"
+        "  createdb --template=template0 --encoding=UTF8 {place} {restored}\n"
+        "  pg_restore --exit-on-error --no-owner {place} --dbname={restored} {file}"
+    ),
+    "vacuum": (
+        "The database is on a server, which looks after its space itself (autovacuum). To do it"
+        " now:\n  vacuumdb --analyze {place} {name}"
+    ),
+}
+
+
+def refuse_on_server(context: CommandContext, command: str, file: str = "gateway.dump") -> None:
+    """Raises CommandRefused with the server's own command, without secrets."""
+    server = database_server(context.config)
+    if server is not None:
+        name = server.address.name
+        text = _TEXTS[command].format(
+            place=_place(server),
+            name=shlex.quote(name),
+            restored=shlex.quote(f"{name}_restored"),
+            file=shlex.quote(file),
+        )
+        raise CommandRefused(f"{text}\n{_PASSWORD}")
+
+
+def _place(server: DatabaseServer) -> str:
+    address = server.address
+    user = ["--username", address.user] if address.user else []
+    return shlex.join(["--host", address.host, "--port", str(address.port), *user])
+
+
+def audit_row(action: str, file: Path) -> AuditRow:
+    """Make a row of the audit log, by the user of this process."""
+    from gateway.admin.actor import user_name
+    from gateway.store.audit import first_id
+
+    now, actor = now_us(), f"command: {user_name(os.geteuid())}"
+    target = sanitize_text(str(file.absolute()))
+    return AuditRow(f"{first_id(now)}{token_hex(5)}", now, actor, None, action, target, None, None)
+
+
+def note_backup(state_dir: Path, file: Path) -> None:
+    """Note it through the gateway, or in the file if none runs. The backup exists in any case, so
+    it is only a note if that fails."""
+    from gateway.store.audit_file import add_to_file
+
+    try:
+        try:
+            with connect(state_dir, may_serve=False) as client:
+                client.post("/backups", {"file": str(file.absolute())})
+        except GatewayUnreachable:
+            with lock_state_dir(state_dir):
+                add_to_file(state_dir / DATABASE_NAME, audit_row("db.backup", file))
+    except (click.ClickException, StoreError, OSError) as error:
+        text = error.message if isinstance(error, click.ClickException) else error
+        print_note(f"The audit log could not be written: {text}")

@@ -48,9 +48,7 @@ _COLUMNS: Final[dict[str, Column]] = {
 _CLIENT_OPTIONS: Final = (
     click.option(
         "--client",
-        type=click.Choice(
-            ["claude-code", "codex", "opencode", "cursor", "aider", "openai", "anthropic"]
-        ),
+        type=click.Choice(["claude-code", "codex", "opencode", "aider", "openai", "anthropic"]),
         help="Replay what this client sends.",
     ),
     click.option("--base-url", help="The gateway's address, if not that of the configuration."),

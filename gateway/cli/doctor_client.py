@@ -18,7 +18,7 @@ import orjson
 from gateway.admin.units import format_count
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import CommandRefused, GatewayUnreachable, report_config_errors
-from gateway.cli.option_types import now_us
+from gateway.cli.options import now_us
 from gateway.cli.output import (
     Column,
     Record,
@@ -31,18 +31,17 @@ from gateway.cli.output import (
 from gateway.config.load import load_config
 from gateway.config.schema import Config
 from gateway.core.value import replace, value
-from gateway.doctor.network import address_of
-from gateway.doctor.plan import ChannelPlan, plan_isolated, plan_running
-from gateway.doctor.profiles import PROFILES
-from gateway.doctor.replay import (
+from gateway.doctor.clients.plan import ChannelPlan, plan_isolated, plan_running
+from gateway.doctor.clients.profile import Profile, load_profile
+from gateway.doctor.clients.replay import (
     Attempt,
-    Fault,
     Lookup,
-    Profile,
     StepResult,
     Target,
     run_replay,
 )
+from gateway.doctor.clients.reply import Fault
+from gateway.doctor.network import address_of
 from gateway.doctor.temporary import temporary_gateway
 
 KEY_VARIABLE: Final = "GATEWAY_KEY"
@@ -76,7 +75,7 @@ class _Run:
 
     def __init__(self, options: ReplayOptions) -> None:
         self.options = options
-        self.profile: Profile = PROFILES[options.client]
+        self.profile: Profile = load_profile(options.client)
         self.results: list[StepResult] = []
 
     def choose(self, plans: Sequence[ChannelPlan]) -> list[ChannelPlan]:

@@ -9,8 +9,15 @@ import click
 
 from gateway.cli.budgets import get_spent, limit_columns, limit_summary
 from gateway.cli.client import connect, quote_path
-from gateway.cli.key_options import warn_unknown_models, warn_unpriced, with_group_options
-from gateway.cli.options import Command, CommandContext, Decorator, subcommand
+from gateway.cli.options import (
+    Command,
+    CommandContext,
+    Decorator,
+    subcommand,
+    warn_unknown_models,
+    warn_unpriced,
+    with_group_options,
+)
 from gateway.cli.output import Column, Record, print_note, print_record, print_table
 from gateway.store.records import OnSharedLoss, UserAgentMode
 

@@ -19,9 +19,8 @@ from gateway.admin.units import format_duration, format_field
 from gateway.cli.budgets import units_of, usd_of
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import GatewayUnreachable
-from gateway.cli.find_key import find_key, key_names
-from gateway.cli.option_types import PAST_TIME
-from gateway.cli.options import Command, CommandContext, add_options, subcommand
+from gateway.cli.key import find_key, key_names
+from gateway.cli.options import PAST_TIME, Command, CommandContext, add_options, subcommand
 from gateway.cli.output import (
     Column,
     Record,

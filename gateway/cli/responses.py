@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli.client import connect, quote_path
-from gateway.cli.find_key import find_key, key_names
+from gateway.cli.key import find_key, key_names
 from gateway.cli.options import CommandContext, limit_option, subcommand
 from gateway.cli.output import Column, Record, print_note, print_record, print_table
 from gateway.core.text import escape_json

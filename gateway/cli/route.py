@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import CommandRefused, GatewayUnreachable, report_config_errors
-from gateway.cli.find_key import effective_state, find_key
+from gateway.cli.key import effective_state, find_key
 from gateway.cli.options import CommandContext, with_context
 from gateway.cli.output import print_note, print_tree
 from gateway.config.load import load_config

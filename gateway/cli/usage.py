@@ -15,9 +15,8 @@ from rich.text import Text
 from gateway.admin.export import csv_text
 from gateway.cli.budgets import cost_columns
 from gateway.cli.client import connect
-from gateway.cli.find_key import find_key, key_names
-from gateway.cli.option_types import PAST_TIME, now_us
-from gateway.cli.options import CommandContext, with_context
+from gateway.cli.key import find_key, key_names
+from gateway.cli.options import PAST_TIME, CommandContext, now_us, with_context
 from gateway.cli.output import (
     Cell,
     Column,

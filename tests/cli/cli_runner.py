@@ -21,7 +21,7 @@ from gateway.admin.api import build_admin_app
 from gateway.admin.operations import AdminOperations
 from gateway.admin.socket import serve_admin
 from gateway.cli import main
-from gateway.cli.option_types import now_us
+from gateway.cli.options import now_us
 from gateway.store.database import Database
 from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.recorder import Recorder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.option_types import now_us
+from gateway.cli.options import now_us
 from gateway.store import tokens
 from tests.cli.cli_runner import AdminGateway, CommandRunner
 from tests.store.sample_rows import intent, settled

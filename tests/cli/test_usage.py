@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import usage
-from gateway.cli.option_types import now_us
+from gateway.cli.options import now_us
 from gateway.cli.output import format_time
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import USAGE_COUNTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,16 +9,19 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from gateway.core.formats import Format
 from gateway.core.value import value
-from gateway.doctor.answer import Answer, part
+from gateway.doctor.clients import checks
+from gateway.doctor.clients.checks import StepEnded, called
+from gateway.doctor.clients.profile import TEXTS, Profile, Request, Step, fill
+from gateway.doctor.clients.readers import read
+from gateway.doctor.clients.remedies import remedy_for_answer
+from gateway.doctor.clients.reply import Answer, Fault, Reply, parse_object, text_at
 from gateway.doctor.findings import State
-from gateway.doctor.remedies import SEE_LOG, remedy_for_answer
 
 _TIMEOUT: Final = 180.0
 """Seconds for one answer."""
 _MAX_ANSWER: Final = 8 * 2**20
-UNKNOWN_MODEL: Final = "doctor-no-such-model"
+BAD_KEY: Final = "sk-doctor-not-a-key"
 
 
 @value
@@ -35,15 +37,6 @@ class Attempt:
 
 Lookup = Callable[[str], Awaitable[Sequence[Attempt]]]
 """The attempts of a request, by its id; none where the log cannot be read."""
-
-
-@value
-class Fault:
-    """What breaks and why; `breaks` is false where the client can live with it."""
-
-    text: str
-    remedy: str
-    breaks: bool = True
 
 
 @value
@@ -75,7 +68,7 @@ class Target:
 
 @dataclass(slots=True)
 class Replay:
-    """One step. `send` returns the answer; whatever is wrong with it becomes a fault."""
+    """One step for one model, and what was found."""
 
     profile: Profile
     model: str
@@ -86,33 +79,50 @@ class Replay:
     channels: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    async def post(self, path: str, body: Mapping[str, Any], *, key: str | None = None) -> Answer:
-        return await self.send("POST", path, orjson.dumps(body), key=key)
+    async def run(self, step: Step) -> None:
+        """Send the requests of a step; a later one can continue the reply before."""
+        values = TEXTS | {"$model": self.model}
+        try:
+            for request in step.requests:
+                body = fill(request.body, values)
+                answer = await self._send(request, body)
+                reply = Reply()
+                try:
+                    await self._check(request, body, answer, reply)
+                finally:
+                    self.faults += reply.faults
+                values |= {"$id": answer.json.get("id"), "$history": reply.history}
+                values["$results"] = _results(request, reply, values)
+        except StepEnded:
+            pass
 
-    async def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        *,
-        key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """Raises StepFailed where there is no answer."""
-        all_headers = {**self.profile.headers, **(headers or {})}
+    async def _check(self, request: Request, body: Any, answer: Answer, reply: Reply) -> None:
+        if (check := checks.OF_ANY_ANSWER.get(request.expect)) is None:
+            if checks.is_tolerated(request, answer):
+                raise StepEnded
+            await self._expect_ok(answer, request.what)
+            if (check := checks.OF_BODIES.get(request.expect)) is None:
+                check = checks.OF_REPLIES[request.expect]
+                read(request.path, body, answer, reply)
+        check(request, self.model, answer, reply)
+
+    async def _send(self, request: Request, body: Mapping[str, Any] | None) -> Answer:
+        """Raises StepEnded without an answer."""
         name, prefix = self.profile.credential
-        all_headers[name] = f"{prefix}{key or self.target.key}"
+        key = BAD_KEY if request.expect == "rejected_key" else self.target.key
+        headers = {**self.profile.headers, **request.headers, name: f"{prefix}{key}"}
         if body is not None:
-            all_headers["content-type"] = "application/json"
+            headers["content-type"] = "application/json"
+        data = orjson.dumps(body) if body is not None else None
         try:
             async with self.session.request(
-                method, self.target.address + path, data=body, headers=all_headers
+                request.method, self.target.address + request.path, data=data, headers=headers
             ) as response:
                 answer = await _read(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            reason = str(error) or "no answer in time"
-            self.fault(f"{method} {path}: {reason}", "gateway doctor checks the address")
-            raise StepFailed from None
+            text = f"{request.method} {request.path}: {str(error) or 'no answer in time'}"
+            self._fault(text, "gateway doctor checks the address")
+            raise StepEnded from None
         if answer.request_id:
             self.requests.append(answer.request_id)
         if answer.channel is not None:
@@ -121,28 +131,21 @@ class Replay:
             self.notes.append(f"not expressible for the channel: {dropped}")
         return answer
 
-    async def expect_ok(self, answer: Answer, what: str) -> Answer:
-        """Raises StepFailed for an error, with the upstream's own words from the log."""
+    async def _expect_ok(self, answer: Answer, what: str) -> None:
+        """Raises StepEnded for an error, with the upstream's own words from the log."""
         if answer.status == 200:
-            return answer
-        attempts = await self._attempts(answer)
+            return
+        attempts: Sequence[Attempt] = ()
+        if answer.request_id:
+            attempts = await self.target.lookup(answer.request_id)
+            self.channels += [each.channel for each in attempts]
         text = f"{what} was refused with {answer.status} {answer.error}"
         text += "".join(f" [{words}]" for words in _failures(attempts))
-        self.fault(text, remedy_for_answer(what, text, attempts))
-        raise StepFailed
+        self._fault(text, remedy_for_answer(what, text, attempts))
+        raise StepEnded
 
-    async def _attempts(self, answer: Answer) -> Sequence[Attempt]:
-        if not answer.request_id:
-            return ()
-        attempts = await self.target.lookup(answer.request_id)
-        self.channels += [each.channel for each in attempts]
-        return attempts
-
-    def fault(self, text: str, remedy: str = SEE_LOG) -> None:
+    def _fault(self, text: str, remedy: str) -> None:
         self.faults.append(Fault(text, remedy))
-
-    def warn(self, text: str, remedy: str) -> None:
-        self.faults.append(Fault(text, remedy, breaks=False))
 
     async def result(self, step: str, *, once: bool) -> StepResult:
         if self.requests and not once and (self.faults or not self.channels):
@@ -160,71 +163,32 @@ class Replay:
         )
 
 
-class StepFailed(Exception):
-    """The fault is recorded; the rest of the step makes no sense."""
-
-
-@value
-class Step:
-    """`requests` are sent, whose replies have at most `max_output` tokens together."""
-
-    name: str
-    run: Callable[[Replay], Awaitable[None]]
-    requests: int = 1
-    max_output: int = 0
-
-
-@value(kw_only=True)
-class Profile:
-    """What identifies a client. `once` is run once, `steps` for each model; both in this order.
-    `credential` is the name of the header and what precedes the key in it."""
-
-    name: str
-    format: Format
-    source: str
-    headers: Mapping[str, str]
-    credential: tuple[str, str]
-    once: tuple[Step, ...]
-    steps: tuple[Step, ...]
-
-    def cost(self, models: int) -> tuple[int, int]:
-        """Requests, and output tokens at most."""
-        steps = (*self.once, *(self.steps * models))
-        return sum(step.requests for step in steps), sum(step.max_output for step in steps)
-
-
 async def run_replay(
     profile: Profile,
-    models: Iterable[str],
+    models: Sequence[str],
     target: Target,
     *,
     once: bool,
     report: Callable[[StepResult], None] = lambda result: None,
 ) -> list[StepResult]:
-    """One request after the other. `once`: also the steps that need no model."""
+    """Send one request after the other. `once`: also the steps that are run once."""
     results = []
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
     async with aiohttp.ClientSession(
         timeout=timeout, auto_decompress=True, skip_auto_headers=("user-agent",)
     ) as session:
-        models = list(models)
-        plan = [(step, models[0] if models else "", True) for step in profile.once if once]
+        plan = [(step, models[0], True) for step in profile.once if once]
         plan += [(step, model, False) for model in models for step in profile.steps]
         for step, model, is_once in plan:
             replay = Replay(profile, model, target, session)
-            try:
-                await step.run(replay)
-            except StepFailed:
-                pass
-            except asyncio.CancelledError:
-                raise
+            await replay.run(step)
             results.append(await replay.result(step.name, once=is_once))
             report(results[-1])
     return results
 
 
 def _failures(attempts: Iterable[Attempt]) -> list[str]:
-    """What the upstreams said, or how their streams ended."""
+    """Quote the upstreams' errors, or how their streams ended."""
     failed = [each for each in attempts if each.error or each.status != 200]
     return [
         f"{each.channel}/{each.account}: {each.status or 'no answer'} {_message(each.error or '')}"
@@ -233,20 +197,25 @@ def _failures(attempts: Iterable[Attempt]) -> list[str]:
 
 
 def _message(error: str) -> str:
-    """Of an upstream's body, its message."""
-    try:
-        message = part(orjson.loads(error), "error", "message")
-    except orjson.JSONDecodeError:
-        return error
-    return message if isinstance(message, str) else error
+    """The message in an upstream's body, or all of a body that has none."""
+    return text_at(parse_object(error), "error", "message") or error
+
+
+def _results(request: Request, reply: Reply, values: Mapping[str, Any]) -> list[Any]:
+    """Answer the calls of a reply: vendors refuse a turn in which one has no result."""
+    wanted = called(request, reply)
+    results = []
+    for call in reply.calls:
+        template = request.result if call is wanted else request.cancelled
+        results.append(fill(template, {**values, "$call_id": call.id}))
+    return results
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:
-    body, reads, is_complete = b"", 0, True
+    body, is_complete = bytearray(), True
     try:
         async for chunk in response.content.iter_any():
             body += chunk
-            reads += 1
             if len(body) > _MAX_ANSWER:
                 is_complete = False
                 response.close()
@@ -254,4 +223,4 @@ async def _read(response: aiohttp.ClientResponse) -> Answer:
     except aiohttp.ClientError:
         is_complete = False
     headers = {name.lower(): text for name, text in response.headers.items()}
-    return Answer(response.status, headers, body, is_complete=is_complete, reads=reads)
+    return Answer(response.status, headers, bytes(body), is_complete=is_complete)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.socket_unit import socket_warning
+from gateway.cli.check import socket_warning
 from gateway.config.schema import Server
 from tests.support.paths import ROOT
 

@@ -25,8 +25,8 @@ def plan_running(
     route: Callable[[str], Mapping[str, Any]],
     wanted: Sequence[str],
 ) -> list[ChannelPlan]:
-    """Of a running gateway: the models for which a channel is the first candidate. `route` returns
-    the route preview of a model; `wanted` are the names of channels, none for all."""
+    """Find the models for which each channel of a running gateway is the first candidate. `route`
+    returns the route preview of a model; `wanted` are the names of channels, none for all."""
     reached: dict[str, list[str]] = {name: [] for name in channels}
     refused: dict[str, str] = {}
     for model in models:
@@ -50,7 +50,7 @@ def plan_running(
 def plan_isolated(
     config: Config, format: Format, models: Sequence[str], wanted: Sequence[str]
 ) -> list[ChannelPlan]:
-    """Of a configuration: each channel with its models that the format serves."""
+    """Find the models of each channel of a configuration that the format serves."""
     served = {
         model.id
         for model in config.models

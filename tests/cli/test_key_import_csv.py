@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from gateway.cli.key_csv import COLUMNS, CellError, column_of, parse_key_csv
+from gateway.cli.key_import import COLUMNS, CellError, column_of, parse_key_csv
 
 NOW = 1_790_000_000_000_000
 DAY = 86_400_000_000
