@@ -11,11 +11,7 @@ from gateway.console.context import ConsoleContext
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
 from gateway.server.auth import authenticate
-from gateway.server.background import BACKGROUND, BackgroundResponses
-from gateway.server.background_replicas import watch_background
 from gateway.server.base_address import base_address_hint
-from gateway.server.conversation_state import CONVERSATIONS, Conversations
-from gateway.server.conversations import add_conversation_routes
 from gateway.server.cors import allow_origins
 from gateway.server.count_tokens import count_input_tokens, count_tokens
 from gateway.server.exchange import RUNTIME
@@ -24,7 +20,10 @@ from gateway.server.health import healthz, readyz
 from gateway.server.metrics import show_metrics
 from gateway.server.middleware import add_response_headers, exchange_middleware
 from gateway.server.models import list_models, show_model
-from gateway.server.stored_responses import (
+from gateway.server.stored.background import BACKGROUND, BackgroundResponses, watch_background
+from gateway.server.stored.conversation_state import CONVERSATIONS, Conversations
+from gateway.server.stored.conversations import add_conversation_routes
+from gateway.server.stored.endpoints import (
     cancel_response,
     delete_response,
     list_input_items,

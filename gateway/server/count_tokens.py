@@ -24,12 +24,12 @@ from gateway.runtime import Runtime
 from gateway.server.admission import acquire_free
 from gateway.server.auth import authorize
 from gateway.server.client_errors import client_error, client_text
-from gateway.server.conversation_requests import resolve_state
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
 from gateway.server.request_body import read_json, write_object
-from gateway.server.threads import is_held_here, read_thread, without_threads_beta
+from gateway.server.stored.conversation_state import resolve_state
+from gateway.server.stored.threads import is_held_here, read_thread, without_threads_beta
 from gateway.upstream.response import AttemptFailed
 from gateway.wire import messages, responses
 from gateway.wire.codec import Codec

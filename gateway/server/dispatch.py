@@ -41,9 +41,9 @@ from gateway.server.client_stream import ClientStream, ReplySink
 from gateway.server.deadlines import unless_aborted
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
+from gateway.server.images.adapter import ImageAdapter
 from gateway.server.relay import StreamRelay
-from gateway.server.request_images import ImageAdapter
-from gateway.server.search_attempt import (
+from gateway.server.search.attempt import (
     PausableAttempt,
     SearchAttempt,
     can_be_paused,

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplyKeeper(Protocol):
-    """Stores a reply as the client received it (`gateway.server.stored_replies`)."""
+    """Stores a reply as the client received it (`gateway.server.stored.responses`)."""
 
     def keep(self, reply: bytes, status: str) -> None: ...
     def keep_stream(self, frames: bytes) -> None: ...

@@ -24,17 +24,17 @@ from gateway.scheduler import next_stage
 from gateway.server.admission import acquire_free
 from gateway.server.attempt import ClientRequest
 from gateway.server.auth import authorize
-from gateway.server.background import answer_in_background
 from gateway.server.body_relay import send_reply
 from gateway.server.client_stream import ClientStream
-from gateway.server.conversation_requests import resolve_state
 from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import query_to_forward, request_headers_to_forward
+from gateway.server.images.adapter import check_request_images
 from gateway.server.request_body import read_json
-from gateway.server.request_images import check_request_images
-from gateway.server.stored_replies import begin_storing
-from gateway.server.threads import (
+from gateway.server.stored.background import answer_in_background
+from gateway.server.stored.conversation_state import resolve_state
+from gateway.server.stored.responses import begin_storing
+from gateway.server.stored.threads import (
     is_held_here,
     resolve_thread,
     thread_stream,

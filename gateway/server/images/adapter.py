@@ -27,7 +27,7 @@ from gateway.routing.router import Candidate
 from gateway.server.attempt import ClientRequest
 from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import Exchange
-from gateway.server.image_fit import CannotFit, can_fit, fit_in_process
+from gateway.server.images.fit import CannotFit, can_fit, fit_in_process
 from gateway.server.request_body import write_object
 from gateway.upstream.image_download import DownloadFailed, DownloadTooLarge
 from gateway.wire.image_check import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import orjson
 from aiohttp import web
@@ -33,10 +33,11 @@ from gateway.runtime import Runtime
 from gateway.server.attempt import Attempt, ClientRequest
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.dispatch import Dispatch
-from gateway.server.exchange import EXCHANGE, OK, Exchange
-from gateway.server.frame_log import FrameLog, follow
+from gateway.server.exchange import EXCHANGE, OK, RUNTIME, Exchange
 from gateway.server.request_body import write_object
-from gateway.server.stored_replies import NO_ROOM, TOO_LARGE, Storing
+from gateway.server.stored.event_log import FrameLog, follow
+from gateway.server.stored.responses import NO_ROOM, TOO_LARGE, Storing
+from gateway.shared.errors import SharedError
 from gateway.store.records import StoredReply
 from gateway.store.replies import ReplyStore
 from gateway.wire.json_fields import Payload
@@ -45,6 +46,7 @@ from gateway.wire.responses.background import (
     FAILED,
     IN_PROGRESS,
     QUEUED,
+    RUNNING,
     BackgroundEvents,
     error_fields,
 )
@@ -52,6 +54,12 @@ from gateway.wire.responses.encode import opening_response
 
 SAVE_TIMEOUT: Final = 5.0
 """Seconds that a new response waits to be saved: its client gets an id that a crash cannot lose."""
+
+LOOK: Final = 0.4
+"""Seconds between two looks at what others want to cancel here, and at what others run."""
+
+_CANCEL_TIMEOUT: Final = 10.0
+_SWEEP_EVERY: Final = 5.0
 
 _RETRY: Final = 5.0
 """`retry-after`, in seconds, where as many run as may run."""
@@ -364,6 +372,65 @@ def _failed(row: StoredReply, message: str, **changes: Any) -> StoredReply:
     response = orjson.loads(row.reply or b"{}") | {"status": FAILED, "error": error} | changes
     events = None if row.events is None else b""
     return row._replace(status=FAILED, reply=orjson.dumps(response), events=events)
+
+
+def runs_elsewhere(row: StoredReply) -> bool:
+    """For a background response that this process does not run."""
+    return row.background and row.status in RUNNING
+
+
+async def cancel_elsewhere(runtime: Runtime, token_id: str, id: str) -> None:
+    """Returns once it has ended; at once where it runs nowhere. Raises `ServiceUnavailable` where
+    that cannot be reached."""
+    if (cancellations := runtime.cancellations) is None:
+        return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _CANCEL_TIMEOUT
+    while True:
+        row = await runtime.replies.find(token_id, id)
+        if row is None or not runs_elsewhere(row):
+            return
+        if loop.time() > deadline:
+            raise ServiceUnavailable(detail="the replica that runs the response does not answer")
+        try:
+            await cancellations.request((token_id, id))
+        except SharedError:
+            raise ServiceUnavailable(detail="other replicas cannot be reached now") from None
+        await asyncio.sleep(LOOK / 2)
+
+
+async def watch_background(app: web.Application) -> AsyncIterator[None]:
+    """While the application runs: saves what others show of the responses here, cancels those that
+    others want to cancel, and ends those of replicas that are gone."""
+    task = asyncio.ensure_future(_watch(app[RUNTIME], app[BACKGROUND]))
+    yield
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def _watch(runtime: Runtime, responses: BackgroundResponses) -> NoReturn:
+    loop = asyncio.get_running_loop()
+    swept_at = loop.time()
+    while True:
+        await asyncio.sleep(LOOK)
+        try:
+            responses.save_begun()
+            if runtime.is_leader and loop.time() - swept_at > _SWEEP_EVERY:
+                swept_at = loop.time()
+                if count := await end_interrupted(runtime.replies):
+                    log.warning("%d background responses of replicas that are gone failed", count)
+            await _cancel_requested(runtime, responses)
+        except SharedError:
+            pass  # the connection itself tells of it, and who cancels learns it
+        except Exception:  # the next round tries again
+            log.exception("background responses could not be looked after")
+
+
+async def _cancel_requested(runtime: Runtime, responses: BackgroundResponses) -> None:
+    running = {(each.token_id, each.id): each for each in responses}
+    if running and runtime.cancellations is not None:
+        for key in await runtime.cancellations.requested(list(running)):
+            responses.stop(running[key])
 
 
 BACKGROUND: Final = web.AppKey("background", BackgroundResponses)

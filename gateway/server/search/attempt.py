@@ -13,9 +13,9 @@ from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.attempt import Attempt, ClientRequest, CompleteReply, TranslatedAttempt
 from gateway.server.exchange import Exchange
-from gateway.server.search_loop import SearchLoop, SearchPlan
+from gateway.server.search.event_translator import EventQueue, EventTranslator
+from gateway.server.search.rounds import SearchLoop, SearchPlan
 from gateway.upstream.response import UpstreamResponse
-from gateway.wire.event_translator import EventQueue, EventTranslator
 from gateway.wire.reply_stream import ReplyCollector
 from gateway.wire.search_rounds import first_prompt, function_name
 from gateway.wire.web_search import can_express, max_calls, requested_search, unknown_options

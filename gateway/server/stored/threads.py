@@ -20,7 +20,7 @@ from gateway.routing.router import Route
 from gateway.server.attempt import ClientRequest
 from gateway.server.client_stream import ClientStream
 from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.server.stored_replies import ResolvedRequest, join_chain, new_row
+from gateway.server.stored.responses import ResolvedRequest, join_chain, new_row
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.wire.json_fields import Payload
