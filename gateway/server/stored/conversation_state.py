@@ -9,12 +9,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import asynccontextmanager
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from aiohttp import web
 
 from gateway.admission.access import Permit
-from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.value import replace
 from gateway.errors import (
@@ -25,14 +26,14 @@ from gateway.errors import (
     ServiceUnavailable,
 )
 from gateway.runtime import Runtime
-from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.exchange import Exchange
+from gateway.server.incoming_request import IncomingRequest, Stage
 from gateway.server.request_body import adopt
-from gateway.server.stored.responses import ResolvedRequest, names_items, resolve
+from gateway.server.stored.responses import names_items, resolve
 from gateway.store import conversations as rows
 from gateway.store.conversations import pack_items
 from gateway.store.errors import ConversationTooLarge, StoreError
 from gateway.store.records import CONTINUABLE, Conversation, ConversationItem
-from gateway.wire.codec import Codec
 from gateway.wire.json_fields import Payload
 from gateway.wire.responses.conversation import with_ids
 from gateway.wire.responses.stored import (
@@ -239,32 +240,21 @@ class ConversationKeeper:
             self._conversations.unlock(self._conversation)
 
 
-async def resolve_state(
-    request: web.Request,
-    permit: Permit,
-    codec: Codec,
-    raw_body: bytes,
-    body: Payload,
-    prompt: Prompt,
-    *,
-    extend: bool = True,
-) -> ResolvedRequest:
-    """The request with all that it continues or names: a stored response, items, a conversation.
+async def resolve_state(incoming: IncomingRequest, *, extend: bool = True) -> None:
+    """Replaces all that a request continues or names: a stored response, items, a conversation.
     `extend`: its reply will be added to the conversation, which nobody else can do until the
     exchange ends.
 
     Raises `ConversationNotFound`, `ConversationLocked` or as `resolve`.
     """
-    resolved = ResolvedRequest(raw_body=raw_body, body=body, prompt=prompt, own=raw_body)
-    named = body.get("conversation") if codec.format is Format.RESPONSES else None
+    named = incoming.body.get("conversation")
     if named is not None:
-        _check(permit, named, prompt)
-    if prompt.previous_response_id is not None or names_items(body):
-        resolved = await resolve(request[EXCHANGE], permit, codec, raw_body, body, prompt)
-    if named is None:
-        return resolved
-    id = named["id"] if isinstance(named, dict) else named
-    return await _with_conversation(request, permit, codec, resolved, id, extend=extend)
+        _check(incoming.permit, named, incoming.prompt)
+    if incoming.prompt.previous_response_id is not None or names_items(incoming.body):
+        await resolve(incoming)
+    if named is not None:
+        id = named["id"] if isinstance(named, dict) else named
+        await _join_conversation(incoming, id, extend=extend)
 
 
 def _check(permit: Permit, named: Any, prompt: Prompt) -> None:
@@ -280,23 +270,16 @@ def _check(permit: Permit, named: Any, prompt: Prompt) -> None:
     raise InvalidRequest(f"conversation: {reason}", param="conversation")
 
 
-async def _with_conversation(
-    request: web.Request,
-    permit: Permit,
-    codec: Codec,
-    resolved: ResolvedRequest,
-    id: str,
-    *,
-    extend: bool,
-) -> ResolvedRequest:
-    exchange, conversations = request[EXCHANGE], request.app[CONVERSATIONS]
-    conversation = await conversations.find(permit.token.id, id)
-    body, sent = resolved.body, input_items(resolved.body)
+async def _join_conversation(incoming: IncomingRequest, id: str, *, extend: bool) -> None:
+    exchange, conversations = incoming.exchange, incoming.request.app[CONVERSATIONS]
+    token_id = incoming.permit.token.id
+    conversation = await conversations.find(token_id, id)
+    body, sent = incoming.body, input_items(incoming.body)
     if extend:
         await conversations.lock(conversation)
         exchange.storing = ConversationKeeper(exchange, conversations, conversation, sent)
-        conversation = await conversations.find(permit.token.id, id)  # as it is now
-    size = len(resolved.raw_body) + conversation.text_size
+        conversation = await conversations.find(token_id, id)  # as it is now
+    size = len(incoming.raw_body) + conversation.text_size
     if size > exchange.snapshot.config.server.max_body:
         raise RequestTooLarge(
             f"The conversation '{id}' and the input have {size:,} bytes together: start a new one",
@@ -308,11 +291,13 @@ async def _with_conversation(
         exchange.storing.known = {item["id"] for item in items}
     merged = {name: value for name, value in body.items() if name != "conversation"}
     merged["input"] = [*items, *sent]
-    raw_body = await adopt(exchange, merged, size)
-    prompt = await exchange.run_in_thread(codec.parse_prompt, merged)
-    return ResolvedRequest(
-        raw_body=raw_body,
-        body=merged,
-        prompt=replace(prompt, conversation_id=id),
-        own=raw_body,  # the conversation may have changed when the response is continued
-    )
+    incoming.body = merged
+    # Also the client's own: the conversation may have changed when the response is continued.
+    incoming.raw_body = incoming.own_body = await adopt(exchange, merged, size)
+    prompt = await exchange.run_in_thread(incoming.parse, merged)
+    incoming.prompt = replace(prompt, conversation_id=id)
+
+
+_continues: Final = attrgetter("prompt.continues")
+RESOLVE_STATE: Final = Stage(resolve_state, _continues)
+READ_STATE: Final = Stage(partial(resolve_state, extend=False), _continues)

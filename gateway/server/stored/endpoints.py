@@ -16,7 +16,7 @@ from gateway.errors import (
     ResponseNotFound,
     StoredChainTooLarge,
 )
-from gateway.server.auth import authorize
+from gateway.server.auth import authorize_generation
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.json_body import render_json, send_json
 from gateway.server.stored.background import BACKGROUND, cancel_elsewhere, runs_elsewhere
@@ -129,10 +129,7 @@ def _limit(sent: str) -> int:
 
 def _authorize(request: web.Request) -> tuple[Exchange, Permit, str]:
     """As the endpoint that generates."""
-    permit = authorize(request, CODEC.format.value)
-    permit.check_can_generate()
-    if CODEC.family is not None:
-        permit.access.check_family(CODEC.family, request.method, request.path)
+    permit = authorize_generation(request, CODEC)
     return request[EXCHANGE], permit, request.match_info["id"]
 
 

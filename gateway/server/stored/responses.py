@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from gateway.admission.access import Permit
 from gateway.core.formats import Format
-from gateway.core.prompt import Prompt
-from gateway.core.value import replace, value
+from gateway.core.value import replace
 from gateway.errors import (
     InvalidRequest,
     ItemNotFound,
@@ -24,11 +23,11 @@ from gateway.errors import (
     StoredChainTooLarge,
 )
 from gateway.server.exchange import Exchange, ReplyKeeper
+from gateway.server.incoming_request import IncomingRequest, Stage
 from gateway.server.request_body import adopt, write_object
 from gateway.store.chain_cache import chain_size
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
-from gateway.wire.codec import Codec
 from gateway.wire.json_fields import Payload
 from gateway.wire.responses.stored import (
     conversation,
@@ -57,18 +56,6 @@ _Found = dict[str, tuple[Payload, int]]
 _log = logging.getLogger(__name__)
 
 
-@value(kw_only=True)
-class ResolvedRequest:
-    """A plain body, as bytes and as JSON, and its prompt. `own` is the client's body with items
-    instead of their names; `root_id` is the first reply of the chain, if it continues one."""
-
-    raw_body: bytes
-    body: Payload
-    prompt: Prompt
-    own: bytes
-    root_id: str | None = None
-
-
 class Storing:
     """What is stored of a request once its reply is complete: `row`, whose request may continue
     what is stored already. `after` gets the reply too."""
@@ -88,7 +75,7 @@ class Storing:
         if not self.put(row):
             self._exchange.warnings.append(NO_ROOM)
         elif not self._store.is_small(row):
-            self._exchange.background = asyncio.ensure_future(self._check_size(row))
+            self._exchange.hold(asyncio.ensure_future(self._check_size(row)))
 
     async def _check_size(self, row: StoredReply) -> None:
         """The request's own row in the log waits for it."""
@@ -121,44 +108,36 @@ class Storing:
             _log.warning("%s is not stored: its stream has no last event", self.row.id)
 
 
-async def begin_storing(
-    exchange: Exchange, permit: Permit, prompt: Prompt, own: bytes, root_id: str | None
-) -> Prompt:
-    """The prompt for a reply that will be stored, or not. `own` and `root_id` are as in
-    `ResolvedRequest`."""
-    if prompt.store is False or not permit.stores_replies:
-        return replace(prompt, store=False)
-    store, previous = exchange.runtime.replies, prompt.previous_response_id
-    row = new_row(exchange, permit, prompt, _RESPONSE, own, previous_id=previous, root_id=root_id)
+async def begin_storing(incoming: IncomingRequest) -> None:
+    """Decides whether the reply will be stored."""
+    exchange, prompt = incoming.exchange, incoming.prompt
+    if prompt.store is False or not incoming.permit.stores_replies:
+        incoming.prompt = replace(prompt, store=False)
+        return
+    store = exchange.runtime.replies
+    row = new_row(incoming, _RESPONSE, previous_id=prompt.previous_response_id)
     if not (prompt.background or store.is_small(row) or await store.fits(row)):
         exchange.warnings.append(TOO_LARGE)
         _log.warning("%s is too large to be stored", row.id)
-        return replace(prompt, store=False)
+        incoming.prompt = replace(prompt, store=False)
+        return
     exchange.storing = Storing(exchange, row, exchange.storing)
-    return replace(prompt, reply_id=row.id)
+    incoming.prompt = replace(prompt, reply_id=row.id)
 
 
-def new_row(
-    exchange: Exchange,
-    permit: Permit,
-    prompt: Prompt,
-    prefix: str,
-    own: bytes,
-    *,
-    previous_id: str | None,
-    root_id: str | None,
-) -> StoredReply:
-    """What is stored of a request before its reply; its id begins with `prefix`, the rest is that
-    of the request. `own` and `root_id` are as in `ResolvedRequest`."""
+def new_row(incoming: IncomingRequest, prefix: str, *, previous_id: str | None) -> StoredReply:
+    """Return what is stored of a request before its reply; its id begins with `prefix`, the rest is
+    that of the request."""
+    exchange, own = incoming.exchange, incoming.own_body
     id = prefix + exchange.id.removeprefix(_REQUEST)
     return StoredReply(
-        token_id=permit.token.id,
+        token_id=incoming.permit.token.id,
         id=id,
-        format=prompt.format.value,
+        format=incoming.prompt.format.value,
         previous_id=previous_id,
-        root_id=root_id or id,
+        root_id=incoming.root_id or id,
         request_id=exchange.id,
-        model=prompt.model,
+        model=incoming.prompt.model,
         status="in_progress",
         created_at=exchange.started,
         expires_at=exchange.runtime.replies.expiry(),
@@ -166,52 +145,41 @@ def new_row(
     )
 
 
-async def resolve(
-    exchange: Exchange,
-    permit: Permit,
-    codec: Codec,
-    raw_body: bytes,
-    body: Payload,
-    prompt: Prompt,
-) -> ResolvedRequest:
-    """The request with the conversation that it continues, and the items that it names.
+async def resolve(incoming: IncomingRequest) -> None:
+    """Replaces what a request continues and the items that it names by what is stored.
 
     Raises `PreviousResponseNotFound`, `ItemNotFound`, `StoredChainTooLarge`, `RequestTooLarge`,
     `InvalidRequest` or as `BodyPool.check`.
     """
-    previous, own, size = prompt.previous_response_id, raw_body, len(raw_body)
+    exchange, permit = incoming.exchange, incoming.permit
+    previous, size = incoming.prompt.previous_response_id, len(incoming.raw_body)
     chain: list[StoredReply] = []
     if previous is not None:
         chain = await load_chain(exchange, permit, previous, size)
-    if names_items(body):
-        items, named_size = await named_items(exchange, permit, body["input"])
-        body = body | {"input": items}
-        own = await adopt(exchange, body, size + named_size)
-        exchange.release_body(named_size)  # `own` is booked instead
-    resolved = await join_chain(exchange, _merge, chain, body, own, codec.parse_prompt)
-    return replace(resolved, prompt=replace(resolved.prompt, previous_response_id=previous))
+    if names_items(incoming.body):
+        items, named_size = await named_items(exchange, permit, incoming.body["input"])
+        incoming.body = incoming.body | {"input": items}
+        incoming.own_body = await adopt(exchange, incoming.body, size + named_size)
+        exchange.release_body(named_size)  # `own_body` is booked instead
+    await join_chain(incoming, chain, _merge)
+    incoming.prompt = replace(incoming.prompt, previous_response_id=previous)
 
 
 async def join_chain(
-    exchange: Exchange,
-    merge: Callable[[Sequence[StoredReply], Payload], Payload],
+    incoming: IncomingRequest,
     chain: Sequence[StoredReply],
-    body: Payload,
-    own: bytes,
-    parse: Callable[[object], Prompt],
-) -> ResolvedRequest:
-    """The request that `merge` makes of a chain and the client's body `own`, which is `body` as
-    JSON. Raises as `adopt`, `merge` and `parse`."""
-    size = len(own) + chain_size(chain)
+    merge: Callable[[Sequence[StoredReply], Payload], Payload],
+) -> None:
+    """Makes the request what `merge` makes of a chain and its body. Raises as `adopt`, `merge` and
+    `IncomingRequest.parse`."""
+    exchange, parse = incoming.exchange, incoming.parse
+    size = len(incoming.own_body) + chain_size(chain)
     in_turn, run = exchange.turns or size > _SMALL, exchange.run_in_turn
-    merged = await run(merge, chain, body) if in_turn else merge(chain, body)
-    return ResolvedRequest(
-        raw_body=await adopt(exchange, merged, size),
-        body=merged,
-        prompt=await run(parse, merged) if in_turn else parse(merged),
-        own=own,
-        root_id=chain[0].root_id if chain else None,
-    )
+    body = incoming.body
+    incoming.body = merged = await run(merge, chain, body) if in_turn else merge(chain, body)
+    incoming.raw_body = await adopt(exchange, merged, size)
+    incoming.prompt = await run(parse, merged) if in_turn else parse(merged)
+    incoming.root_id = chain[0].root_id if chain else None
 
 
 def names_items(body: Payload) -> bool:
@@ -312,3 +280,6 @@ async def _ids_by_reply(
 def _read(reply: StoredReply, ids: Collection[str]) -> _Found:
     """In a thread."""
     return {id: (item, len(write_object(item))) for id, item in find_items(reply, ids).items()}
+
+
+STORE_RESPONSE: Final = Stage(begin_storing)
