@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
 from aiohttp import hdrs, web
 
 from gateway.admin import API_PATH
 from gateway.console import CONSOLE_PATH
 from gateway.console.app import build_console_api, build_console_app
 from gateway.console.context import ConsoleContext
+from gateway.core.formats import Format
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
 from gateway.server.auth import authenticate
-from gateway.server.background import BACKGROUND, BackgroundResponses
-from gateway.server.background_replicas import watch_background
 from gateway.server.base_address import base_address_hint
-from gateway.server.conversation_state import CONVERSATIONS, Conversations
-from gateway.server.conversations import add_conversation_routes
 from gateway.server.cors import allow_origins
 from gateway.server.count_tokens import count_input_tokens, count_tokens
 from gateway.server.exchange import RUNTIME
 from gateway.server.generate import generate_handler
 from gateway.server.health import healthz, readyz
+from gateway.server.images.adapter import CHECK_IMAGES
+from gateway.server.incoming_request import Stages
 from gateway.server.metrics import show_metrics
 from gateway.server.middleware import add_response_headers, exchange_middleware
 from gateway.server.models import list_models, show_model
-from gateway.server.stored_responses import (
+from gateway.server.search.attempt import PLAN_SEARCHES
+from gateway.server.stored.background import (
+    BACKGROUND,
+    RUN_IN_BACKGROUND,
+    BackgroundResponses,
+    watch_background,
+)
+from gateway.server.stored.conversation_state import (
+    CONVERSATIONS,
+    READ_STATE,
+    RESOLVE_STATE,
+    Conversations,
+)
+from gateway.server.stored.conversations import add_conversation_routes
+from gateway.server.stored.endpoints import (
     cancel_response,
     delete_response,
     list_input_items,
     show_response,
 )
+from gateway.server.stored.responses import STORE_RESPONSE
+from gateway.server.stored.threads import HOLD_THREAD, READ_THREAD
 from gateway.wire.registry import CODECS
+
+_GENERATION: Final = {
+    Format.CHAT: Stages(after_route=(CHECK_IMAGES, PLAN_SEARCHES)),
+    Format.MESSAGES: Stages(after_route=(HOLD_THREAD, CHECK_IMAGES, PLAN_SEARCHES)),
+    Format.RESPONSES: Stages(
+        before_route=(RESOLVE_STATE,),
+        after_route=(RUN_IN_BACKGROUND, STORE_RESPONSE, CHECK_IMAGES, PLAN_SEARCHES),
+    ),
+}
+_COUNT_MESSAGES: Final = Stages(after_route=(READ_THREAD,))
+_COUNT_RESPONSES: Final = Stages(before_route=(READ_STATE,))
 
 
 def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Application:
@@ -42,10 +71,11 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     app.on_response_prepare.append(add_response_headers)
     allow_origins(app, runtime.config.server)
     router = app.router
-    for codec in CODECS.values():
-        router.add_post(codec.endpoint, generate_handler(codec), expect_handler=send_continue)
-    router.add_post("/v1/messages/count_tokens", count_tokens)
-    router.add_post("/v1/responses/input_tokens", count_input_tokens)
+    for format, codec in CODECS.items():
+        handler = generate_handler(codec, _GENERATION[format])
+        router.add_post(codec.endpoint, handler, expect_handler=send_continue)
+    router.add_post("/v1/messages/count_tokens", partial(count_tokens, _COUNT_MESSAGES))
+    router.add_post("/v1/responses/input_tokens", partial(count_input_tokens, _COUNT_RESPONSES))
     app[BACKGROUND] = BackgroundResponses(runtime)
     if runtime.cancellations is not None:
         app.cleanup_ctx.append(watch_background)

@@ -72,6 +72,9 @@ PURE = ("core", "wire", "routing", "quota", "errors")
 IMPURE = frozenset({"asyncio", "aiohttp", "time", "random", "secrets", "socket", "threading"})
 """Clocks, randomness and I/O are arguments of pure code."""
 
+SERVER_WINGS = ("stored", "images", "search")
+"""Optional features of requests, which `app` registers."""
+
 LONGEST = 600
 """Lines of a module."""
 
@@ -111,6 +114,8 @@ def imports(module: Path) -> Iterator[Import]:
             source = ".".join((*above, *([node.module] if node.module else ())))
             if source == "gateway":
                 yield from (Import(_member(each.name), node.lineno) for each in node.names)
+            elif source == "gateway.server":
+                yield from (Import(f"{source}.{each.name}", node.lineno) for each in node.names)
             else:
                 yield Import(source, node.lineno)
 
@@ -148,6 +153,21 @@ def test_pure_packages_import_no_clock_and_no_network(package: str) -> None:
         for each in imports(module)
         if each.module.partition(".")[0] in IMPURE
     ]
+    assert wrong == []
+
+
+def test_the_core_of_the_server_imports_no_wing_and_no_wing_another() -> None:
+    wrong = []
+    for module in MODULES:
+        package = module.relative_to(SOURCE).parts[:-1]
+        if package[:1] != ("server",):
+            continue
+        others = [f"gateway.server.{wing}" for wing in SERVER_WINGS if wing not in package]
+        wrong += [
+            f"{path_of(module)}:{each.line}: {each.module}"
+            for each in imports(module)
+            if any(f"{each.module}.".startswith(f"{other}.") for other in others)
+        ]
     assert wrong == []
 
 

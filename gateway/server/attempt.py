@@ -6,7 +6,7 @@ The two lanes have one interface; nothing outside this module tells them apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from typing import Final
 
 import orjson
@@ -19,9 +19,10 @@ from gateway.core.reply import Reply, ReplyFailed, count_output_chars, is_empty_
 from gateway.core.value import replace, value
 from gateway.errors import GatewayError
 from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
-from gateway.routing.router import Candidate
+from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime, Snapshot
 from gateway.server.client_errors import client_error, client_text, may_forward
+from gateway.server.exchange import Exchange
 from gateway.server.exchange_record import format_dropped
 from gateway.server.headers import DROPPED_HEADER, response_headers_to_forward, version_header
 from gateway.server.request_body import write_object
@@ -29,7 +30,6 @@ from gateway.turns import Args, Result
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.wire.codec import Codec, ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
-from gateway.wire.image_parts import ImagePart
 from gateway.wire.json_fields import Payload
 from gateway.wire.json_limits import JsonTooComplex, check_complexity
 from gateway.wire.native_translator import NativeTranslator
@@ -89,7 +89,7 @@ class ClientRequest:
     (`prompt`). `codec` is that of its format; `forwarded_headers` and `query` may go to an upstream
     of the same format; `snapshot` is the configuration in force for it; `input_tokens` is an
     estimate, `raw_estimate` the same before its calibration; `dropped` names what its body has
-    lost; `images` are those of the body; `key` is the id of the client's."""
+    lost; `key` is the id of the client's."""
 
     request_id: str
     snapshot: Snapshot
@@ -102,7 +102,6 @@ class ClientRequest:
     input_tokens: int
     raw_estimate: int = 0
     dropped: Set[str] = frozenset()
-    images: Sequence[ImagePart] = ()
     key: str = ""
 
     def reply_metadata(self, candidate: Candidate, now: int) -> ReplyMetadata:
@@ -218,6 +217,13 @@ class Attempt(ABC):
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         """What the client's response has besides the gateway's own headers; `dropped` is of the
         reply."""
+
+    def whole_reply(
+        self, sending: Awaitable[UpstreamResponse], exchange: Exchange, route: Route
+    ) -> Awaitable[UpstreamResponse]:
+        """Return the response of all requests that the reply takes; `sending` is the first one.
+        Here there is no other."""
+        return sending
 
     def body_as_stream(self, body: bytes) -> CompleteReply:
         """As `parse_body`, for a client that requested a stream."""

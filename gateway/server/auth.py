@@ -18,6 +18,7 @@ from gateway.runtime import Contact, Runtime
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.store.keys import digest
 from gateway.store.records import Token
+from gateway.wire.codec import Codec
 
 _API_KEY: Final = istr("x-api-key")
 _WITHOUT_KEYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -60,6 +61,15 @@ def authorize(request: web.Request, client_format: str) -> Permit:
         exchange.warnings.append(warning)
     if new_origin := runtime.key_origins.observe(token, address, user_agent):
         exchange.warnings.append(new_origin)
+    return permit
+
+
+def authorize_generation(request: web.Request, codec: Codec) -> Permit:
+    """As `authorize`, for an endpoint that generates or shows what was generated."""
+    permit = authorize(request, codec.format.value)
+    permit.check_can_generate()
+    if codec.family is not None:
+        permit.access.check_family(codec.family, request.method, request.path)
     return permit
 
 

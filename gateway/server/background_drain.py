@@ -28,18 +28,17 @@ log = logging.getLogger(__name__)
 
 
 def can_drain(exchange: Exchange, channel: Channel) -> bool:
-    """Not where the client has cancelled a background response: that ends at once."""
+    """Whether the reply can be read to its end now."""
     runtime = exchange.runtime
-    if exchange.background is not None:
-        return False
     is_free = len(runtime.background_drains) < MAX_DRAINS and not runtime.aborting
-    return channel.on_disconnect == "drain" and is_free
+    return exchange.may_drain and channel.on_disconnect == "drain" and is_free
 
 
 def drain(exchange: Exchange, reading: Coroutine[Any, Any, None]) -> None:
     """Starts `reading`, which records the usage; the exchange ends after it."""
     drains = exchange.runtime.background_drains
     exchange.drain = task = asyncio.ensure_future(_read(exchange, reading))
+    exchange.hold(task)
     drains.add(task)
     task.add_done_callback(drains.discard)
 
@@ -52,7 +51,7 @@ async def detachable(
 ) -> T:
     """The result of `work`. Where the client disconnects before, the work goes on, and `record`
     gets the result."""
-    if exchange.background is not None:
+    if not exchange.may_drain:
         return await work
     task = asyncio.ensure_future(work)
     try:

@@ -1,6 +1,6 @@
 """The only loop of attempts: candidates in order, until one serves the request or none may follow.
 
-Requests (`dispatch`) and later rounds of a reply with searches (`search_loop`) run it.
+Requests (`dispatch`) run it, and further requests for the rest of a reply.
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from gateway.core.events import Failure, FailureKind
-from gateway.errors import ThreadUnsupported, UnsupportedField, without_traceback
+from gateway.errors import (
+    ImageDownloadFailed,
+    InvalidImage,
+    ThreadUnsupported,
+    UnsupportedField,
+    without_traceback,
+)
 from gateway.routing.affinity import Affinity
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.retry import Action, RetryState, next_step, order_after_failure
 from gateway.routing.router import Candidate, Route
+from gateway.scheduler import next_stage
 from gateway.server.attempt import Attempt, ClientRequest
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.deadlines import unless_aborted
 from gateway.server.exchange import Exchange
+from gateway.server.incoming_request import Adapt
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 
@@ -31,9 +39,16 @@ ServedT = TypeVar("ServedT")
 class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
     """What an attempt is, and what its outcome means, is up to subclasses."""
 
-    def __init__(self, exchange: Exchange, client_request: ClientRequest, route: Route) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        client_request: ClientRequest,
+        route: Route,
+        adapt: Adapt | None = None,
+    ) -> None:
         self._exchange, self._runtime = exchange, exchange.runtime
         self._client_request, self._route = client_request, route
+        self._adapt, self._adapted = adapt, client_request
         self._upstream = client_request.snapshot.upstream
         self._loop = asyncio.get_running_loop()
 
@@ -94,10 +109,17 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         return None
 
     async def _prepare(self, candidate: Candidate) -> AttemptT | None:
-        """None where the candidate cannot serve the request."""
-        if self._exchange.turns:
-            return await self._exchange.run_in_turn(self._build, candidate)
-        return self._build(candidate)
+        """Return None if the candidate cannot serve the request."""
+        if self._adapt is not None:
+            try:
+                self._adapted = await self._adapt(self._client_request, candidate)
+            except (InvalidImage, ImageDownloadFailed) as error:
+                self._last_error = self._last_error or without_traceback(error)
+                return None
+        in_turn, build = self._exchange.run_in_turn, self._build
+        attempt = await in_turn(build, candidate) if self._exchange.turns else build(candidate)
+        await next_stage()
+        return attempt
 
     def _build(self, candidate: Candidate) -> AttemptT | None:
         try:

@@ -6,7 +6,7 @@ Nothing is billed, and an upstream that cannot count is no error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -24,12 +24,11 @@ from gateway.runtime import Runtime
 from gateway.server.admission import acquire_free
 from gateway.server.auth import authorize
 from gateway.server.client_errors import client_error, client_text
-from gateway.server.conversation_requests import resolve_state
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
+from gateway.server.incoming_request import IncomingRequest, Stages
 from gateway.server.request_body import read_json, write_object
-from gateway.server.threads import is_held_here, read_thread, without_threads_beta
 from gateway.upstream.response import AttemptFailed
 from gateway.wire import messages, responses
 from gateway.wire.codec import Codec
@@ -47,26 +46,30 @@ COUNT_TIMEOUT: Final = 10.0
 """Seconds that an upstream has for its count: clients count before they send a prompt."""
 
 
-async def count_tokens(request: web.Request) -> web.Response:
+async def count_tokens(stages: Stages, request: web.Request) -> web.Response:
     """`POST /v1/messages/count_tokens`: a messages body, which may continue a thread;
     `max_tokens` may be missing."""
-    permit = authorize(request, messages.CODEC.format.value)
-    tokens, headers = await _count(request, permit, messages.CODEC, messages.parse_count_tokens)
-    return _response(tokens, headers)
+    codec, parse = messages.CODEC, messages.parse_count_tokens
+    permit = authorize(request, codec.format.value)
+    return _response(*await _count(request, permit, codec, parse, stages))
 
 
-async def count_input_tokens(request: web.Request) -> web.Response:
+async def count_input_tokens(stages: Stages, request: web.Request) -> web.Response:
     """`POST /v1/responses/input_tokens`: a responses body, which may continue a stored response."""
     codec = responses.CODEC
     permit = authorize(request, codec.format.value)
     if codec.family is not None:
         permit.access.check_family(codec.family, request.method, request.path)
-    count, headers = await _count(request, permit, codec, codec.parse_prompt)
+    count, headers = await _count(request, permit, codec, codec.parse_prompt, stages)
     return _response({"object": "response.input_tokens"} | count, headers)
 
 
 async def _count(
-    request: web.Request, permit: Permit, codec: Codec, parse: Callable[[object], Prompt]
+    request: web.Request,
+    permit: Permit,
+    codec: Codec,
+    parse: Callable[[object], Prompt],
+    stages: Stages,
 ) -> tuple[Payload, dict[str, str]]:
     """The upstream's count, or `input_tokens` alone; and headers for the client."""
     exchange = request[EXCHANGE]
@@ -75,27 +78,40 @@ async def _count(
     raw_body, body = await read_json(request)
     run = exchange.run_in_turn
     prompt = await run(parse, body) if exchange.turns else parse(body)
-    if prompt.continues:
-        resolved = await resolve_state(request, permit, codec, raw_body, body, prompt, extend=False)
-        raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
-    exchange.prompt = prompt
-    route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
-    if is_held_here(prompt, route):
-        resolved = await read_thread(exchange, permit, raw_body, body, parse)
-        raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
-        headers = without_threads_beta(headers, server.beta_headers[0])
+    incoming = IncomingRequest(
+        request=request,
+        exchange=exchange,
+        permit=permit,
+        codec=codec,
+        parse=parse,
+        headers=headers,
+        raw_body=raw_body,
+        body=body,
+        prompt=prompt,
+        own_body=raw_body,
+    )
+    for run_stage, applies in stages.before_route:
+        if applies(incoming):
+            await run_stage(incoming)
+    exchange.prompt = incoming.prompt
+    route = incoming.route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
+    for run_stage, applies in stages.after_route:
+        if applies(incoming):
+            await run_stage(incoming)
+    prompt = incoming.prompt
     candidate = _first_available(route, runtime)
     await acquire_free(exchange, permit, route.model)
-    source = raw_body, body, prompt, candidate
+    source = incoming.raw_body, incoming.body, prompt, candidate
     payload: bytes | Buffers | None
     payload = short = await run(_payload, *source) if exchange.turns else _payload(*source)
     if short is not None and exchange.long_texts is not None:
         payload = exchange.long_texts.restore(short)
+    upstream_headers = incoming.headers
     if candidate.lane is not Lane.NATIVE:
-        headers = version_header(CODECS[candidate.format], server)
+        upstream_headers = version_header(CODECS[candidate.format], server)
     count: Payload | None = None
     if payload is not None:
-        count = await _request_count(request, candidate, prompt.model, payload, headers)
+        count = await _request_count(request, candidate, prompt.model, payload, upstream_headers)
     exchange.complete()
     if count is not None:
         return count, {}
@@ -142,7 +158,7 @@ async def _request_count(
     candidate: Candidate,
     model: str,
     payload: bytes | Buffers,
-    headers: dict[str, str],
+    headers: Mapping[str, str],
 ) -> Payload | None:
     """The client's response from the upstream's count; None where it gave none. `model` is the
     client's name of it.

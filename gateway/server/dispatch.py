@@ -10,28 +10,22 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.admission.access import Permit
 from gateway.core.events import Failure, Usage
 from gateway.core.formats import Lane
-from gateway.core.prompt import WebSearch
 from gateway.core.value import replace
 from gateway.errors import (
     GatewayError,
-    ImageDownloadFailed,
     InvalidApiKey,
-    InvalidImage,
     ModelNotFound,
     NoAvailableAccounts,
     TooManyRequests,
-    without_traceback,
 )
 from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity, can_be_continued, continues_conversation
 from gateway.routing.failure_policy import MODEL_NOT_FOUND
 from gateway.routing.ordering import RankedCandidate, RankReason
 from gateway.routing.retry import Action
-from gateway.routing.router import Candidate, Route
-from gateway.scheduler import next_stage
+from gateway.routing.router import Candidate
 from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, TranslatedAttempt
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.auth import authenticate
@@ -39,18 +33,10 @@ from gateway.server.body_relay import relay_body
 from gateway.server.candidate_loop import CandidateLoop
 from gateway.server.client_stream import ClientStream, ReplySink
 from gateway.server.deadlines import unless_aborted
-from gateway.server.exchange import EXCHANGE
 from gateway.server.headers import check_strict
+from gateway.server.incoming_request import IncomingRequest
 from gateway.server.relay import StreamRelay
-from gateway.server.request_images import ImageAdapter
-from gateway.server.search_attempt import (
-    PausableAttempt,
-    SearchAttempt,
-    can_be_paused,
-    gateway_searches,
-)
 from gateway.store.records import ExchangeState
-from gateway.wire.web_search import declared_search, requested_search
 
 _AT_CAPACITY_RETRY: Final = 1.0
 """`retry-after`, in seconds, where every account has as many requests as it may have."""
@@ -60,26 +46,21 @@ _SAME_ACCOUNT: Final = (RankReason.ONLY, RankReason.AFFINITY, RankReason.PREVIOU
 
 
 class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
-    """One request on its way through its candidates. `client` receives the reply where it is not
-    the request's own connection; the prompt requests a stream then."""
+    """One request on its way through its candidates. `client` receives the reply if that is not the
+    request's own connection; the prompt requests a stream then."""
 
     def __init__(
         self,
-        request: web.Request,
-        permit: Permit,
+        incoming: IncomingRequest,
         client_request: ClientRequest,
-        route: Route,
         affinity: Affinity | None,
         client: ReplySink | None = None,
     ) -> None:
-        super().__init__(request[EXCHANGE], client_request, route)
-        self._request, self._permit = request, permit
+        super().__init__(incoming.exchange, client_request, incoming.route, incoming.adapt)
+        self._request, self._permit = incoming.request, incoming.permit
         self._affinity, self._client = affinity, client
-        self._adapted = client_request
-        self._images: ImageAdapter | None = None
-        if client_request.images:
-            self._images = ImageAdapter(self._exchange, client_request)
-        self._search: WebSearch | None = None
+        self._attempt_class = incoming.attempt_class
+        self._choices = client_request.prompt.sampling.choices or 1
 
     async def run(self) -> web.StreamResponse:
         """Raises `GatewayError` only while nothing was sent to the client."""
@@ -106,7 +87,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         expected = self._expected_usage()
         longest = self._max_output() if self._permit.has_budget else 0
         prompt = self._client_request.prompt
-        limit = prompt.max_tokens and prompt.max_tokens * (prompt.sampling.choices or 1)
+        limit = prompt.max_tokens and prompt.max_tokens * self._choices
         demand = meter.demand(self._permit, self._route.model, expected, longest, limit)
         entry, meter.lease = meter.lease, None
         try:
@@ -139,7 +120,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         output_tokens = self._runtime.output_estimates.estimate(
             self._route.model, prompt.max_tokens
         )
-        output_tokens *= prompt.sampling.choices or 1
+        output_tokens *= self._choices
         if prompt.max_tokens is None:
             output_tokens = self._permit.expected_output(input_tokens, output_tokens)
         return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
@@ -152,14 +133,12 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         if limit is None:
             limit = self._runtime.output_estimates.longest(route.model)
         limit = min(limit, max(each.target.max_output or limit for each in route.candidates))
-        return limit * (prompt.sampling.choices or 1)
+        return limit * self._choices
 
     def _ordered_candidates(self) -> list[RankedCandidate]:
         candidates = self._route.candidates
         if self._client_request.prompt.output is not None:
             candidates = tuple(map(_with_structured_output, candidates))
-        if self._client_request.prompt.tools:
-            candidates = self._with_search(candidates)
         ranked = self._ordered(candidates, self._affinity)
         if self._affinity is not None:
             reason = ranked[0].reason
@@ -170,52 +149,9 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
                 self._exchange.affinity_outcome = "yes"
         return ranked
 
-    def _with_search(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """Where an upstream cannot search as the client wants it, the request is translated."""
-        prompt = self._client_request.prompt
-        search = declared_search(prompt)
-        if search is None:
-            return candidates
-        self._search = requested_search(prompt)
-        return tuple(
-            replace(candidate, lane=Lane.TRANSLATED)
-            if self._gateway_searches(search, candidate)
-            else candidate
-            for candidate in candidates
-        )
-
-    def _gateway_searches(self, search: WebSearch, candidate: Candidate) -> bool:
-        request = self._client_request
-        has_endpoint = request.snapshot.search is not None
-        return gateway_searches(search, request.prompt.format, candidate, has_endpoint=has_endpoint)
-
-    def _attempt_class(self, candidate: Candidate) -> type[Attempt]:
-        search, request = self._search, self._client_request
-        if search is None:
-            return _LANES[candidate.lane]
-        if self._gateway_searches(search, candidate):
-            return _LANES[candidate.lane] if request.snapshot.search is None else SearchAttempt
-        is_pausable = can_be_paused(request.prompt, candidate)
-        return PausableAttempt if is_pausable else _LANES[candidate.lane]
-
-    async def _prepare(self, candidate: Candidate) -> Attempt | None:
-        if self._images is not None and not await self._adapt_images(self._images, candidate):
-            return None
-        attempt = await super()._prepare(candidate)
-        await next_stage()
-        return attempt
-
-    async def _adapt_images(self, images: ImageAdapter, candidate: Candidate) -> bool:
-        """Whether the candidate's upstream can have the images."""
-        try:
-            self._adapted = await images.adapt(candidate)
-        except (InvalidImage, ImageDownloadFailed) as error:
-            self._last_error = self._last_error or without_traceback(error)
-            return False
-        return True
-
     def _build_attempt(self, candidate: Candidate) -> Attempt:
-        kind = _LANES[candidate.lane] if self._search is None else self._attempt_class(candidate)
+        choose = self._attempt_class
+        kind = (choose and choose(candidate)) or _LANES[candidate.lane]
         attempt = kind(self._runtime, self._adapted, candidate)
         if attempt.dropped:
             check_strict(self._request, attempt.dropped)
@@ -228,8 +164,8 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         exchange.dropped |= attempt.dropped
         exchange.start_attempt(candidate)
         sending = self._send(candidate, attempt, exchange.meter.mark_sent)
-        if isinstance(attempt, SearchAttempt):
-            sending = attempt.run_rounds(sending, exchange, self._route)
+        if self._attempt_class is not None:
+            sending = attempt.whole_reply(sending, exchange, self._route)
         if self._client is None:
             return relay_body(self._request, attempt, sending)
         outcome.relay = relay = StreamRelay(exchange, self._client, attempt)
@@ -266,7 +202,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         usage = exchange.meter.final_usage
         if usage is not None and exchange.state is ExchangeState.OK:
             runtime, request, model = self._runtime, self._client_request, self._route.model
-            output_tokens = usage.output_tokens // (request.prompt.sampling.choices or 1)
+            output_tokens = usage.output_tokens // self._choices
             limit = request.prompt.max_tokens
             runtime.output_estimates.record(model, output_tokens, limit)
             if limit and output_tokens > limit and exchange.upstream_note is None:

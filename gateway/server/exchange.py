@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplyKeeper(Protocol):
-    """Stores a reply as the client received it (`gateway.server.stored_replies`)."""
+    """Stores a reply as the client received it."""
 
     def keep(self, reply: bytes, status: str) -> None: ...
     def keep_stream(self, frames: bytes) -> None: ...
@@ -62,18 +62,17 @@ class Exchange:
     are seconds. `upstream_note` is what could not be read of a reply; `warnings` are what was
     unusual and allowed. `booked` is the body's part of the pool, in bytes; in `turns` it is read
     and translated, a small one without; `long_texts` are not in the parsed one. `drain` reads the
-    upstream's reply to its end after the client has disconnected. `background` is done when the
-    work of a background response has ended, which outlives its request, or a large reply's size is
-    known. `storing` stores the reply, where it is to be stored.
+    upstream's reply to its end after the client has disconnected, unless it must not: `may_drain`.
+    `storing` stores the reply, where it is to be stored.
     """
 
     __slots__ = (
-        *("_attempt_started", "_intent_future", "affinity_outcome", "affinity_source"),
-        *("attempts", "attempts_made", "background", "booked", "bytes_in", "bytes_out"),
+        *("_attempt_started", "_held", "_intent_future", "affinity_outcome", "affinity_source"),
+        *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out"),
         "candidate",
         *("client_address", "client_request_id", "committed", "committed_at", "drain"),
         *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
-        *("headers_sent", "id", "intent", "long_texts", "meter", "prompt"),
+        *("headers_sent", "id", "intent", "long_texts", "may_drain", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
         *("searches", "status", "stop_reason", "storing", "token", "trace", "turns"),
         *("upload_time", "upstream_note", "upstream_time", "user_agent", "warnings", "when"),
@@ -123,7 +122,8 @@ class Exchange:
         self.committed_at: float | None = None
         self.ended_at: float | None = None
         self.drain: asyncio.Future[None] | None = None
-        self.background: asyncio.Future[None] | None = None
+        self.may_drain = True
+        self._held: tuple[asyncio.Future[None], ...] = ()
         self.storing: ReplyKeeper | None = None
 
     @property
@@ -273,12 +273,16 @@ class Exchange:
         if self.intent is None:
             self.state = ExchangeState.REJECTED
 
+    def hold(self, future: asyncio.Future[None]) -> None:
+        """Delays the end of the row until `future` is done: work may outlive its request."""
+        self._held = (*self._held, future)
+
     def finish(self) -> None:
-        """Writes the row's end, after the drain or the work in the background; a request without a
-        valid key has no row. Observers are told of both."""
-        ending = self.drain or self.background
-        if ending is not None and not ending.done():
-            ending.add_done_callback(lambda _: self.finish())
+        """Writes the row's end once nothing holds it; a request without a valid key has no row.
+        Observers are told of both."""
+        pending = next((each for each in self._held if not each.done()), None)
+        if pending is not None:
+            pending.add_done_callback(lambda _: self.finish())
             return
         runtime, has_row = self.runtime, self.token is not None
         runtime.release(self.snapshot)

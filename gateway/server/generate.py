@@ -8,76 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import Final
 
 from aiohttp import web
 
 from gateway.admission.access import Permit
 from gateway.core.events import StopReason, Usage
-from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
-from gateway.errors import ServiceUnavailable
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.scheduler import next_stage
 from gateway.server.admission import acquire_free
 from gateway.server.attempt import ClientRequest
-from gateway.server.auth import authorize
-from gateway.server.background import answer_in_background
+from gateway.server.auth import authorize_generation
 from gateway.server.body_relay import send_reply
 from gateway.server.client_stream import ClientStream
-from gateway.server.conversation_requests import resolve_state
 from gateway.server.dispatch import Dispatch
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import query_to_forward, request_headers_to_forward
+from gateway.server.incoming_request import IncomingRequest, Stages
 from gateway.server.request_body import read_json
-from gateway.server.request_images import check_request_images
-from gateway.server.stored_replies import begin_storing
-from gateway.server.threads import (
-    is_held_here,
-    resolve_thread,
-    thread_stream,
-    without_threads_beta,
-)
 from gateway.wire.codec import Codec
-from gateway.wire.image_parts import ESCAPED_ASCII
-from gateway.wire.json_fields import Payload
 from gateway.wire.registry import CODECS
 
-_NO_FIELDS: Final[Payload] = {}
 
-
-def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """The handler of one format's endpoint."""
+def generate_handler(
+    codec: Codec, stages: Stages
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Return the handler of one format's endpoint."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         exchange = request[EXCHANGE]
         runtime, snapshot = exchange.runtime, exchange.snapshot
-        permit = _permit(request, codec)
+        permit = authorize_generation(request, codec)
         headers = request_headers_to_forward(request, codec, snapshot.config.server)
         raw_body, body = await read_json(request)
         await next_stage()
         parse, estimate = codec.parse_prompt, runtime.input_estimates.raw
         prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
-        own_body, root_id = raw_body, None
-        client_fields = _NO_FIELDS if prompt.extra is None else prompt.extra.data
-        if prompt.continues:
-            resolved = await resolve_state(request, permit, codec, raw_body, body, prompt)
-            raw_body, body, prompt = resolved.raw_body, resolved.body, resolved.prompt
-            own_body, root_id = resolved.own, resolved.root_id
-        exchange.prompt = prompt
-        route = permit.route(snapshot.router, prompt.model, codec.format)
+        incoming = IncomingRequest(
+            request=request,
+            exchange=exchange,
+            permit=permit,
+            codec=codec,
+            parse=parse,
+            headers=headers,
+            raw_body=raw_body,
+            body=body,
+            prompt=prompt,
+            own_body=raw_body,
+        )
+        for run, applies in stages.before_route:
+            if applies(incoming):
+                await run(incoming)
+        exchange.prompt = incoming.prompt
+        route = incoming.route = permit.route(snapshot.router, prompt.model, codec.format)
         await next_stage()
-        if runtime.draining and prompt.background:  # it would end with the drain
-            raise ServiceUnavailable
-        if "thread" in client_fields and is_held_here(prompt, route):
-            raw_body, body, prompt = await resolve_thread(exchange, permit, raw_body, body)
-            headers = without_threads_beta(headers, snapshot.config.server.beta_headers[0])
-        if codec.format is Format.RESPONSES:
-            prompt = await begin_storing(exchange, permit, prompt, own_body, root_id)
-        run = exchange.run_in_turn
-        raw_estimate = await run(estimate, prompt) if exchange.turns else estimate(prompt)
+        for run, applies in stages.after_route:
+            if applies(incoming):
+                await run(incoming)
+        raw_body, body = incoming.raw_body, incoming.body
+        prompt, route = incoming.prompt, incoming.route
+        in_turn = exchange.run_in_turn
+        raw_estimate = await in_turn(estimate, prompt) if exchange.turns else estimate(prompt)
         client_request = ClientRequest(
             request_id=exchange.id,
             snapshot=snapshot,
@@ -85,15 +78,13 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             prompt=prompt,
             raw_body=raw_body,
             body=body,
-            forwarded_headers=headers,
+            forwarded_headers=incoming.headers,
             query=query_to_forward(request, codec),
             input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
             raw_estimate=raw_estimate,
             dropped=exchange.dropped,
             key=permit.token.id,
         )
-        if codec.image_mark in raw_body or ESCAPED_ASCII in raw_body:
-            client_request = await check_request_images(exchange, client_request)
         candidate = route.candidates[0]
         if (
             prompt.max_tokens == 0
@@ -108,22 +99,13 @@ def generate_handler(codec: Codec) -> Callable[[web.Request], Awaitable[web.Stre
             prompt, request.headers, permit.token.id, route.model
         )
         await next_stage()
-        if prompt.background:
-            return await answer_in_background(request, permit, client_request, route, affinity)
-        client = thread_stream(request, client_request) if "thread" in client_fields else None
-        response = await Dispatch(request, permit, client_request, route, affinity, client).run()
+        if incoming.answer is not None:
+            return await incoming.answer(incoming, client_request, affinity)
+        response = await Dispatch(incoming, client_request, affinity).run()
         await next_stage()
         return response
 
     return handler
-
-
-def _permit(request: web.Request, codec: Codec) -> Permit:
-    permit = authorize(request, codec.format.value)
-    permit.check_can_generate()
-    if codec.family is not None:
-        permit.access.check_family(codec.family, request.method, request.path)
-    return permit
 
 
 async def _look_up_reply(runtime: Runtime, route: Route, prompt: Prompt, permit: Permit) -> None:

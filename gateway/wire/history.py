@@ -63,6 +63,15 @@ def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
     return PlainDialogue(system, messages) if messages else None
 
 
+def has_tool_calls(turns: Iterable[Turn]) -> bool:
+    """Whether the history has a call of the client's tools."""
+    for turn in turns:
+        for part in turn.parts:
+            if type(part) is ToolCall:
+                return True
+    return False
+
+
 def inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterable[Turn]:
     """The turns without names, for formats that have none. A user's text begins with the name: with
     only one user too, because another may follow. Other names are dropped; a tool's is that of its

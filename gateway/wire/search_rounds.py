@@ -1,7 +1,7 @@
 """A reply of several rounds: the model calls the search function, the gateway searches, the model
 goes on. To the client it is one reply of a server that searches itself.
 
-Pure: `server.search_loop` sends the requests and searches.
+Pure: `server.search.rounds` sends the requests and searches.
 """
 
 from __future__ import annotations

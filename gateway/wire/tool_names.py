@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gateway.core.parts import ToolCall
-from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, Turn
+from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind
 from gateway.core.value import replace
 from gateway.errors import UnsupportedField
 from gateway.wire.ids import sanitize_name
@@ -60,15 +60,6 @@ class UpstreamTools:
         if not tools and (placeholders := _placeholder_tools(prompt)):
             tools, self.choice = placeholders, ToolChoice(ChoiceMode.NONE)
         self.tools = tools
-
-
-def has_tool_calls(turns: Iterable[Turn]) -> bool:
-    """Whether the history has a call of the client's tools."""
-    for turn in turns:
-        for part in turn.parts:
-            if type(part) is ToolCall:
-                return True
-    return False
 
 
 def tools_by_upstream_name(tools: Iterable[Tool]) -> dict[str, Tool]:

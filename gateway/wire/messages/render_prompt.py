@@ -19,6 +19,7 @@ from gateway.wire.codec import Rendering
 from gateway.wire.dropped import Dropped
 from gateway.wire.history import (
     PlainDialogue,
+    has_tool_calls,
     inline_names,
     pair_tool_results,
     plain_dialogue,
@@ -42,7 +43,7 @@ from gateway.wire.render_rules import (
     limit_max_tokens,
     render_sampling,
 )
-from gateway.wire.tool_names import JSON_OUTPUT_TOOL, UpstreamTools, has_tool_calls
+from gateway.wire.tool_names import JSON_OUTPUT_TOOL, UpstreamTools
 
 _NUMBERS: Final = (int, float)
 _DEFAULT_MAX_TOKENS: Final = 32_000

@@ -1,26 +1,47 @@
-"""Conversations in use: one request at a time extends each of them, of all replicas."""
+"""Conversations in use: one request at a time extends each of them, of all replicas.
+
+Their items precede the input of a response; its input and output are added to them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import asynccontextmanager
-from typing import Final
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.admission.access import Permit
+from gateway.core.prompt import Prompt
+from gateway.core.value import replace
 from gateway.errors import (
     ConversationLocked,
     ConversationNotFound,
     InvalidRequest,
+    RequestTooLarge,
     ServiceUnavailable,
 )
 from gateway.runtime import Runtime
+from gateway.server.exchange import Exchange
+from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.request_body import adopt
+from gateway.server.stored.responses import names_items, resolve
 from gateway.store import conversations as rows
+from gateway.store.conversations import pack_items
 from gateway.store.errors import ConversationTooLarge, StoreError
-from gateway.store.records import Conversation, ConversationItem
+from gateway.store.records import CONTINUABLE, Conversation, ConversationItem
 from gateway.wire.json_fields import Payload
+from gateway.wire.responses.conversation import with_ids
+from gateway.wire.responses.stored import (
+    input_items,
+    output_items,
+    read_response,
+    terminal_event,
+)
 
 COMMIT_TIMEOUT: Final = 5.0
 """Seconds that a request waits for the items of the one before it to be stored."""
@@ -175,3 +196,108 @@ def _too_large(error: ConversationTooLarge) -> InvalidRequest:
 
 
 CONVERSATIONS: Final = web.AppKey("conversations", Conversations)
+
+
+class ConversationKeeper:
+    """Adds input and output to a conversation once the reply is complete; until then no other
+    request can extend it."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        conversations: Conversations,
+        conversation: Conversation,
+        sent: Sequence[Any],
+    ) -> None:
+        """`sent` is the input of the request; `known` are the ids of the items before it."""
+        self._exchange, self._conversations = exchange, conversations
+        self._conversation, self._sent = conversation, sent
+        self.known: Set[str] = frozenset()
+        self._is_extended = False
+
+    def keep(self, reply: bytes, status: str) -> None:
+        if self._is_extended or status not in CONTINUABLE:
+            return
+        self._is_extended = True
+        suffix = self._exchange.id.partition("_")[2]
+        long_texts = self._exchange.long_texts
+        restore = long_texts.restore if long_texts is not None else None
+
+        def items() -> list[ConversationItem]:
+            replied = output_items(read_response(reply))
+            added = with_ids([*self._sent, *replied], suffix, "input", self.known)
+            return pack_items(self._conversation, added, restore)
+
+        self._conversations.extend(self._conversation, items)
+
+    def keep_stream(self, frames: bytes) -> None:
+        if (event := terminal_event(frames)) is not None:
+            self.keep(*event)
+
+    def close(self) -> None:
+        if not self._is_extended:
+            self._is_extended = True
+            self._conversations.unlock(self._conversation)
+
+
+async def resolve_state(incoming: IncomingRequest, *, extend: bool = True) -> None:
+    """Replaces all that a request continues or names: a stored response, items, a conversation.
+    `extend`: its reply will be added to the conversation, which nobody else can do until the
+    exchange ends.
+
+    Raises `ConversationNotFound`, `ConversationLocked` or as `resolve`.
+    """
+    named = incoming.body.get("conversation")
+    if named is not None:
+        _check(incoming.permit, named, incoming.prompt)
+    if incoming.prompt.previous_response_id is not None or names_items(incoming.body):
+        await resolve(incoming)
+    if named is not None:
+        id = named["id"] if isinstance(named, dict) else named
+        await _join_conversation(incoming, id, extend=extend)
+
+
+def _check(permit: Permit, named: Any, prompt: Prompt) -> None:
+    id = named.get("id") if isinstance(named, dict) else named
+    if not isinstance(id, str) or not id:
+        reason = "Input should be the id of a conversation"
+    elif prompt.previous_response_id is not None:
+        reason = "it cannot be combined with previous_response_id"
+    elif not permit.stores_replies:
+        reason = "conversations are not stored for this key"
+    else:
+        return
+    raise InvalidRequest(f"conversation: {reason}", param="conversation")
+
+
+async def _join_conversation(incoming: IncomingRequest, id: str, *, extend: bool) -> None:
+    exchange, conversations = incoming.exchange, incoming.request.app[CONVERSATIONS]
+    token_id = incoming.permit.token.id
+    conversation = await conversations.find(token_id, id)
+    body, sent = incoming.body, input_items(incoming.body)
+    if extend:
+        await conversations.lock(conversation)
+        exchange.storing = ConversationKeeper(exchange, conversations, conversation, sent)
+        conversation = await conversations.find(token_id, id)  # as it is now
+    size = len(incoming.raw_body) + conversation.text_size
+    if size > exchange.snapshot.config.server.max_body:
+        raise RequestTooLarge(
+            f"The conversation '{id}' and the input have {size:,} bytes together: start a new one",
+            param="conversation",
+        )
+    exchange.book_body(conversation.text_size)
+    items = await conversations.items(conversation)
+    if isinstance(exchange.storing, ConversationKeeper):
+        exchange.storing.known = {item["id"] for item in items}
+    merged = {name: value for name, value in body.items() if name != "conversation"}
+    merged["input"] = [*items, *sent]
+    incoming.body = merged
+    # Also the client's own: the conversation may have changed when the response is continued.
+    incoming.raw_body = incoming.own_body = await adopt(exchange, merged, size)
+    prompt = await exchange.run_in_thread(incoming.parse, merged)
+    incoming.prompt = replace(prompt, conversation_id=id)
+
+
+_continues: Final = attrgetter("prompt.continues")
+RESOLVE_STATE: Final = Stage(resolve_state, _continues)
+READ_STATE: Final = Stage(partial(resolve_state, extend=False), _continues)

@@ -4,8 +4,11 @@ with a turn that the upstream pauses while it searches."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Set
+from functools import partial
+from operator import attrgetter
+from typing import Final
 
-from gateway.core.formats import Format
+from gateway.core.formats import Format, Lane
 from gateway.core.prompt import Prompt, WebSearch
 from gateway.core.value import replace
 from gateway.errors import UnsupportedField
@@ -13,12 +16,19 @@ from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.attempt import Attempt, ClientRequest, CompleteReply, TranslatedAttempt
 from gateway.server.exchange import Exchange
-from gateway.server.search_loop import SearchLoop, SearchPlan
+from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.search.event_translator import EventQueue, EventTranslator
+from gateway.server.search.rounds import SearchLoop, SearchPlan
 from gateway.upstream.response import UpstreamResponse
-from gateway.wire.event_translator import EventQueue, EventTranslator
 from gateway.wire.reply_stream import ReplyCollector
 from gateway.wire.search_rounds import first_prompt, function_name
-from gateway.wire.web_search import can_express, max_calls, requested_search, unknown_options
+from gateway.wire.web_search import (
+    can_express,
+    declared_search,
+    max_calls,
+    requested_search,
+    unknown_options,
+)
 
 
 class SearchAttempt(Attempt):
@@ -66,10 +76,10 @@ class SearchAttempt(Attempt):
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         return self._first.response_headers(response, dropped)
 
-    async def run_rounds(
+    async def whole_reply(
         self, sending: Awaitable[UpstreamResponse], exchange: Exchange, route: Route
     ) -> UpstreamResponse:
-        """The response of all rounds. Raises what `sending` raises."""
+        """Return the response of all rounds. Raises what `sending` raises."""
         response = await sending
         rounds = SearchLoop(exchange, self._plan, route, self._queue, self._metadata())
         return rounds.start(self._first, self._candidate, response)
@@ -82,6 +92,32 @@ class PausableAttempt(SearchAttempt):
         prompt = replace(request.prompt, stream=True)
         search = requested_search(prompt) or WebSearch()
         return SearchPlan(None, search, None, 0, replace(request, prompt=prompt))
+
+
+async def plan_searches(incoming: IncomingRequest) -> None:
+    """Has a request with a web search translated for upstreams that cannot search as the client
+    wants it, and chooses its attempts."""
+    prompt, search = incoming.prompt, declared_search(incoming.prompt)
+    if search is None:
+        return
+    has_endpoint = incoming.exchange.snapshot.search is not None
+    candidates = tuple(
+        replace(each, lane=Lane.TRANSLATED)
+        if gateway_searches(search, prompt.format, each, has_endpoint=has_endpoint)
+        else each
+        for each in incoming.route.candidates
+    )
+    incoming.route = replace(incoming.route, candidates=candidates)
+    if (requested := requested_search(prompt)) is not None:
+        incoming.attempt_class = partial(_attempt_class, prompt, requested, has_endpoint)
+
+
+def _attempt_class(
+    prompt: Prompt, search: WebSearch, has_endpoint: bool, candidate: Candidate
+) -> type[SearchAttempt] | None:
+    if gateway_searches(search, prompt.format, candidate, has_endpoint=has_endpoint):
+        return SearchAttempt if has_endpoint else None
+    return PausableAttempt if can_be_paused(prompt, candidate) else None
 
 
 def can_be_paused(prompt: Prompt, candidate: Candidate) -> bool:
@@ -101,3 +137,6 @@ def gateway_searches(
     if trait is None:
         trait = candidate.format is not Format.CHAT or (same_format and not has_endpoint)
     return not trait or not (same_format or can_express(search, candidate.format))
+
+
+PLAN_SEARCHES: Final = Stage(plan_searches, attrgetter("prompt.tools"))

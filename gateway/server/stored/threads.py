@@ -6,26 +6,27 @@ read when the thread is continued.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
 from gateway.admission.access import Permit
 from gateway.core.formats import Format, Lane
-from gateway.core.prompt import Prompt
 from gateway.core.value import replace
 from gateway.errors import ThreadNotFound, ThreadUnsupported
-from gateway.routing.router import Route
+from gateway.routing.affinity import Affinity
 from gateway.server.attempt import ClientRequest
 from gateway.server.client_stream import ClientStream
-from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.server.stored_replies import ResolvedRequest, join_chain, new_row
+from gateway.server.dispatch import Dispatch
+from gateway.server.exchange import Exchange
+from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.stored.responses import join_chain, new_row
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
 from gateway.wire.json_fields import Payload
 from gateway.wire.json_numbers import parse_json
-from gateway.wire.messages.codec import CODEC
 from gateway.wire.messages.thread import (
     THREADS_BETA,
     collect_message,
@@ -87,50 +88,52 @@ class ThreadStream(ClientStream):
         return super().write(data, headers, last=last)
 
 
-def is_held_here(prompt: Prompt, route: Route) -> bool:
-    """Whether the prompt has a thread that no upstream of the route holds."""
-    extra = prompt.extra
-    if extra is None or prompt.format is not Format.MESSAGES or extra.data.get("thread") is None:
+def is_held_here(incoming: IncomingRequest) -> bool:
+    """Whether the request has a thread that no upstream of its route holds."""
+    extra = incoming.prompt.extra
+    if extra is None or extra.data.get("thread") is None:
         return False
-    return not all(each.lane is Lane.NATIVE and each.target.threads for each in route.candidates)
+    candidates = incoming.route.candidates
+    return not all(each.lane is Lane.NATIVE and each.target.threads for each in candidates)
 
 
-async def resolve_thread(
-    exchange: Exchange, permit: Permit, raw_body: bytes, body: Payload
-) -> tuple[bytes, Payload, Prompt]:
+async def hold_thread(incoming: IncomingRequest) -> None:
     """As `read_thread`; the reply of the request will be stored."""
-    resolved = await read_thread(exchange, permit, raw_body, body, CODEC.parse_prompt)
-    prompt, previous, root = resolved.prompt, previous_message_id(body), resolved.root_id
-    row = new_row(exchange, permit, prompt, _MESSAGE, raw_body, previous_id=previous, root_id=root)
-    exchange.storing = ThreadKeeper(exchange, row)
-    return resolved.raw_body, resolved.body, replace(prompt, reply_id=row.id)
+    exchange, body = incoming.exchange, incoming.body
+    await read_thread(incoming)
+    row = new_row(incoming, _MESSAGE, previous_id=previous_message_id(body))
+    exchange.storing = keeper = ThreadKeeper(exchange, row)
+    incoming.prompt = prompt = replace(incoming.prompt, reply_id=row.id)
+    if prompt.stream:
+        incoming.answer = partial(_answer, keeper)
 
 
-async def read_thread(
-    exchange: Exchange,
-    permit: Permit,
-    raw_body: bytes,
-    body: Payload,
-    parse: Callable[[object], Prompt],
-) -> ResolvedRequest:
-    """The request with its whole conversation.
+async def _answer(
+    keeper: ThreadKeeper,
+    incoming: IncomingRequest,
+    client_request: ClientRequest,
+    affinity: Affinity | None,
+) -> web.StreamResponse:
+    client = ThreadStream(incoming.request, client_request, keeper)
+    return await Dispatch(incoming, client_request, affinity, client).run()
+
+
+async def read_thread(incoming: IncomingRequest) -> None:
+    """Makes a turn of a thread the whole conversation, for an upstream that gets no thread.
 
     Raises `ThreadUnsupported`, `ThreadNotFound`, `InvalidRequest`, `RequestTooLarge` or as
     `BodyPool.check`.
     """
-    previous = previous_message_id(body)
+    exchange, permit = incoming.exchange, incoming.permit
+    previous = previous_message_id(incoming.body)
     if not permit.stores_replies:
         raise ThreadUnsupported
-    chain = [] if previous is None else await _load(exchange, permit, previous, len(raw_body))
-    return await join_chain(exchange, _merge, chain, body, raw_body, parse)
-
-
-def thread_stream(request: web.Request, client_request: ClientRequest) -> ThreadStream | None:
-    """Where the reply of a request goes; None where that is the client's connection alone."""
-    keeper = request[EXCHANGE].storing
-    if not isinstance(keeper, ThreadKeeper) or not client_request.prompt.stream:
-        return None
-    return ThreadStream(request, client_request, keeper)
+    chain: list[StoredReply] = []
+    if previous is not None:
+        chain = await _load(exchange, permit, previous, len(incoming.raw_body))
+    await join_chain(incoming, chain, _merge)
+    beta_header = exchange.snapshot.config.server.beta_headers[0]
+    incoming.headers = without_threads_beta(incoming.headers, beta_header)
 
 
 def without_threads_beta(headers: Mapping[str, str], beta_header: str) -> dict[str, str]:
@@ -169,3 +172,7 @@ def _read_reply(row: StoredReply) -> Payload:
     if message is None:
         raise ThreadNotFound(row.id)
     return message
+
+
+HOLD_THREAD: Final = Stage(hold_thread, is_held_here)
+READ_THREAD: Final = Stage(read_thread, is_held_here)

@@ -18,9 +18,9 @@ import pytest
 from PIL import Image
 
 from gateway.core.formats import Format
-from gateway.server import request_images
-from gateway.server.image_fit import MAX_PIXELS, MAX_WEBP_PIXELS, CannotFit, fit_in_process
-from gateway.server.image_fit import fit_image as fit_data
+from gateway.server.images import adapter
+from gateway.server.images.fit import MAX_PIXELS, MAX_WEBP_PIXELS, CannotFit, fit_in_process
+from gateway.server.images.fit import fit_image as fit_data
 from gateway.wire.image_files import decode
 from tests.support import image_files as files
 from tests.support.gateway import ALPHA, RunningGateway, channel, run_gateway
@@ -168,11 +168,7 @@ def processes() -> set[str]:
 
 
 def test_the_memory_of_a_process_is_limited() -> None:
-    program = (
-        "from gateway.server import image_fit\n"
-        "image_fit.MAX_MEMORY = 64 * 2**20\n"
-        "image_fit.main()\n"
-    )
+    program = "from gateway.server.images import fit\nfit.MAX_MEMORY = 64 * 2**20\nfit.main()\n"
     run = subprocess.run(
         [sys.executable, "-c", program, "image/png", str(LIMIT)],
         input=encoded(black_png(7000)).encode(),
@@ -259,7 +255,7 @@ async def test_only_so_many_of_a_request(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are judged as without fitting: by their bytes alone."""
-    monkeypatch.setattr(request_images, "MAX_FITTED", 2)
+    monkeypatch.setattr(adapter, "MAX_FITTED", 2)
     upstream.respond_with(fixture_reply(Format.MESSAGES))
     wide = image_part(Format.MESSAGES, written(Image.new("RGB", (8001, 10)), "PNG"))
     lines, config = fitting(upstream)

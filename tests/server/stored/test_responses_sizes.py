@@ -15,7 +15,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from gateway.core.formats import Format
-from gateway.server.stored_replies import NO_ROOM, TOO_LARGE
+from gateway.server.stored.responses import NO_ROOM, TOO_LARGE
 from gateway.store.records import ExchangeState, RequestRow
 from tests.support.gateway import BETA, RunningGateway, channel, run_gateway
 from tests.support.upstream import (

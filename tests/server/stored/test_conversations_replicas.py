@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from gateway.core.formats import Format
-from tests.server.test_background import client_of
+from tests.server.stored.test_background import client_of
 from tests.support.gateway import BETA, RunningGateway, channel
 from tests.support.replicas import run_replicas
 from tests.support.upstream import ScriptedUpstream, fixture_reply

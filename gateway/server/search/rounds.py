@@ -49,11 +49,11 @@ from gateway.server.body_relay import receive_all
 from gateway.server.candidate_loop import CandidateLoop
 from gateway.server.deadlines import run_with_timeout
 from gateway.server.exchange import Exchange
+from gateway.server.search.event_translator import EventQueue
 from gateway.store.records import SearchRow
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.upstream.search_client import SearchClient, SearchFailed
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.event_translator import EventQueue
 from gateway.wire.reply_stream import ReplyCollector
 from gateway.wire.search_results import (
     SearchResult,

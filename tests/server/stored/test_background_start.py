@@ -13,12 +13,12 @@ import pytest
 from aiohttp import ClientResponse
 
 from gateway.core.formats import Format
-from gateway.server import background
+from gateway.server.stored import background
 from gateway.store import replies as replies_module
 from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import ExchangeState, RequestRow, TokenState
 from gateway.store.reply_rows import page
-from tests.server.test_background import running, slow_stream
+from tests.server.stored.test_background import running, slow_stream
 from tests.support.databases import forbid, locked
 from tests.support.gateway import RunningGateway, request_body
 from tests.support.upstream import ScriptedUpstream, fixture_reply

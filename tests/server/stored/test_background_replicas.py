@@ -14,9 +14,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from gateway.core.formats import Format
-from gateway.server.background import end_interrupted
+from gateway.server.stored.background import end_interrupted
 from gateway.store.records import TokenState
-from tests.server.test_background import client_of, ended, follow, slow_stream, stalled
+from tests.server.stored.test_background import client_of, ended, follow, slow_stream, stalled
 from tests.support.gateway import BETA, RunningGateway, channel
 from tests.support.replicas import run_replicas
 from tests.support.upstream import ScriptedUpstream, fixture_reply

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NoReturn
 
 import orjson
 from aiohttp import web
 
-from gateway.admission.access import Permit
 from gateway.core.events import Usage
 from gateway.core.value import replace
 from gateway.errors import (
@@ -28,15 +28,17 @@ from gateway.errors import (
 )
 from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity
-from gateway.routing.router import Candidate, Route
+from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
 from gateway.server.attempt import Attempt, ClientRequest
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.dispatch import Dispatch
-from gateway.server.exchange import EXCHANGE, OK, Exchange
-from gateway.server.frame_log import FrameLog, follow
+from gateway.server.exchange import EXCHANGE, OK, RUNTIME, Exchange
+from gateway.server.incoming_request import IncomingRequest, Stage
 from gateway.server.request_body import write_object
-from gateway.server.stored_replies import NO_ROOM, TOO_LARGE, Storing
+from gateway.server.stored.event_log import FrameLog, follow
+from gateway.server.stored.responses import NO_ROOM, TOO_LARGE, Storing
+from gateway.shared.errors import SharedError
 from gateway.store.records import StoredReply
 from gateway.store.replies import ReplyStore
 from gateway.wire.json_fields import Payload
@@ -45,6 +47,7 @@ from gateway.wire.responses.background import (
     FAILED,
     IN_PROGRESS,
     QUEUED,
+    RUNNING,
     BackgroundEvents,
     error_fields,
 )
@@ -52,6 +55,12 @@ from gateway.wire.responses.encode import opening_response
 
 SAVE_TIMEOUT: Final = 5.0
 """Seconds that a new response waits to be saved: its client gets an id that a crash cannot lose."""
+
+LOOK: Final = 0.4
+"""Seconds between two looks at what others want to cancel here, and at what others run."""
+
+_CANCEL_TIMEOUT: Final = 10.0
+_SWEEP_EVERY: Final = 5.0
 
 _RETRY: Final = 5.0
 """`retry-after`, in seconds, where as many run as may run."""
@@ -88,12 +97,14 @@ class BackgroundDispatch(Dispatch):
 
 
 class BackgroundResponse:
-    """One of them. `is_cancelled`: by its client, or as its key is no longer active."""
+    """One of them. `is_cancelled`: by its client, or as its key is no longer active; when `done`,
+    its row in the request log can be written."""
 
     def __init__(self, exchange: Exchange, log: FrameLog, storing: Storing) -> None:
         self.exchange, self.log, self.storing = exchange, log, storing
         self.token_id, self.id = storing.row.token_id, storing.row.id
         self.is_cancelled = False
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.work: asyncio.Task[web.StreamResponse]
         self.ended: asyncio.Task[None]
 
@@ -161,7 +172,8 @@ class BackgroundResponses:
         loop = asyncio.get_running_loop()
         response.exchange.storing = None  # this module stores it, in all its states
         dispatch.accepted, dispatch.saved = loop.create_future(), asyncio.Event()
-        response.exchange.background = loop.create_future()
+        response.exchange.may_drain = False  # a cancelled one ends at once
+        response.exchange.hold(response.done)
         response.work = loop.create_task(dispatch.run())
         self._responses[response.id] = response
         try:
@@ -188,8 +200,7 @@ class BackgroundResponses:
 
     def _end(self, response: BackgroundResponse) -> None:
         """Its row in the request log can be written."""
-        if response.exchange.background is not None:
-            response.exchange.background.set_result(None)
+        response.done.set_result(None)
         response.storing.close()
 
     async def cancel(self, response: BackgroundResponse) -> None:
@@ -293,24 +304,28 @@ def _usage(exchange: Exchange) -> Usage | None:
     return bill.usage if bill.usage.total_tokens else None
 
 
+async def run_in_background(incoming: IncomingRequest) -> None:
+    """Has a request answered by a response in the background. Raises `ServiceUnavailable` while the
+    gateway drains, with which the work would end."""
+    if incoming.exchange.runtime.draining:
+        raise ServiceUnavailable
+    incoming.answer = answer_in_background
+
+
 async def answer_in_background(
-    request: web.Request,
-    permit: Permit,
-    client_request: ClientRequest,
-    route: Route,
-    affinity: Affinity | None,
+    incoming: IncomingRequest, client_request: ClientRequest, affinity: Affinity | None
 ) -> web.StreamResponse:
     """Starts a background response: the reply is its object, or its events as they come. Raises
-    `InvalidRequest` where it is not to be stored, or what rejects the request."""
-    exchange, prompt = request[EXCHANGE], client_request.prompt
+    `InvalidRequest` if it is not to be stored, or what rejects the request."""
+    request, exchange, prompt = incoming.request, incoming.exchange, client_request.prompt
     runtime, responses = exchange.runtime, request.app[BACKGROUND]
     storing = exchange.storing
     if not isinstance(storing, Storing):
         text = "background: it needs a stored response, and this one is not stored"
-        if not permit.stores_replies:
+        if not incoming.permit.stores_replies:
             text = "background: it needs stored responses, which this key does not have"
         raise InvalidRequest(text, param="background")
-    metadata = client_request.reply_metadata(route.candidates[0], runtime.now())
+    metadata = client_request.reply_metadata(incoming.route.candidates[0], runtime.now())
     opening = opening_response(prompt, metadata)
     own = {"background": True} | {name: opening[name] for name in ("id", "created_at")}
     frames = FrameLog(exchange, BackgroundEvents(opening, own), keep=prompt.stream)
@@ -320,9 +335,9 @@ async def answer_in_background(
         as_stream = await exchange.run_in_turn(streamed, client_request)
     else:
         as_stream = streamed(client_request)
-    work_request = request.clone()  # the client's own ends before
-    work_request[EXCHANGE] = exchange
-    dispatch = BackgroundDispatch(work_request, permit, as_stream, route, affinity, response.log)
+    incoming.request = request.clone()  # the client's own ends before
+    incoming.request[EXCHANGE] = exchange
+    dispatch = BackgroundDispatch(incoming, as_stream, affinity, response.log)
     await responses.start(response, dispatch)
     if not prompt.stream:
         return web.Response(body=body, content_type="application/json")
@@ -366,4 +381,64 @@ def _failed(row: StoredReply, message: str, **changes: Any) -> StoredReply:
     return row._replace(status=FAILED, reply=orjson.dumps(response), events=events)
 
 
+def runs_elsewhere(row: StoredReply) -> bool:
+    """For a background response that this process does not run."""
+    return row.background and row.status in RUNNING
+
+
+async def cancel_elsewhere(runtime: Runtime, token_id: str, id: str) -> None:
+    """Returns once it has ended; at once where it runs nowhere. Raises `ServiceUnavailable` where
+    that cannot be reached."""
+    if (cancellations := runtime.cancellations) is None:
+        return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _CANCEL_TIMEOUT
+    while True:
+        row = await runtime.replies.find(token_id, id)
+        if row is None or not runs_elsewhere(row):
+            return
+        if loop.time() > deadline:
+            raise ServiceUnavailable(detail="the replica that runs the response does not answer")
+        try:
+            await cancellations.request((token_id, id))
+        except SharedError:
+            raise ServiceUnavailable(detail="other replicas cannot be reached now") from None
+        await asyncio.sleep(LOOK / 2)
+
+
+async def watch_background(app: web.Application) -> AsyncIterator[None]:
+    """While the application runs: saves what others show of the responses here, cancels those that
+    others want to cancel, and ends those of replicas that are gone."""
+    task = asyncio.ensure_future(_watch(app[RUNTIME], app[BACKGROUND]))
+    yield
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def _watch(runtime: Runtime, responses: BackgroundResponses) -> NoReturn:
+    loop = asyncio.get_running_loop()
+    swept_at = loop.time()
+    while True:
+        await asyncio.sleep(LOOK)
+        try:
+            responses.save_begun()
+            if runtime.is_leader and loop.time() - swept_at > _SWEEP_EVERY:
+                swept_at = loop.time()
+                if count := await end_interrupted(runtime.replies):
+                    log.warning("%d background responses of replicas that are gone failed", count)
+            await _cancel_requested(runtime, responses)
+        except SharedError:
+            pass  # the connection itself tells of it, and who cancels learns it
+        except Exception:  # the next round tries again
+            log.exception("background responses could not be looked after")
+
+
+async def _cancel_requested(runtime: Runtime, responses: BackgroundResponses) -> None:
+    running = {(each.token_id, each.id): each for each in responses}
+    if running and runtime.cancellations is not None:
+        for key in await runtime.cancellations.requested(list(running)):
+            responses.stop(running[key])
+
+
 BACKGROUND: Final = web.AppKey("background", BackgroundResponses)
+RUN_IN_BACKGROUND: Final = Stage(run_in_background, attrgetter("prompt.background"))

@@ -13,7 +13,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI, BadRequestError
 
 from gateway.core.formats import Format
-from gateway.server import request_images
+from gateway.server.images import adapter
 from tests.support import image_files as files
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 from tests.support.image_files import REFUSED, data_uri
@@ -157,7 +157,7 @@ async def test_all_images_of_a_request_have_one_deadline(
     image_host: ImageHost,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(request_images, "DOWNLOAD_TIME", 0.3)
+    monkeypatch.setattr(adapter, "DOWNLOAD_TIME", 0.3)
     part = image_part(Format.CHAT, image_host.url("/silent"))
     async with image_host.open_gateway(tmp_path, upstream, Format.CHAT) as gateway:
         answer = await gateway.post(Format.CHAT, image_request(Format.CHAT, part))

@@ -7,13 +7,14 @@ both lanes send it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from yarl import URL
 
 from gateway.config.channel import ChannelImages
 from gateway.core.formats import Format
+from gateway.core.prompt import Turn
 from gateway.core.value import replace
 from gateway.errors import (
     ImageDownloadFailed,
@@ -27,9 +28,11 @@ from gateway.routing.router import Candidate
 from gateway.server.attempt import ClientRequest
 from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import Exchange
-from gateway.server.image_fit import CannotFit, can_fit, fit_in_process
+from gateway.server.images.fit import CannotFit, can_fit, fit_in_process
+from gateway.server.incoming_request import IncomingRequest, Stage
 from gateway.server.request_body import write_object
 from gateway.upstream.image_download import DownloadFailed, DownloadTooLarge
+from gateway.wire.codec import Codec
 from gateway.wire.image_check import (
     IMAGE_LIMITS,
     KINDS,
@@ -41,6 +44,7 @@ from gateway.wire.image_check import (
 )
 from gateway.wire.image_files import HEIC, encode
 from gateway.wire.image_parts import ImagePart, find_images, replace_images
+from gateway.wire.json_fields import Payload
 from gateway.wire.object_edit import edit_object
 
 DOWNLOAD_TIME: Final = 30.0
@@ -50,62 +54,68 @@ MAX_FITTED: Final = 16
 _LARGE_BODY: Final = 1024 * 1024
 
 
-async def check_request_images(exchange: Exchange, request: ClientRequest) -> ClientRequest:
-    """The request with its images, corrected where they have to be. Raises `InvalidImage`."""
-    if exchange.turns:
-        return await exchange.run_in_turn(_check, request)
-    return _check(request)
+async def check_request_images(incoming: IncomingRequest) -> None:
+    """Corrects the images of a request if they have to be. Raises `InvalidImage`."""
+    if incoming.exchange.turns:
+        await incoming.exchange.run_in_turn(_check, incoming)
+    else:
+        _check(incoming)
 
 
-def _check(request: ClientRequest) -> ClientRequest:
-    format = request.codec.format
-    images = check_images(find_images(request.body, format), format)
-    if not request.snapshot.config.images.fit:
+def _check(incoming: IncomingRequest) -> None:
+    format = incoming.codec.format
+    images = check_images(find_images(incoming.body, format), format)
+    if not images:
+        return
+    exchange = incoming.exchange
+    if not exchange.snapshot.config.images.fit:
         for image in images:
             check_size(image, format)
-    request = replace(request, images=images)
-    return _with_images(request, [image for image in images if image.changed])
+    if changed := [image for image in images if image.changed]:
+        incoming.raw_body, incoming.body, turns = _with_images(
+            incoming.codec, incoming.raw_body, incoming.body, changed
+        )
+        incoming.prompt = replace(incoming.prompt, turns=turns)
+    incoming.adapt = ImageAdapter(exchange, images).adapt
 
 
-def _with_images(request: ClientRequest, changed: Iterable[ImagePart]) -> ClientRequest:
-    """The request with these images in their positions."""
-    changes = {image.position: image for image in changed}
-    if not changes:
-        return request
-    codec = request.codec
-    body = replace_images(request.body, codec.format, changes.values())
-    return replace(
-        request,
-        images=[changes.get(image.position, image) for image in request.images],
-        raw_body=edit_object(request.raw_body, request.body, body) or write_object(body),
-        body=body,
-        prompt=replace(request.prompt, turns=codec.parse_prompt(body).turns),
-    )
+def _with_images(
+    codec: Codec, raw_body: bytes, body: Payload, changed: Iterable[ImagePart]
+) -> tuple[bytes, Payload, tuple[Turn, ...]]:
+    """Return the body, as bytes and as JSON, and its turns with these images in their positions."""
+    new = replace_images(body, codec.format, changed)
+    edited = edit_object(raw_body, body, new) or write_object(new)
+    return edited, new, codec.parse_prompt(new).turns
 
 
 class ImageAdapter:
-    """Adapts one request to its candidates, most of which want the same."""
+    """Adapts one request to its candidates, most of which want the same. `images` are those of its
+    body."""
 
-    __slots__ = ("_adapted", "_exchange", "_for", "_request")
+    __slots__ = ("_adapted", "_exchange", "_for", "_images")
 
-    def __init__(self, exchange: Exchange, request: ClientRequest) -> None:
-        self._exchange, self._request = exchange, request
+    def __init__(self, exchange: Exchange, images: Sequence[ImagePart]) -> None:
+        self._exchange, self._images = exchange, images
         self._for: tuple[Format, ChannelImages] | None = None
-        self._adapted = request
+        self._adapted: ClientRequest
 
-    async def adapt(self, candidate: Candidate) -> ClientRequest:
-        """The request as the candidate's upstream takes it. Raises `InvalidImage`,
-        `ImageDownloadFailed`, or what `Exchange.book_body` raises."""
-        request, target = self._request, candidate.format
+    async def adapt(self, request: ClientRequest, candidate: Candidate) -> ClientRequest:
+        """Return the request, always the same one, as the candidate's upstream takes it. Raises
+        `InvalidImage`, `ImageDownloadFailed`, or what `Exchange.book_body` raises."""
+        target = candidate.format
         options = request.snapshot.upstream.channel(candidate).images
         if self._for != (target, options):
-            check_count(request.images, request.codec.format, target)
+            check_count(self._images, request.codec.format, target)
             images = await self._without_urls(options, target)
             images = await self._fitted(images, options, target)
-            pairs = zip(images, request.images, strict=True)
+            pairs = zip(images, self._images, strict=True)
             changed = [image for image, before in pairs if image is not before]
             if changed:
-                request = await self._exchange.run_in_thread(_with_images, request, changed)
+                raw_body, body, turns = await self._exchange.run_in_thread(
+                    _with_images, request.codec, request.raw_body, request.body, changed
+                )
+                prompt = replace(request.prompt, turns=turns)
+                request = replace(request, raw_body=raw_body, body=body, prompt=prompt)
                 if len(request.raw_body) > _LARGE_BODY:
                     self._exchange.turns = self._exchange.runtime.worker
             self._for, self._adapted = (target, options), request
@@ -113,7 +123,7 @@ class ImageAdapter:
 
     async def _without_urls(self, options: ChannelImages, target: Format) -> list[ImagePart]:
         """The images, downloaded where the channel wants that."""
-        images = list(self._request.images)
+        images = list(self._images)
         by_url = {image.url: image for image in images if image.url is not None}
         if options.urls == "pass" or not by_url:
             return images
@@ -148,7 +158,7 @@ class ImageAdapter:
                 task.cancel()
 
     async def _download_one(self, image: ImagePart, url: str, target: Format) -> ImagePart:
-        exchange, settings = self._exchange, self._request.snapshot.config.images
+        exchange, settings = self._exchange, self._exchange.snapshot.config.images
         limits = IMAGE_LIMITS[Format.CHAT if settings.fit else target]
         downloads = exchange.runtime.image_downloads
         try:
@@ -165,8 +175,8 @@ class ImageAdapter:
     async def _fitted(
         self, images: list[ImagePart], options: ChannelImages, target: Format
     ) -> list[ImagePart]:
-        """The images, made smaller or static if they have to be and that is configured."""
-        fit, fitted = self._request.snapshot.config.images.fit, 0
+        """Fits images that are too large or animated, if that is configured."""
+        fit, fitted = self._exchange.snapshot.config.images.fit, 0
         for index, image in enumerate(images):
             if image.media_type == HEIC and not options.heic:
                 reason = f"HEIC is not supported by the model's upstream: {KINDS}"
@@ -211,3 +221,6 @@ def _download_failed(image: ImagePart, url: str, detail: str) -> ImageDownloadFa
     except ValueError:
         host = None
     return ImageDownloadFailed(image.path, host or "an invalid address", detail=detail)
+
+
+CHECK_IMAGES: Final = Stage(check_request_images, IncomingRequest.may_have_images)

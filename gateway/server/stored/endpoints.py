@@ -16,12 +16,11 @@ from gateway.errors import (
     ResponseNotFound,
     StoredChainTooLarge,
 )
-from gateway.server.auth import authorize
-from gateway.server.background import BACKGROUND
-from gateway.server.background_replicas import cancel_elsewhere, runs_elsewhere
+from gateway.server.auth import authorize_generation
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.json_body import render_json, send_json
-from gateway.server.response_events import (
+from gateway.server.stored.background import BACKGROUND, cancel_elsewhere, runs_elsewhere
+from gateway.server.stored.event_log import (
     send_later_events,
     send_running_events,
     send_stored_events,
@@ -44,7 +43,7 @@ async def show_response(request: web.Request) -> web.StreamResponse:
     running = request.app[BACKGROUND].find(id, permit.token.id)
     if wants_events(request):
         if running is not None:
-            return await send_running_events(request, running)
+            return await send_running_events(request, id, running.log)
         row = await _find(exchange, permit, id, events=True)
         if runs_elsewhere(row):
             return await send_later_events(request, row)
@@ -130,10 +129,7 @@ def _limit(sent: str) -> int:
 
 def _authorize(request: web.Request) -> tuple[Exchange, Permit, str]:
     """As the endpoint that generates."""
-    permit = authorize(request, CODEC.format.value)
-    permit.check_can_generate()
-    if CODEC.family is not None:
-        permit.access.check_family(CODEC.family, request.method, request.path)
+    permit = authorize_generation(request, CODEC)
     return request[EXCHANGE], permit, request.match_info["id"]
 
 

@@ -1,0 +1,1 @@
+"""Replies of several rounds: web searches that the gateway runs, and paused turns."""

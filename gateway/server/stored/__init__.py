@@ -1,0 +1,1 @@
+"""Stored responses, conversations and threads, and responses in the background."""
