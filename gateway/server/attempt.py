@@ -22,7 +22,7 @@ from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot
 from gateway.server.client_errors import client_error, client_text, may_forward
-from gateway.server.exchange_record import format_dropped
+from gateway.server.exchange import format_dropped
 from gateway.server.headers import DROPPED_HEADER, response_headers_to_forward, version_header
 from gateway.server.request_body import write_object
 from gateway.turns import Args, Result

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Set
+import re
+from collections.abc import Awaitable, Callable, Iterable, Set
 from math import inf
 from time import perf_counter
 from typing import Final, Protocol
@@ -18,11 +19,11 @@ from multidict import istr
 from gateway.admission.client_address import client_address
 from gateway.core.events import Failure, FailureKind, StopReason
 from gateway.core.prompt import Prompt
+from gateway.core.value import by_position
 from gateway.errors import GatewayError, without_traceback
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
-from gateway.server.billing import UsageMeter
-from gateway.server.exchange_record import build_intent, build_settlement
+from gateway.server.billing import Bill, UsageMeter
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, Token
 from gateway.telemetry.observed_request import ObservedRequest
 from gateway.turns import Args, Result, Turns
@@ -38,6 +39,17 @@ _MAX_USER_AGENT: Final = 300
 _MAX_REQUEST_ID: Final = 200
 _REQUEST_ID_HEADER: Final = istr("x-request-id")
 _MESSAGES_PATH: Final = "/v1/messages"
+
+_UNPRINTABLE: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]")
+"""A client may call its own fields anything; names are separated by commas."""
+
+_MAX_MESSAGE: Final = 2048
+"""Characters of an error message that are kept."""
+_MAX_ERROR: Final = 8192
+"""The same of an upstream's error."""
+
+_MAX_NAME: Final = 64
+_MAX_NAMES: Final = 32
 
 log = logging.getLogger(__name__)
 
@@ -305,6 +317,128 @@ class Exchange:
                 observe(ended)
             except Exception:  # the others, and the request, have to go on
                 log.exception("%s: an observer failed", self.id)
+
+
+@by_position(RequestRow)
+def build_intent(exchange: Exchange) -> RequestRow:
+    """Build the row of an exchange that begins."""
+    token, prompt, candidate = exchange.token, exchange.prompt, exchange.candidate
+    meter, warnings = exchange.meter, exchange.warnings
+    return RequestRow(
+        id=exchange.id,
+        started_at=exchange.started,
+        token_id=token.id if token else "",
+        group_name=token.group if token else "",
+        endpoint=exchange.endpoint,
+        format=exchange.format,
+        model=prompt.model if prompt else None,
+        channel=candidate.channel if candidate else None,
+        account=candidate.account if candidate else None,
+        upstream_model=candidate.target.model if candidate else None,
+        lane=candidate.lane._value_ if candidate else None,
+        stream=prompt.stream if prompt else False,
+        client_address=exchange.client_address,
+        user_agent=exchange.user_agent,
+        client_request_id=exchange.client_request_id,
+        bytes_in=exchange.bytes_in,
+        state=ExchangeState.RUNNING,
+        catalog_model=meter.model,
+        expected_input_tokens=meter.estimated_tokens,
+        expected_micro=meter.estimated_cost.units,
+        expected_usd_micro=meter.estimated_cost.usd,
+        tariff=meter.price.description if meter.price else None,
+        notes="; ".join(warnings) if warnings else None,
+    )
+
+
+@by_position(RequestRow)
+def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> RequestRow:
+    """Build the row of an exchange that has ended."""
+    usage, error, failure = bill.usage, exchange.error, exchange.failure
+    candidate, committed_at = exchange.candidate, exchange.committed_at
+    started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
+    has_note = failure is not None or exchange.upstream_note is not None
+    return RequestRow(
+        id=intent.id,
+        started_at=intent.started_at,
+        token_id=intent.token_id,
+        group_name=intent.group_name,
+        endpoint=intent.endpoint,
+        format=intent.format,
+        model=intent.model,
+        channel=candidate.channel if candidate else None,
+        account=candidate.account if candidate else None,
+        upstream_model=candidate.target.model if candidate else None,
+        lane=candidate.lane._value_ if candidate else None,
+        stream=intent.stream,
+        client_address=intent.client_address,
+        user_agent=intent.user_agent,
+        client_request_id=intent.client_request_id,
+        bytes_in=intent.bytes_in,
+        state=exchange.state,
+        status=exchange.status,
+        stop_reason=exchange.stop_reason._value_ if exchange.stop_reason else None,
+        end_reason=_end_reason(exchange),
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cache_write_1h_tokens=usage.cache_write_1h_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        web_searches=usage.web_searches,
+        usage_source=bill.source,
+        first_event_us=round((committed_at - started) * 1e6) if committed_at else None,
+        total_us=round((ended - started) * 1e6),
+        bytes_out=exchange.bytes_out,
+        error_code=error.code if error else None,
+        error_message=_error_message(exchange, error) if error else None,
+        upstream_status=failure.status if failure else None,
+        upstream_error=_upstream_error(exchange) if has_note else None,
+        upstream_format=candidate.format._value_ if candidate else None,
+        dropped=format_dropped(exchange.dropped) if exchange.dropped else None,
+        affinity=exchange.affinity_source,
+        affinity_kept=exchange.affinity_outcome,
+        config_hash=exchange.snapshot.hash,
+        attempts=len(exchange.attempts),
+        catalog_model=intent.catalog_model,
+        expected_input_tokens=intent.expected_input_tokens,
+        expected_micro=intent.expected_micro,
+        expected_usd_micro=intent.expected_usd_micro,
+        tariff=intent.tariff,
+        notes="; ".join(exchange.warnings) if exchange.warnings else None,
+        cost_micro=bill.cost.units,
+        usd_micro=bill.cost.usd,
+    )
+
+
+def format_dropped(names: Iterable[str]) -> str:
+    """The names as the row and the client's header have them."""
+    shown = sorted({_UNPRINTABLE.sub("?", name)[:_MAX_NAME] for name in names})
+    if len(shown) > _MAX_NAMES:
+        shown[_MAX_NAMES:] = ["..."]
+    return ", ".join(shown)
+
+
+def _end_reason(exchange: Exchange) -> str:
+    if exchange.state is ExchangeState.CLIENT_GONE:
+        return "client_gone"
+    if exchange.failure is not None:
+        return f"upstream_{exchange.failure.kind.value}"
+    if exchange.error is not None:
+        return "refused" if exchange.intent is None else "failed"
+    return "complete"
+
+
+def _upstream_error(exchange: Exchange) -> str | None:
+    failure = exchange.failure
+    text = exchange.upstream_note if failure is None else failure.body or failure.message
+    return None if text is None else exchange.snapshot.redactor.redact_secrets(text)[:_MAX_ERROR]
+
+
+def _error_message(exchange: Exchange, error: GatewayError) -> str:
+    """The detail of an upstream's failure is in the upstream's error."""
+    detail = f" ({error.detail})" if error.detail and exchange.failure is None else ""
+    return exchange.snapshot.redactor.redact_secrets(error.message + detail)[:_MAX_MESSAGE]
 
 
 def _is_harmless(request_id: str) -> bool:

@@ -18,8 +18,7 @@ from gateway.core.formats import Format
 from gateway.errors import InsufficientQuota, InvalidRequest, UnsupportedField
 from gateway.quota.limits import Holder, LimitStatuses
 from gateway.server.budget_headers import budget_headers
-from gateway.server.exchange import RUNTIME, Exchange
-from gateway.server.exchange_record import format_dropped
+from gateway.server.exchange import RUNTIME, Exchange, format_dropped
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS, error_format

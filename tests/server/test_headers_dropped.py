@@ -6,7 +6,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.errors import UnsupportedField
-from gateway.server.exchange_record import format_dropped
+from gateway.server.exchange import format_dropped
 from gateway.server.headers import check_strict
 
 
