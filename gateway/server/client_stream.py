@@ -15,13 +15,13 @@ from time import time_ns
 from typing import Any, Final, Protocol, Self
 
 from aiohttp import ClientConnectionResetError, HttpVersion11, web
-from aiohttp.http_writer import StreamWriter
 
 from gateway.config.channel import Timeouts
 from gateway.errors import GatewayError
 from gateway.server.deadlines import AbortableTimeout
 from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.headers import reply_head
+from gateway.server.http.framework import SentResponse, StreamWriter
 
 PING_INTERVAL: Final = 15.0
 """Seconds of silence after which a ping is sent."""
@@ -37,16 +37,6 @@ _MAX_JOINED: Final = 64 * 1024
 
 _EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 _LAST_CHUNK: Final = b"0\r\n\r\n"
-
-
-class SentResponse(web.StreamResponse):
-    """A response that has been written already: the framework has nothing left to do for it."""
-
-    def __init__(self, status: int, *, keep_alive: bool) -> None:
-        # The framework's own constructor prepares what is never used.
-        self._status = status
-        self._keep_alive = keep_alive
-        self._eof_sent = True
 
 
 class ReplySink(Protocol):

@@ -14,10 +14,9 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from aiohttp import web
-from aiohttp.http import RawRequestMessage
 
 from gateway.errors import GatewayError, InternalError, MalformedRequest
 from gateway.runtime import Runtime, new_request_id, unix_microseconds
@@ -25,7 +24,8 @@ from gateway.server.connections import Connections
 from gateway.server.drain import ABORT_GRACE, drain_connections
 from gateway.server.exchange import EXCHANGE, RUNTIME
 from gateway.server.headers import SERVER_NAME
-from gateway.server.middleware import dispatch_directly
+from gateway.server.http.framework import FrameworkProtocol, dispatch_directly
+from gateway.server.middleware import run_exchange
 from gateway.server.request_head import HeadParser, UnfinishedHeads
 from gateway.wire.error_body import combined_error_body
 
@@ -40,13 +40,6 @@ MAX_UNSENT: Final = 128 * 1024
 """Bytes that the kernel keeps of what a client has no room for: without it, some megabytes."""
 
 _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
-_CONNECTION_OPTIONS: Final[dict[str, Any]] = {
-    "keepalive_timeout": 75.0,
-    "lingering_time": 0.5,
-    "read_bufsize": 64 * 1024,
-    "access_log": None,
-    "auto_decompress": False,  # bodies are decompressed after authorization, within their limits
-}
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +76,7 @@ async def _create_servers(
     loop, server = asyncio.get_running_loop(), runner.server
     if server is None:
         raise RuntimeError("the runner is not set up")
-    server.request_handler = dispatch_directly(runner.app, server.request_handler)
+    server.request_handler = dispatch_directly(runner.app, server.request_handler, run_exchange)
     runtime = runner.app[RUNTIME]
     connections = Connections(lambda: runtime.config.server, runtime.client_connections)
     heads = UnfinishedHeads()
@@ -129,10 +122,10 @@ class Listener:
         return cast(list[GatewayProtocol], server.connections) if server is not None else []
 
 
-class GatewayProtocol(web.RequestHandler):
+class GatewayProtocol(FrameworkProtocol):
     """A client's connection. `_address` is None where it is one too many."""
 
-    __slots__ = ("_address", "_connections", "_heads", "_is_last")
+    __slots__ = ("_address", "_connections", "_heads")
 
     def __init__(
         self,
@@ -141,20 +134,16 @@ class GatewayProtocol(web.RequestHandler):
         heads: UnfinishedHeads,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(server, loop=loop, **_CONNECTION_OPTIONS)
-        self._heads = HeadParser(self._parser, self, heads, loop)
-        self._parser = self._heads  # type: ignore[assignment]  # it has the methods that are used
-        # Requests that are read while another one runs.
-        self._max_msg_queue_size, self._msg_queue_resume_size = 2, 1
+        super().__init__(server, loop)
+        self._heads = self.wrap_parser(lambda parser: HeadParser(parser, self, heads, loop))
         self._connections = connections
         self._address: str | None = None
-        self._is_last = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         if (error := self._connections.add(self, address)) is not None:
-            self._force_close = True  # nothing is read
+            self.ignore_input()
             _refuse(cast(asyncio.Transport, transport), error)
             return
         self._address = address
@@ -172,9 +161,7 @@ class GatewayProtocol(web.RequestHandler):
         self._connections.remove(self)
         self._heads.close()
         super().connection_lost(exc)
-        # Cycles, which would keep the bytes that were read until the next garbage collection.
-        del self._heads
-        self._messages.clear()
+        del self._heads  # a cycle
 
     def abort(self) -> None:
         """Closes it at once, with what was not sent yet."""
@@ -186,13 +173,12 @@ class GatewayProtocol(web.RequestHandler):
         transport = self.transport
         super().force_close()
         if transport is not None and transport.get_write_buffer_size():
-            self._loop.call_later(WRITE_STALL_TIMEOUT, transport.abort)
+            asyncio.get_running_loop().call_later(WRITE_STALL_TIMEOUT, transport.abort)
 
     @property
     def is_idle(self) -> bool:
         """Whether it waits for a request, of which nothing has arrived."""
-        is_waiting = self._waiter is not None and not self._waiter.done()
-        return is_waiting and not self._messages and not self._heads.is_unfinished
+        return self.is_waiting and not self.has_requests and not self._heads.is_unfinished
 
     @property
     def is_busy(self) -> bool:
@@ -200,31 +186,16 @@ class GatewayProtocol(web.RequestHandler):
         console do not count: some stay open."""
         if self.transport is None or self.transport.is_closing():
             return True
-        request = self._current_request
+        request = self.current_request
         return not self.is_idle and (request is None or EXCHANGE in request)
-
-    def expect_last_request(self) -> None:
-        """The request that runs, or the next one, is the last: its response says so."""
-        factory, request = self._request_factory, self._current_request
-        if self._is_last or factory is None:
-            return
-        self._is_last = True
-        self._request_factory = lambda message, *others: factory(_as_last(message), *others)
-        if request is not None:
-            request._message = _as_last(request._message)
 
     def fileno(self) -> int:
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None
         return -1 if sock is None else cast(int, sock.fileno())
 
-    def close_after_response(self) -> None:
-        """Nothing more is read."""
-        self._close = True
-
     def reject(self, error: GatewayError | None) -> None:
         """Closes the connection, with the error as a response unless a request is running."""
-        is_idle = self._waiter is not None and not self._waiter.done()
-        if error is not None and is_idle and self.transport is not None:
+        if error is not None and self.is_waiting and self.transport is not None:
             self._connections.log_malformed(self._address, error.message)
             _refuse(self.transport, error)
         self.force_close()
@@ -264,10 +235,6 @@ class GatewayProtocol(web.RequestHandler):
         response = _error_response(error, request_id)
         response.force_close()
         return response
-
-
-def _as_last(message: RawRequestMessage) -> RawRequestMessage:
-    return message._replace(should_close=True)
 
 
 def _error_response(error: GatewayError, request_id: str) -> web.Response:

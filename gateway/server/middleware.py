@@ -1,13 +1,12 @@
 """The middleware of every endpoint: opens an exchange, turns errors into the path's format.
 
-Most requests reach it past the framework's router: see `dispatch_directly`.
+Most requests reach it past the framework's router: see `framework.dispatch_directly`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import ClientConnectionResetError, hdrs, web
@@ -31,8 +30,6 @@ from gateway.server.headers import SERVER_NAME, client_format, gateway_headers
 from gateway.store.errors import DatabaseUnavailable
 from gateway.wire.error_body import combined_error_body
 from gateway.wire.registry import CODECS
-
-RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _WILDCARD_METHODS: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that are routed for any path: they do not make an endpoint."""
@@ -165,38 +162,3 @@ def _check_protocol(request: web.Request) -> None:
     coding = request.headers.get("transfer-encoding")
     if coding is not None and coding.lower() != "chunked":
         raise MalformedRequest
-
-
-def dispatch_directly(app: web.Application, framework: RequestHandler) -> RequestHandler:
-    """The server's request handler: it calls the POST endpoints below `/v1/` itself, and leaves
-    everything else to `framework`, the application's own.
-
-    aiohttp's router, the middleware chain that it builds and the match object that it makes cost a
-    tenth of a whole request.
-    """
-    endpoints = {
-        route.resource.canonical: (_match_info(app, route), route.handler)
-        for route in app.router.routes()
-        if route.method == hdrs.METH_POST
-        and isinstance(route.resource, web.PlainResource)
-        and route.resource.canonical.startswith("/v1/")
-    }
-
-    def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-        if request.method == hdrs.METH_POST and isinstance(request, web.Request):
-            endpoint = endpoints.get(request.rel_url.raw_path)
-            if endpoint is not None and hdrs.EXPECT not in request.headers:
-                # As the application does after routing: `request.app` and the signals of error
-                # responses depend on it.
-                request._match_info, handler = endpoint
-                return run_exchange(request, handler)
-        return framework(request)
-
-    return handle
-
-
-def _match_info(app: web.Application, route: web.AbstractRoute) -> web.UrlMappingMatchInfo:
-    match = web.UrlMappingMatchInfo({}, route)
-    match.add_app(app)
-    match.freeze()
-    return match

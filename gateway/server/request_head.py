@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import StreamReader
-from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.errors import GatewayError, HeadTimeout, HeadTooLarge, ServiceUnavailable
+from gateway.server.http.framework import HttpProcessingError
 
 MAX_HEAD: Final = 32 * 1024
 """Bytes of a request line and its headers."""
