@@ -10,20 +10,20 @@ from gateway.console.app import build_console_api, build_console_app
 from gateway.console.context import ConsoleContext
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
-from gateway.server.auth import authenticate
 from gateway.server.background import BACKGROUND, BackgroundResponses
 from gateway.server.background_replicas import watch_background
-from gateway.server.base_address import base_address_hint
 from gateway.server.conversation_state import CONVERSATIONS, Conversations
 from gateway.server.conversations import add_conversation_routes
-from gateway.server.cors import allow_origins
 from gateway.server.count_tokens import count_input_tokens, count_tokens
-from gateway.server.exchange import RUNTIME
 from gateway.server.generate import generate_handler
-from gateway.server.health import healthz, readyz
-from gateway.server.metrics import show_metrics
-from gateway.server.middleware import add_response_headers, exchange_middleware
+from gateway.server.http.auth import authenticate
+from gateway.server.http.base_address import base_address_hint
+from gateway.server.http.cors import allow_origins
+from gateway.server.http.health import healthz, readyz
+from gateway.server.http.metrics import show_metrics
+from gateway.server.http.middleware import add_response_headers, exchange_middleware
 from gateway.server.models import list_models, show_model
+from gateway.server.record.exchange import RUNTIME
 from gateway.server.stored_responses import (
     cancel_response,
     delete_response,

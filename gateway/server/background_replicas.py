@@ -12,7 +12,7 @@ from aiohttp import web
 from gateway.errors import ServiceUnavailable
 from gateway.runtime import Runtime
 from gateway.server.background import BACKGROUND, BackgroundResponses, end_interrupted
-from gateway.server.exchange import RUNTIME
+from gateway.server.record.exchange import RUNTIME
 from gateway.shared.errors import SharedError
 from gateway.store.records import StoredReply
 from gateway.wire.responses.background import RUNNING

@@ -13,8 +13,8 @@ from gateway.core.prompt import Prompt
 from gateway.core.value import replace
 from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.server.conversation_state import CONVERSATIONS, Conversations
-from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.server.request_body import adopt
+from gateway.server.http.request_body import adopt
+from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.server.stored_replies import ResolvedRequest, names_items, resolve
 from gateway.store.conversations import pack_items
 from gateway.store.records import CONTINUABLE, Conversation, ConversationItem

@@ -22,13 +22,18 @@ from gateway.errors import UnsupportedField, without_traceback
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.admission import acquire_free
-from gateway.server.auth import authorize
 from gateway.server.client_errors import client_error, client_text
 from gateway.server.conversation_requests import resolve_state
-from gateway.server.deadlines import run_with_timeout
-from gateway.server.exchange import EXCHANGE
-from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
-from gateway.server.request_body import read_json, write_object
+from gateway.server.http.auth import authorize
+from gateway.server.http.headers import (
+    ESTIMATED_HEADER,
+    query_to_forward,
+    request_headers_to_forward,
+    version_header,
+)
+from gateway.server.http.request_body import read_json, write_object
+from gateway.server.record.deadlines import run_with_timeout
+from gateway.server.record.exchange import EXCHANGE
 from gateway.server.threads import is_held_here, read_thread, without_threads_beta
 from gateway.upstream.response import AttemptFailed
 from gateway.wire import messages, responses
@@ -36,9 +41,6 @@ from gateway.wire.codec import Codec
 from gateway.wire.json_fields import Payload
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
-
-ESTIMATED_HEADER: Final = "x-gateway-estimated"
-"""The header of an estimate."""
 
 _CHECKED_FIELDS: Final = ("model",)
 """The permission depends on it: an upstream must not read another value."""

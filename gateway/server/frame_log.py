@@ -9,9 +9,9 @@ from typing import Final
 from aiohttp import web
 
 from gateway.server.attempt import LARGE_REPLY
-from gateway.server.client_stream import ClientStream
-from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.http.client_stream import ClientStream
 from gateway.server.http.framework import SentResponse
+from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.wire.responses.background import BackgroundEvents
 
 MAX_LOG: Final = 16 * 1024 * 1024

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from gateway.admission.access import Permit
 from gateway.errors import InvalidRequest, ItemNotFound, RequestTooLarge
-from gateway.server.exchange import Exchange
-from gateway.server.request_body import write_object
+from gateway.server.http.request_body import write_object
+from gateway.server.record.exchange import Exchange
 from gateway.store.records import StoredReply
 from gateway.wire.json_fields import Payload
 from gateway.wire.responses.stored import find_items, is_item_reference, reply_of_item

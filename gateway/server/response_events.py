@@ -10,8 +10,8 @@ from aiohttp import web
 
 from gateway.errors import InvalidRequest
 from gateway.server.background import BackgroundResponse
-from gateway.server.exchange import EXCHANGE, Exchange
 from gateway.server.frame_log import Frames, follow
+from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.store.records import StoredReply
 from gateway.wire.responses.background import RUNNING, event_number, failed_event
 

@@ -11,8 +11,9 @@ from gateway.core.value import replace
 from gateway.errors import UnsupportedField
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
-from gateway.server.attempt import Attempt, ClientRequest, CompleteReply, TranslatedAttempt
-from gateway.server.exchange import Exchange
+from gateway.server.attempt import Attempt, TranslatedAttempt
+from gateway.server.record.client_request import ClientRequest, CompleteReply
+from gateway.server.record.exchange import Exchange
 from gateway.server.search_loop import SearchLoop, SearchPlan
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.event_translator import EventQueue, EventTranslator

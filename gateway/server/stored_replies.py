@@ -18,9 +18,9 @@ from gateway.errors import (
     PreviousResponseNotFound,
     StoredChainTooLarge,
 )
-from gateway.server.exchange import Exchange, ReplyKeeper
+from gateway.server.http.request_body import adopt
 from gateway.server.item_references import named_items
-from gateway.server.request_body import adopt
+from gateway.server.record.exchange import Exchange, ReplyKeeper
 from gateway.store.chain_cache import chain_size
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply

@@ -16,11 +16,11 @@ from gateway.errors import (
     ResponseNotFound,
     StoredChainTooLarge,
 )
-from gateway.server.auth import authorize
 from gateway.server.background import BACKGROUND
 from gateway.server.background_replicas import cancel_elsewhere, runs_elsewhere
-from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.server.json_body import render_json, send_json
+from gateway.server.http.auth import authorize
+from gateway.server.http.client_stream import render_json, send_json
+from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.server.response_events import (
     send_later_events,
     send_running_events,

@@ -17,9 +17,9 @@ from gateway.core.prompt import Prompt
 from gateway.core.value import replace
 from gateway.errors import ThreadNotFound, ThreadUnsupported
 from gateway.routing.router import Route
-from gateway.server.attempt import ClientRequest
-from gateway.server.client_stream import ClientStream
-from gateway.server.exchange import EXCHANGE, Exchange
+from gateway.server.http.client_stream import ClientStream
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.server.stored_replies import ResolvedRequest, join_chain, new_row
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply

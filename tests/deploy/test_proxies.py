@@ -171,7 +171,7 @@ async def test_the_same_with_http_2(kind: str, tmp_path: Path) -> None:
 async def test_pings_pass(
     kind: str, tmp_path: Path, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.2)
+    monkeypatch.setattr("gateway.server.http.client_stream.PING_INTERVAL", 0.2)
     upstream.respond_with(fixture_stream("messages").with_changes(delay=3))
     async with (
         front(kind, tmp_path, upstream.address, commit_after=0.2) as it,
