@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from gateway.telemetry.ended_exchange import EndedExchange
+from gateway.telemetry.observed_request import ObservedRequest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gateway.core.formats import Format
