@@ -12,12 +12,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from gateway.telemetry.observed_request import ObservedRequest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.server.http import metrics as metrics_endpoint
+from gateway.telemetry.observed_request import ObservedRequest
 from tests.support.gateway import (
     UPSTREAM_KEY,
     UPSTREAM_MODEL,
