@@ -35,10 +35,10 @@ from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Quota
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.account_probe import probe_account
-from gateway.server.deadlines import abort_all
-from gateway.server.listener import Listener, serve
+from gateway.server.http.listener import Listener, serve
+from gateway.server.http.systemd import announced_reload, notify, run_watchdog
+from gateway.server.record.deadlines import abort_all
 from gateway.server.stored.background import end_interrupted
-from gateway.server.systemd import announced_reload, notify, run_watchdog
 from gateway.store.database import Database
 from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked

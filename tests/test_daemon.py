@@ -17,7 +17,7 @@ from gateway.config.load import parse_config
 from gateway.config.schema import Config
 from gateway.core.formats import Format
 from gateway.daemon import run_daemon, systemd_notifications
-from gateway.server.listener import BindError
+from gateway.server.http.listener import BindError
 from gateway.store.errors import StateLocked
 from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.sample_replies import sample_stream

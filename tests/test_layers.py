@@ -68,6 +68,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 """Package or top-level module → those that it can import. `gateway` itself, which only has the
 version, is open to all but the simulator."""
 
+WITHIN_SERVER = {"record": frozenset({"record"}), "http": frozenset({"record", "http"})}
+"""Folder of the server → those of its folders that it can import, and no module beside them."""
+
 PURE = ("core", "wire", "routing", "quota", "errors")
 IMPURE = frozenset({"asyncio", "aiohttp", "time", "random", "secrets", "socket", "threading"})
 """Clocks, randomness and I/O are arguments of pure code."""
@@ -141,6 +144,18 @@ def test_imports_point_one_way() -> None:
             for each in imports(module)
             if each.package is not None and each.package not in allowed
         ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", WITHIN_SERVER)
+def test_folders_of_the_server_import_one_way(folder: str) -> None:
+    wrong = [
+        f"{path_of(module)}:{each.line}: {each.module}"
+        for module in (SOURCE / "server" / folder).glob("*.py")
+        for each in imports(module)
+        if each.module.startswith("gateway.server.")
+        and each.module.split(".")[2] not in WITHIN_SERVER[folder]
+    ]
     assert wrong == []
 
 

@@ -25,8 +25,8 @@ from gateway.cli.errors import EX_CONFIG, EX_UNAVAILABLE, report_config_errors
 from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
-from gateway.server.activation import ActivationError, inherited_sockets
-from gateway.server.listener import BindError
+from gateway.server.http.listener import BindError
+from gateway.server.http.systemd import ActivationError, inherited_sockets
 from gateway.shared.errors import SharedError
 from gateway.store.errors import RowsLost, ServerUnavailable, StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir

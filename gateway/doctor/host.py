@@ -18,7 +18,7 @@ from gateway.config.schema import Server
 from gateway.doctor.findings import Area, Finding
 from gateway.doctor.process import Process
 from gateway.runtime import unix_microseconds
-from gateway.server.connections import MAX_DEFAULT, RESERVED_FILES
+from gateway.server.http.connections import MAX_DEFAULT, RESERVED_FILES
 
 _YEARS: Final = range(2025, 2100)
 _DRIFT: Final = 0.05

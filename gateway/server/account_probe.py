@@ -17,10 +17,11 @@ from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.reply import Reply
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, Snapshot, new_request_id
-from gateway.server.attempt import ClientRequest, TranslatedAttempt
+from gateway.server.attempt import TranslatedAttempt
 from gateway.server.attempt_outcome import MAX_ERROR_TEXT
 from gateway.server.body_relay import read_reply
-from gateway.server.deadlines import run_with_timeout
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.deadlines import run_with_timeout
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed
 from gateway.wire.registry import CODECS

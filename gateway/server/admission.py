@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.admission.access import Permit
-from gateway.server.exchange import Exchange
+from gateway.server.record.exchange import Exchange
 
 
 async def acquire_free(exchange: Exchange, permit: Permit, model: str) -> None:

@@ -14,21 +14,20 @@ import orjson
 from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind, StopReason, Usage
 from gateway.core.formats import Lane
-from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, ReplyFailed, count_output_chars, is_empty_reply
-from gateway.core.value import replace, value
+from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
 from gateway.routing.router import Candidate, Route
-from gateway.runtime import Runtime, Snapshot
+from gateway.runtime import Runtime
 from gateway.server.client_errors import client_error, client_text, may_forward
-from gateway.server.exchange import Exchange
-from gateway.server.exchange_record import format_dropped
-from gateway.server.headers import DROPPED_HEADER, response_headers_to_forward, version_header
-from gateway.server.request_body import write_object
+from gateway.server.http.headers import DROPPED_HEADER, response_headers_to_forward, version_header
+from gateway.server.http.request_body import write_object
+from gateway.server.record.client_request import ClientRequest, CompleteReply, read_status
+from gateway.server.record.exchange import Exchange, format_dropped
 from gateway.turns import Args, Result
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
-from gateway.wire.codec import Codec, ReplyMetadata
+from gateway.wire.codec import ReplyMetadata
 from gateway.wire.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.json_fields import Payload
 from gateway.wire.json_limits import JsonTooComplex, check_complexity
@@ -36,20 +35,16 @@ from gateway.wire.native_translator import NativeTranslator
 from gateway.wire.object_edit import edit_object
 from gateway.wire.registry import CODECS
 from gateway.wire.render_rules import check_stateless
-from gateway.wire.reply_stream import ReplyCollector, encode_reply, with_estimated_usage
+from gateway.wire.reply_stream import ReplyCollector
 from gateway.wire.surrogates import loads_leniently
 from gateway.wire.translator import CrossFormatTranslator, Translator
-from gateway.wire.upstream_errors import describe_error, unwritable
-
-JSON: Final = "application/json"
-EVENT_STREAM: Final = "text/event-stream"
+from gateway.wire.upstream_errors import describe_error
 
 LARGE_REPLY: Final = 256 * 1024
 """Bytes of a complete reply that a thread reads and translates."""
 _MAX_EXCERPT: Final = 2048
 _MAX_NESTING: Final = 200
 """Objects and lists within each other that can be written, also with some more around them."""
-_REQUEST_ID_PREFIX: Final = "req_"
 _CHECKED_FIELDS: Final = (
     "model",
     "stream",
@@ -59,91 +54,6 @@ _CHECKED_FIELDS: Final = (
     "n",
 )
 """Limits, billing and permissions depend on these: an upstream must not read another value."""
-
-
-@value(kw_only=True)
-class CompleteReply:
-    """A reply that is complete before anything is sent, as a JSON body or as all frames of a
-    stream.
-
-    `output_chars` is its length in characters, counted only where the upstream reported no output
-    tokens; `parse_error` what could not be read of it; `dropped` what the client's format cannot
-    express; `id` the upstream's name of it; `status` the one in a body that has such. With a
-    `failure` it was read but cannot be written.
-    """
-
-    body: bytes
-    stop: StopReason | None = None
-    usage: Usage | None = None
-    output_chars: int = 0
-    parse_error: str | None = None
-    dropped: Set[str] = frozenset()
-    id: str = ""
-    status: str = ""
-    failure: Failure | None = None
-
-
-@value(kw_only=True)
-class ClientRequest:
-    """A client's request: its body as bytes (`raw_body`), as JSON (`body`) and in no format's form
-    (`prompt`). `codec` is that of its format; `forwarded_headers` and `query` may go to an upstream
-    of the same format; `snapshot` is the configuration in force for it; `input_tokens` is an
-    estimate, `raw_estimate` the same before its calibration; `dropped` names what its body has
-    lost; `key` is the id of the client's."""
-
-    request_id: str
-    snapshot: Snapshot
-    codec: Codec
-    prompt: Prompt
-    raw_body: bytes
-    body: Payload
-    forwarded_headers: Mapping[str, str]
-    query: str
-    input_tokens: int
-    raw_estimate: int = 0
-    dropped: Set[str] = frozenset()
-    key: str = ""
-
-    def reply_metadata(self, candidate: Candidate, now: int) -> ReplyMetadata:
-        """Of a reply that the gateway writes itself; `now` is in unix microseconds."""
-        return ReplyMetadata(
-            reply_id=self.request_id.removeprefix(_REQUEST_ID_PREFIX),
-            created=now // 1_000_000,
-            origin=candidate.target.origin,
-            input_tokens=self.input_tokens,
-            request_size=len(self.raw_body),
-        )
-
-    def render_reply(
-        self, reply: Reply, metadata: ReplyMetadata, usage: Usage | None, *, stream: bool
-    ) -> CompleteReply:
-        """`usage` is what the upstream reported; where the reply has none, the client receives an
-        estimate."""
-        estimated = with_estimated_usage(reply, metadata.input_tokens)
-        body, status, failure = b"", "", None
-        dropped: Set[str] = frozenset()
-        try:
-            if stream:
-                encoder = self.codec.encoder(self.prompt, metadata)
-                body, dropped = encode_reply(estimated, encoder), encoder.dropped
-            else:
-                data, dropped = self.codec.render_reply(estimated, self.prompt, metadata)
-                body, status = orjson.dumps(data), read_status(data)
-        except Exception as error:
-            failure = unwritable(error)
-        return CompleteReply(
-            body=body,
-            stop=reply.stop,
-            usage=usage,
-            output_chars=count_output_chars(reply, usage),
-            dropped=dropped,
-            status=status,
-            failure=failure,
-        )
-
-    def ping(self) -> bytes:
-        """A keep-alive for the client before its reply has begun."""
-        return self.codec.rewriter(self.prompt).ping()
 
 
 class Attempt(ABC):
@@ -411,12 +321,6 @@ def parse_json_object(body: bytes) -> Payload:
     if not isinstance(data, dict):
         raise malformed_reply("the reply is no JSON object", body)
     return data
-
-
-def read_status(data: Payload) -> str:
-    """The status of a body, where its format has one."""
-    status = data.get("status")
-    return status if isinstance(status, str) else ""
 
 
 def malformed_reply(message: str, body: bytes = b"") -> AttemptFailed:

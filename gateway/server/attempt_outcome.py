@@ -13,7 +13,7 @@ from gateway.routing.failure_policy import Verdict
 from gateway.routing.health import HealthTicket
 from gateway.routing.ordering import RankedCandidate
 from gateway.routing.router import Candidate
-from gateway.server.exchange import Exchange
+from gateway.server.record.exchange import Exchange
 from gateway.server.relay import StreamRelay
 from gateway.store.records import AttemptRow
 

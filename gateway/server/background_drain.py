@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from gateway.config.channel import Channel
 from gateway.errors import GatewayError
-from gateway.server.exchange import Exchange
+from gateway.server.record.exchange import Exchange
 from gateway.upstream.response import AttemptFailed
 
 MAX_DRAINS: Final = 8

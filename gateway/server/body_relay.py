@@ -10,21 +10,19 @@ from aiohttp import web
 
 from gateway.scheduler import next_stage
 from gateway.server.attempt import (
-    EVENT_STREAM,
-    JSON,
     LARGE_REPLY,
     Attempt,
-    CompleteReply,
     broken_off,
     check_content_type,
     malformed_reply,
 )
 from gateway.server.background_drain import detachable
-from gateway.server.billing import UsageMeter
-from gateway.server.client_stream import ReplySink, ResponseWriter
-from gateway.server.deadlines import run_with_timeout
-from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.server.headers import reply_head
+from gateway.server.http.client_stream import EVENT_STREAM, JSON, ReplySink, ResponseWriter
+from gateway.server.http.headers import reply_head
+from gateway.server.record.billing import UsageMeter
+from gateway.server.record.client_request import CompleteReply
+from gateway.server.record.deadlines import run_with_timeout
+from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
 from gateway.wire.reply_stream import ReplyCollector
 from gateway.wire.translator import Translator

@@ -24,11 +24,12 @@ from gateway.routing.ordering import RankedCandidate, RankReason, order_candidat
 from gateway.routing.retry import Action, RetryState, next_step, order_after_failure
 from gateway.routing.router import Candidate, Route
 from gateway.scheduler import next_stage
-from gateway.server.attempt import Attempt, ClientRequest
+from gateway.server.attempt import Attempt
 from gateway.server.attempt_outcome import AttemptOutcome
-from gateway.server.deadlines import unless_aborted
-from gateway.server.exchange import Exchange
 from gateway.server.incoming_request import Adapt
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.deadlines import unless_aborted
+from gateway.server.record.exchange import Exchange
 from gateway.upstream.client import AccountAtCapacity
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 

@@ -22,13 +22,13 @@ from gateway.errors import UnsupportedField, without_traceback
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.admission import acquire_free
-from gateway.server.auth import authorize
 from gateway.server.client_errors import client_error, client_text
-from gateway.server.deadlines import run_with_timeout
-from gateway.server.exchange import EXCHANGE
-from gateway.server.headers import query_to_forward, request_headers_to_forward, version_header
+from gateway.server.http.auth import authorize
+from gateway.server.http.headers import query_to_forward, request_headers_to_forward, version_header
+from gateway.server.http.request_body import read_json, write_object
 from gateway.server.incoming_request import IncomingRequest, Stages
-from gateway.server.request_body import read_json, write_object
+from gateway.server.record.deadlines import run_with_timeout
+from gateway.server.record.exchange import EXCHANGE
 from gateway.upstream.response import AttemptFailed
 from gateway.wire import messages, responses
 from gateway.wire.codec import Codec

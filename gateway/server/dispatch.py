@@ -26,15 +26,16 @@ from gateway.routing.failure_policy import MODEL_NOT_FOUND
 from gateway.routing.ordering import RankedCandidate, RankReason
 from gateway.routing.retry import Action
 from gateway.routing.router import Candidate
-from gateway.server.attempt import Attempt, ClientRequest, NativeAttempt, TranslatedAttempt
+from gateway.server.attempt import Attempt, NativeAttempt, TranslatedAttempt
 from gateway.server.attempt_outcome import AttemptOutcome
-from gateway.server.auth import authenticate
 from gateway.server.body_relay import relay_body
 from gateway.server.candidate_loop import CandidateLoop
-from gateway.server.client_stream import ClientStream, ReplySink
-from gateway.server.deadlines import unless_aborted
-from gateway.server.headers import check_strict
+from gateway.server.http.auth import authenticate
+from gateway.server.http.client_stream import ClientStream, ReplySink
+from gateway.server.http.headers import check_strict
 from gateway.server.incoming_request import IncomingRequest
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.deadlines import unless_aborted
 from gateway.server.relay import StreamRelay
 from gateway.store.records import ExchangeState
 

@@ -19,15 +19,15 @@ from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.scheduler import next_stage
 from gateway.server.admission import acquire_free
-from gateway.server.attempt import ClientRequest
-from gateway.server.auth import authorize_generation
 from gateway.server.body_relay import send_reply
-from gateway.server.client_stream import ClientStream
 from gateway.server.dispatch import Dispatch
-from gateway.server.exchange import EXCHANGE, RUNTIME
-from gateway.server.headers import query_to_forward, request_headers_to_forward
+from gateway.server.http.auth import authorize_generation
+from gateway.server.http.client_stream import ClientStream
+from gateway.server.http.headers import query_to_forward, request_headers_to_forward
+from gateway.server.http.request_body import read_json
 from gateway.server.incoming_request import IncomingRequest, Stages
-from gateway.server.request_body import read_json
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.exchange import EXCHANGE, RUNTIME
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS
 

@@ -15,8 +15,9 @@ from gateway.admission.access import Permit
 from gateway.core.prompt import Prompt
 from gateway.routing.affinity import Affinity
 from gateway.routing.router import Candidate, Route
-from gateway.server.attempt import Attempt, ClientRequest
-from gateway.server.exchange import Exchange
+from gateway.server.attempt import Attempt
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.exchange import Exchange
 from gateway.wire.codec import Codec
 from gateway.wire.image_parts import ESCAPED_ASCII
 from gateway.wire.json_fields import Payload

@@ -13,8 +13,8 @@ from aiohttp import web
 from gateway.config.schema import Model
 from gateway.errors import InvalidRequest, UnknownModelId
 from gateway.runtime import Runtime
-from gateway.server.auth import authorize
-from gateway.server.exchange import EXCHANGE, RUNTIME
+from gateway.server.http.auth import authorize
+from gateway.server.record.exchange import EXCHANGE, RUNTIME
 
 CREATED: Final = 1767225600
 CREATED_AT: Final = "2026-01-01T00:00:00Z"

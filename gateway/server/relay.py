@@ -21,13 +21,7 @@ from gateway.errors import (
     without_traceback,
 )
 from gateway.quota.budgets import LeaseShort
-from gateway.server.attempt import (
-    EVENT_STREAM,
-    JSON,
-    Attempt,
-    broken_off,
-    check_content_type,
-)
+from gateway.server.attempt import Attempt, broken_off, check_content_type
 from gateway.server.background_drain import can_drain, detachable, drain
 from gateway.server.body_relay import (
     read_as_stream,
@@ -35,9 +29,9 @@ from gateway.server.body_relay import (
     record_drained,
     relay_body_as_stream,
 )
-from gateway.server.client_stream import ReplySink
-from gateway.server.deadlines import run_with_timeout, timeout_error
-from gateway.server.exchange import Exchange
+from gateway.server.http.client_stream import EVENT_STREAM, JSON, ReplySink
+from gateway.server.record.deadlines import run_with_timeout, timeout_error
+from gateway.server.record.exchange import Exchange
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
 
 EOF_GRACE: Final = 0.5

@@ -16,7 +16,8 @@ from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
-from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.connection import Origin
+from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.wire.registry import CODECS
 from gateway.wire.upstream_errors import parse_http_error

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind
-from gateway.upstream.read_turns import READ_SIZE
+from gateway.upstream.bulk_turns import BulkTurns
+from gateway.upstream.read_turns import READ_SIZE, ReadTurns
 from gateway.upstream.response import (
     AttemptFailed,
     StaleConnection,
@@ -23,9 +24,6 @@ from gateway.upstream.response import (
     attempt_failed,
 )
 from gateway.upstream.socket_state import unacknowledged
-
-if TYPE_CHECKING:
-    from gateway.upstream.pool import ConnectionPool, Origin
 
 MAX_OVERHEAD: Final = 256 * 1024
 """Bytes without any of a body: interim responses, the head, trailers."""
@@ -54,6 +52,38 @@ _FIRST_ERROR_STATUS: Final = 400
 _SWITCHING_PROTOCOLS: Final = 101
 
 
+class Origin(NamedTuple):
+    """`proxy` is the host and port of an http proxy. Requests of one `scope` share connections;
+    with None each has its own."""
+
+    host: str
+    port: int
+    tls: bool
+    proxy: tuple[str, int] | None = None
+    scope: str | None = ""
+
+    @property
+    def upstream(self) -> tuple[Any, ...]:
+        """Returns the origin without the scope."""
+        return self[:-1]
+
+
+class Pool(Protocol):
+    """What a connection needs of the pool that it belongs to."""
+
+    read_turns: ReadTurns
+    bulk_turns: BulkTurns
+
+    def keep(self, connection: Connection) -> None:
+        """It can be reused."""
+
+    def discard(self, connection: Connection) -> None:
+        """It is lost."""
+
+    def distrust(self, origin: Origin, cause: str) -> None:
+        """Its upstream did what none may do."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """`is_reused`: it has served a request before. `idle_since` is a time of the loop, `descriptor`
     the number of the open socket. `round_trip` are the seconds in which it was opened, so that no
@@ -65,9 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         *("_transport", "descriptor", "idle_since", "is_reused", "loop", "origin", "round_trip"),
     )
 
-    def __init__(
-        self, pool: ConnectionPool, origin: Origin, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, pool: Pool, origin: Origin, loop: asyncio.AbstractEventLoop) -> None:
         self.origin = origin
         self.loop = loop
         self.is_reused = False

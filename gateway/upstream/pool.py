@@ -8,14 +8,14 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aiohappyeyeballs import start_connection
 
 from gateway.core.buffers import Buffers
 from gateway.core.events import FailureKind
 from gateway.upstream.bulk_turns import BulkTurns
-from gateway.upstream.connection import Connection
+from gateway.upstream.connection import Connection, Origin
 from gateway.upstream.proxy_tunnel import ProxyTunnel
 from gateway.upstream.read_turns import ReadTurns
 from gateway.upstream.response import StaleConnection, UpstreamResponse, attempt_failed
@@ -34,22 +34,6 @@ _HAPPY_EYEBALLS_DELAY: Final = 0.25
 """Seconds after which the next address of a host is tried in parallel (RFC 8305)."""
 
 log = logging.getLogger(__name__)
-
-
-class Origin(NamedTuple):
-    """`proxy` is the host and port of an http proxy. Requests of one `scope` share connections;
-    with None each has its own."""
-
-    host: str
-    port: int
-    tls: bool
-    proxy: tuple[str, int] | None = None
-    scope: str | None = ""
-
-    @property
-    def upstream(self) -> tuple[Any, ...]:
-        """Returns the origin without the scope."""
-        return self[:-1]
 
 
 class ConnectionPool:
@@ -104,8 +88,6 @@ class ConnectionPool:
             connection.close()
         while self._open:  # each is discarded in the next turn of the loop
             await asyncio.sleep(0)
-
-    # Called by connections:
 
     def keep(self, connection: Connection) -> None:
         origin = connection.origin

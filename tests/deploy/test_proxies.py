@@ -17,7 +17,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout, CookieJar, TCPConnector
 
 from gateway.core.formats import Format
-from gateway.server.listener import _CONNECTION_OPTIONS
+from gateway.server.http.framework import CONNECTION_OPTIONS
 from tests.console.browser import PASSWORD
 from tests.deploy.proxies import Proxy, documented, run_proxy
 from tests.support.gateway import PATHS, RunningGateway, channel, request_body, run_gateway
@@ -171,7 +171,7 @@ async def test_the_same_with_http_2(kind: str, tmp_path: Path) -> None:
 async def test_pings_pass(
     kind: str, tmp_path: Path, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.2)
+    monkeypatch.setattr("gateway.server.http.client_stream.PING_INTERVAL", 0.2)
     upstream.respond_with(fixture_stream("messages").with_changes(delay=3))
     async with (
         front(kind, tmp_path, upstream.address, commit_after=0.2) as it,
@@ -265,7 +265,7 @@ async def test_connections_to_the_gateway_are_reused(
 
 def test_idle_connections_are_closed_by_the_proxy_first() -> None:
     """The other way round a request can meet the close: the client would get a 502."""
-    closes_after = _CONNECTION_OPTIONS["keepalive_timeout"]
+    closes_after = CONNECTION_OPTIONS["keepalive_timeout"]
     (nginx,) = re.findall(r"keepalive_timeout (\d+)s;", documented("nginx"))
     (caddy,) = re.findall(r"keepalive (\d+)s\n", documented("caddy"))
     assert max(int(nginx), int(caddy)) <= closes_after - 10

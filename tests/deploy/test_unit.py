@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.load import parse_config
-from gateway.server.listener import INHERITED_BACKLOG
+from gateway.server.http.listener import INHERITED_BACKLOG
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd" / "gateway.service"

@@ -115,7 +115,7 @@ async def test_pings(
     client_format: Format,
     upstream_format: Format,
 ) -> None:
-    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.05)
+    monkeypatch.setattr("gateway.server.http.client_stream.PING_INTERVAL", 0.05)
     frames = by_frame(fixture_stream(upstream_format, "text"))
     head, rest = b"".join(frames.chunks[:-3]), b"".join(frames.chunks[-3:])
     upstream.respond_with(frames.with_changes(chunks=(head, rest), pause=0.2))

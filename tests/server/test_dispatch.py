@@ -122,7 +122,7 @@ async def test_an_error_after_the_first_ping_is_a_frame(tmp_path: Path, format: 
 async def test_pings_fill_silence_within_a_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format
 ) -> None:
-    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.1)
+    monkeypatch.setattr("gateway.server.http.client_stream.PING_INTERVAL", 0.1)
     async with (
         fault_upstream() as upstream,
         gateway_before(

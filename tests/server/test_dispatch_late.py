@@ -57,7 +57,7 @@ COMMENT = re.compile(rb"^:", re.MULTILINE)
 
 @pytest.fixture(autouse=True)
 def frequent_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.1)
+    monkeypatch.setattr("gateway.server.http.client_stream.PING_INTERVAL", 0.1)
 
 
 @asynccontextmanager

@@ -115,7 +115,7 @@ async def test_pings(
     monkeypatch: pytest.MonkeyPatch,
     format: Format,
 ) -> None:
-    monkeypatch.setattr("gateway.server.client_stream.PING_INTERVAL", 0.05)
+    monkeypatch.setattr("gateway.server.http.client_stream.PING_INTERVAL", 0.05)
     frames = by_frame(fixture_stream(format, "cut", ending=Ending.TRUNCATED))
     upstream.respond_with(
         frames.with_changes(chunks=(frames.body, b": still here\n\n" * 2), pause=0.2)

@@ -14,7 +14,7 @@ import pytest
 from gateway.core.formats import Format
 from gateway.store.records import ExchangeState
 from tests.server.key_limits import limit_key
-from tests.server.test_billing_reservations import MODELS, UNIT, long_stream, stream
+from tests.server.record.test_billing_reservations import MODELS, UNIT, long_stream, stream
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.postgres import PostgresServer, empty_database, own_postgres_server
 from tests.support.upstream import ScriptedUpstream

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from gateway.core.events import FailureKind
-from gateway.upstream.connection import Connection
-from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.connection import Connection, Origin
+from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
 from tests.support.tcp_server import Talk, listening
 

@@ -8,7 +8,8 @@ import socket
 import pytest
 
 from gateway.core.events import FailureKind
-from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.connection import Origin
+from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.response import AttemptFailed
 from tests.upstream.conftest import Resolver
 from tests.upstream.raw_upstream import (

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.upstream.connection import WRITE_SIZE
-from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.connection import WRITE_SIZE, Origin
+from gateway.upstream.pool import ConnectionPool
 from tests.support.gateway import ACCOUNT
 from tests.support.upstream import Ending, ScriptedUpstream, fixture_reply
 from tests.upstream.certificates import Authority

@@ -11,7 +11,8 @@ import pytest
 import uvloop
 
 from gateway.core.events import FailureKind
-from gateway.upstream.pool import ConnectionPool, Origin
+from gateway.upstream.connection import Origin
+from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.response import StaleConnection
 from tests.upstream.certificates import Authority, make_authority
 from tests.upstream.raw_upstream import (

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core.events import FailureKind
-from gateway.upstream.pool import Origin
+from gateway.upstream.connection import Origin
 from gateway.upstream.proxy_tunnel import MAX_HEAD
 from tests.upstream.certificates import Authority
 from tests.upstream.raw_upstream import RawUpstream, ask, echo, open_pool, raw_upstream, wait_until

@@ -25,12 +25,12 @@ from gateway.errors import (
     UnsupportedImageType,
 )
 from gateway.routing.router import Candidate
-from gateway.server.attempt import ClientRequest
-from gateway.server.deadlines import AbortableTimeout
-from gateway.server.exchange import Exchange
+from gateway.server.http.request_body import write_object
 from gateway.server.images.fit import CannotFit, can_fit, fit_in_process
 from gateway.server.incoming_request import IncomingRequest, Stage
-from gateway.server.request_body import write_object
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.deadlines import AbortableTimeout
+from gateway.server.record.exchange import Exchange
 from gateway.upstream.image_download import DownloadFailed, DownloadTooLarge
 from gateway.wire.codec import Codec
 from gateway.wire.image_check import (

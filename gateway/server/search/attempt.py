@@ -14,9 +14,10 @@ from gateway.core.value import replace
 from gateway.errors import UnsupportedField
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
-from gateway.server.attempt import Attempt, ClientRequest, CompleteReply, TranslatedAttempt
-from gateway.server.exchange import Exchange
+from gateway.server.attempt import Attempt, TranslatedAttempt
 from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.record.client_request import ClientRequest, CompleteReply
+from gateway.server.record.exchange import Exchange
 from gateway.server.search.event_translator import EventQueue, EventTranslator
 from gateway.server.search.rounds import SearchLoop, SearchPlan
 from gateway.upstream.response import UpstreamResponse

@@ -36,19 +36,14 @@ from gateway.errors import (
 )
 from gateway.quota.budgets import LeaseShort
 from gateway.routing.router import Candidate, Route
-from gateway.server.attempt import (
-    EVENT_STREAM,
-    JSON,
-    LARGE_REPLY,
-    ClientRequest,
-    TranslatedAttempt,
-    check_content_type,
-)
+from gateway.server.attempt import LARGE_REPLY, TranslatedAttempt, check_content_type
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.body_relay import receive_all
 from gateway.server.candidate_loop import CandidateLoop
-from gateway.server.deadlines import run_with_timeout
-from gateway.server.exchange import Exchange
+from gateway.server.http.client_stream import EVENT_STREAM, JSON
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.deadlines import run_with_timeout
+from gateway.server.record.exchange import Exchange
 from gateway.server.search.event_translator import EventQueue
 from gateway.store.records import SearchRow
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed

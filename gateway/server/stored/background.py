@@ -30,12 +30,13 @@ from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
-from gateway.server.attempt import Attempt, ClientRequest
+from gateway.server.attempt import Attempt
 from gateway.server.attempt_outcome import AttemptOutcome
 from gateway.server.dispatch import Dispatch
-from gateway.server.exchange import EXCHANGE, OK, RUNTIME, Exchange
+from gateway.server.http.request_body import write_object
 from gateway.server.incoming_request import IncomingRequest, Stage
-from gateway.server.request_body import write_object
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.exchange import EXCHANGE, OK, RUNTIME, Exchange
 from gateway.server.stored.event_log import FrameLog, follow
 from gateway.server.stored.responses import NO_ROOM, TOO_LARGE, Storing
 from gateway.shared.errors import SharedError

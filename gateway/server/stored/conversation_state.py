@@ -26,9 +26,9 @@ from gateway.errors import (
     ServiceUnavailable,
 )
 from gateway.runtime import Runtime
-from gateway.server.exchange import Exchange
+from gateway.server.http.request_body import adopt
 from gateway.server.incoming_request import IncomingRequest, Stage
-from gateway.server.request_body import adopt
+from gateway.server.record.exchange import Exchange
 from gateway.server.stored.responses import names_items, resolve
 from gateway.store import conversations as rows
 from gateway.store.conversations import pack_items

@@ -12,10 +12,10 @@ import orjson
 from aiohttp import web
 
 from gateway.errors import ConversationItemNotFound, InvalidRequest
-from gateway.server.auth import authorize
-from gateway.server.exchange import EXCHANGE
-from gateway.server.json_body import render_json, send_json
-from gateway.server.request_body import read_json
+from gateway.server.http.auth import authorize
+from gateway.server.http.client_stream import render_json, send_json
+from gateway.server.http.request_body import read_json
+from gateway.server.record.exchange import EXCHANGE
 from gateway.server.stored.conversation_state import CONVERSATIONS
 from gateway.store import conversations as rows
 from gateway.store.records import Conversation, ConversationItem

@@ -16,9 +16,9 @@ from gateway.errors import (
     ResponseNotFound,
     StoredChainTooLarge,
 )
-from gateway.server.auth import authorize_generation
-from gateway.server.exchange import EXCHANGE, Exchange
-from gateway.server.json_body import render_json, send_json
+from gateway.server.http.auth import authorize_generation
+from gateway.server.http.client_stream import render_json, send_json
+from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.server.stored.background import BACKGROUND, cancel_elsewhere, runs_elsewhere
 from gateway.server.stored.event_log import (
     send_later_events,

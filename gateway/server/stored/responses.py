@@ -22,9 +22,9 @@ from gateway.errors import (
     RequestTooLarge,
     StoredChainTooLarge,
 )
-from gateway.server.exchange import Exchange, ReplyKeeper
+from gateway.server.http.request_body import adopt, write_object
 from gateway.server.incoming_request import IncomingRequest, Stage
-from gateway.server.request_body import adopt, write_object
+from gateway.server.record.exchange import Exchange, ReplyKeeper
 from gateway.store.chain_cache import chain_size
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply

@@ -17,11 +17,11 @@ from gateway.core.formats import Format, Lane
 from gateway.core.value import replace
 from gateway.errors import ThreadNotFound, ThreadUnsupported
 from gateway.routing.affinity import Affinity
-from gateway.server.attempt import ClientRequest
-from gateway.server.client_stream import ClientStream
 from gateway.server.dispatch import Dispatch
-from gateway.server.exchange import Exchange
+from gateway.server.http.client_stream import ClientStream
 from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.exchange import Exchange
 from gateway.server.stored.responses import join_chain, new_row
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply

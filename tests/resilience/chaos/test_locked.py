@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.formats import Format
-from gateway.server import client_stream
+from gateway.server.http import client_stream
 from gateway.store.records import ExchangeState
 from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.sample_replies import complete_body, sample_stream

@@ -164,7 +164,7 @@ async def test_slow_body(place: Place, fault: ClientFault, format: Format, strea
     before = await last_row(place)
     requested = request_with_fault(place, fault, format, streamed)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gateway.server.request_body.UPLOAD_WINDOW", 0.2)
+        patched.setattr("gateway.server.http.request_body.UPLOAD_WINDOW", 0.2)
         async with raw_client(place.gateway.address) as client:
             await client.send(requested[:-20])
             await client.drip(requested[-20:-1], every=0.05)

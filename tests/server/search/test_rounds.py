@@ -20,7 +20,7 @@ from gateway.core.parts import (
     ToolCall,
 )
 from gateway.core.reply import Reply
-from gateway.server.deadlines import abort_all
+from gateway.server.record.deadlines import abort_all
 from gateway.store.records import ExchangeState
 from tests.server.format_pairs import TOOLS, parse_stream, usage_option
 from tests.support.gateway import RunningGateway, channel, request_body, run_gateway

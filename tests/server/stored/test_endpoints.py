@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError
 
 from gateway.core.formats import Format
-from gateway.server.request_body import write_object
+from gateway.server.http.request_body import write_object
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 from tests.support.upstream import (
     ScriptedUpstream,

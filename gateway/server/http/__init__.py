@@ -1,0 +1,1 @@
+"""HTTP between clients and the gateway: sockets, heads, bodies, keys, headers, streams."""
