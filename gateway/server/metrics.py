@@ -15,8 +15,8 @@ from gateway.admission.local_client import is_local_client
 from gateway.errors import InvalidApiKey, InvalidUrl, MissingApiKey, PermissionDenied
 from gateway.runtime import Runtime
 from gateway.server.exchange import EXCHANGE, RUNTIME
-from gateway.server.gauges import Families, read_gauges
-from gateway.telemetry.metrics import Metrics
+from gateway.server.gauges import read_gauges
+from gateway.telemetry.metrics import Families, Metrics
 
 READ_SECONDS: Final = 30.0
 """A reader that takes longer is cut off; Prometheus itself waits for 10 seconds."""
