@@ -77,7 +77,7 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     router.add_post("/v1/messages/count_tokens", partial(count_tokens, _COUNT_MESSAGES))
     router.add_post("/v1/responses/input_tokens", partial(count_input_tokens, _COUNT_RESPONSES))
     app[BACKGROUND] = BackgroundResponses(runtime)
-    if runtime.cancellations is not None:
+    if runtime.fleet.has_shared:
         app.cleanup_ctx.append(watch_background)
     app[CONVERSATIONS] = Conversations(runtime)
     add_conversation_routes(router)

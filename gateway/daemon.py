@@ -25,14 +25,18 @@ from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import ConfigSource, Reloader
 from gateway.admin.retention import run_retention
 from gateway.admin.socket import serve_admin
-from gateway.admission.budgets import load_budgets
+from gateway.admission.budgets import budget_holders, load_budgets
 from gateway.admission.key_origins import KeyOriginMonitor
+from gateway.admission.local import Admission
 from gateway.alerts.monitor import run_alerts
 from gateway.app import build_app
 from gateway.config.schema import Config
 from gateway.console.context import ConsoleContext
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Quota
+from gateway.replicas import Fleet
+from gateway.routing.affinity import AffinityIndex
+from gateway.routing.health import Health
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.account_probe import probe_account
 from gateway.server.http.listener import Listener, serve
@@ -54,8 +58,6 @@ from gateway.wire.responses.stored import item_ids
 
 if TYPE_CHECKING:  # only with servers are they imported
     from gateway.cluster.start import Member
-    from gateway.shared.limits import SharedLimits
-    from gateway.shared.start import SharedState
     from gateway.store.spool import Spool
 
 LOCK_TIMEOUT: Final = 1.5
@@ -120,20 +122,37 @@ async def run_daemon(
         key_origins = KeyOriginMonitor(registry, partial(record_origin, database), now)
         stack.push_async_callback(key_origins.close)
         replies = ReplyStore(database, lambda: runtime.config.responses, now, item_ids)
-        quota = Quota() if member is None else Quota(LeasedTracker)
+        quota, health, affinity_index = Quota(), Health(), AffinityIndex()
+        fleet, admission, cluster = Fleet(), Admission(quota), None
+        if member is not None:
+            from gateway.cluster.cluster import Cluster
+
+            quota, holders = Quota(LeasedTracker), partial(budget_holders, registry)
+            fleet = cluster = Cluster(
+                member, config, quota, holders, health, affinity_index, lambda: runtime.config
+            )
+            admission = cluster.admission
         runtime = Runtime(
-            Snapshot(config), registry, recorder, key_origins, replies, quota, now=now
+            Snapshot(config),
+            registry,
+            recorder,
+            key_origins,
+            replies,
+            quota,
+            admission,
+            fleet,
+            now,
+            health,
+            affinity_index,
         )
-        runtime.replica = None if member is None else member.membership.own
         await replies.start()
         await end_interrupted(replies)
         stack.push_async_callback(replies.close)
         await load_budgets(runtime.quota, database)
         runtime.restore_disabled(await load_disabled(database))
         stack.push_async_callback(runtime.close)
-        await _share(stack, runtime)
-        if member is not None:
-            await _lease_budgets(stack, runtime, member)
+        if cluster is not None:
+            await stack.enter_async_context(cluster.run(recorder))
         operations = AdminOperations(
             database,
             registry,
@@ -194,64 +213,12 @@ async def run_daemon(
         yield daemon
 
 
-async def _share(stack: AsyncExitStack, runtime: Runtime) -> SharedState | None:
-    """Connects to the server of what replicas share, until everything else has ended."""
-    config = runtime.config
-    if config.shared is None:
-        return None
-    from gateway.shared.start import shared_state
-
-    name = config.replica.name_for(config.server.port)
-    shared = await stack.enter_async_context(
-        shared_state(
-            config.shared, name, runtime.health, runtime.affinity_index, lambda: runtime.config
-        )
-    )
-    runtime.confirm_test, runtime.cancellations = shared.health.confirm, shared.cancellations
-    runtime.reports, runtime.look_up_reply = shared.reports, shared.affinity.look_up
-    _share_limits(runtime, shared.limits)
-    return shared
-
-
 def _spool(config: Config) -> Spool | None:
     if config.database is None:
         return None
     from gateway.store.spool import SPOOL_NAME, Spool
 
     return Spool(config.state_dir / SPOOL_NAME, config.replica.spool)
-
-
-def _share_limits(runtime: Runtime, limits: SharedLimits) -> None:
-    from gateway.shared.absent_replicas import AbsentReplicas
-    from gateway.shared.admission import SharedAdmission
-    from gateway.shared.shares import Shares
-
-    replica = runtime.replica
-    source = limits if replica is None else replica
-    shares = Shares(lambda: source.position)
-    runtime.shared_admission = SharedAdmission(runtime.queue, limits, shares)
-    if replica is not None:
-        runtime.shared_admission.absent_replicas = AbsentReplicas(replica, limits)
-
-
-async def _lease_budgets(stack: AsyncExitStack, runtime: Runtime, member: Member) -> None:
-    """Requests are admitted within leases from now on."""
-    from gateway.admission.budget_leases import BudgetLeases
-    from gateway.admission.budgets import budget_holders
-    from gateway.shared.admission import SharedAdmission
-
-    server = runtime.config.database
-    if server is None:
-        return
-    own, holders = member.membership.own, partial(budget_holders, runtime.registry)
-    share = runtime.config.replica.lease_share
-    leases = BudgetLeases(server, runtime.quota, own, runtime.now, holders, share)
-    await stack.enter_async_context(leases.run())
-    runtime.recorder.on_commit.append(leases.committed)
-    member.membership.on_epoch.append(leases.reset)
-    if runtime.shared_admission is None:
-        runtime.shared_admission = SharedAdmission(runtime.queue, None, None)
-    runtime.shared_admission.leases = leases
 
 
 async def _join(

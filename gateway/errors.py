@@ -555,6 +555,8 @@ class InsufficientQuota(GatewayError):
     messages_type = "billing_error"
     text = "Insufficient quota"
     permanent = True
+    is_leased = False
+    """Whether this replica may lease more of the budget."""
 
 
 class UpstreamRejected(ClientError):

@@ -6,28 +6,29 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
 from gateway.admission.budgets import budget_holders
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.key_turns import KeyTurns
-from gateway.admission.queue import AdmissionQueue
+from gateway.admission.local import Admission
 from gateway.config.redaction import Redactor
 from gateway.config.schema import Config
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.quota.estimates import InputEstimates, OutputEstimates
 from gateway.quota.limits import BudgetStatus, Holder, HolderKind, Quota
+from gateway.replicas import Fleet
 from gateway.routing.account_identity import account_identities
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.catalog import Catalog
 from gateway.routing.circuit_breaker import HealthState
 from gateway.routing.failure_policy import FailurePolicy
-from gateway.routing.health import AccountRef, ConfirmTest, Health
+from gateway.routing.health import AccountRef, Health
 from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
@@ -36,7 +37,6 @@ from gateway.store.disabled_accounts import Disabling
 from gateway.store.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
-from gateway.store.replicas import OwnReplica
 from gateway.store.replies import ReplyStore
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observed_request import BeginTrace, Observer
@@ -46,11 +46,6 @@ from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
 from gateway.upstream.search_client import SearchClient
 from gateway.wire.token_estimate import estimate_tokens
-
-if TYPE_CHECKING:  # one process alone does not have its libraries
-    from gateway.shared.admission import SharedAdmission
-    from gateway.shared.cancellations import Cancellations
-    from gateway.shared.reports import Reports
 
 
 def unix_microseconds() -> int:
@@ -104,35 +99,6 @@ class Snapshot:
             await self.search.close()
 
 
-class Contact(Protocol):
-    """Whether changes that other replicas have made to keys are known here."""
-
-    @property
-    def is_confirmed(self) -> bool: ...
-
-    @property
-    def contact_age(self) -> float:
-        """Seconds since the database answered."""
-
-    @property
-    def shared_age(self) -> float | None:
-        """Seconds since Valkey answered; None where there is none."""
-
-    @property
-    def lag(self) -> float:
-        """Seconds that applying the last change took."""
-
-    @property
-    def clock_offset(self) -> float:
-        """Seconds by which the machine's clock is ahead of the database server's."""
-
-    async def confirm(self) -> None:
-        """Raises ReplicaOutOfContact."""
-
-    async def refresh(self) -> None:
-        """Applies what has been changed until now, if that is soon."""
-
-
 @dataclass(slots=True)
 class Runtime:
     """`now` returns unix microseconds, `random_float` a number in [0, 1)."""
@@ -142,31 +108,17 @@ class Runtime:
     recorder: Recorder
     key_origins: KeyOriginMonitor
     replies: ReplyStore
-    quota: Quota = field(default_factory=Quota)
+    quota: Quota
+    admission: Admission
+    fleet: Fleet
+    now: Callable[[], int]
+    health: Health = field(default_factory=Health)
+    affinity_index: AffinityIndex = field(default_factory=AffinityIndex)
     input_estimates: InputEstimates = field(default_factory=lambda: InputEstimates(estimate_tokens))
     output_estimates: OutputEstimates = field(default_factory=OutputEstimates)
-    health: Health = field(default_factory=Health)
-    confirm_test: ConfirmTest | None = None
-    """Of half-open accounts; None where no other replica could do it."""
-    look_up_reply: Callable[[bytes], Awaitable[None]] | None = None
-    """Lets the affinity index know a reply of another replica, by its digest."""
-    cancellations: Cancellations | None = None
-    """Of what other replicas run."""
-    reports: Reports | None = None
-    """What replicas tell each other of themselves."""
     latency: LatencyTracker = field(default_factory=LatencyTracker)
-    affinity_index: AffinityIndex = field(default_factory=AffinityIndex)
     retry_budget: RetryBudget = field(default_factory=RetryBudget)
-    now: Callable[[], int] = unix_microseconds
-    replica: OwnReplica | None = None
-    """This process among several; None where there is no database server."""
-    contact: Contact | None = None
-    """None where no other process can change keys."""
-    shared_admission: SharedAdmission | None = None
-    """How requests are admitted where several replicas share limits or budgets; None: by `queue`
-    alone."""
     random_float: Callable[[], float] = random.random
-    queue: AdmissionQueue = field(init=False)
     draining: bool = False
     """The gateway stops: requests can finish, and each connection has its last one."""
     aborting: bool = False
@@ -217,7 +169,6 @@ class Runtime:
     _permits_version: tuple[Snapshot | None, int] = (None, -1)
 
     def __post_init__(self) -> None:
-        self.queue = AdmissionQueue(self.quota)
         self.loop_turns = LoopTurns(self.worker)
         self.affinity_index.set_headers(self.config.affinity.headers)
         self._switch_metrics()
@@ -225,11 +176,6 @@ class Runtime:
     @property
     def config(self) -> Config:
         return self.current.config
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process does what only one of the replicas may do."""
-        return self.replica is None or self.replica.is_leader
 
     def restore_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
         """What an earlier process has disabled. Call it before any request."""
@@ -279,10 +225,6 @@ class Runtime:
         """Every budget of active keys and of groups, now; for metrics and alerts. It takes 1 µs for
         a key and 1 µs for a budget."""
         return self.quota.budget_statuses(budget_holders(self.registry), self.now())
-
-    def replicas_absent_from_shared(self) -> list[str]:
-        """The names of replicas that serve, but share no limits with this one."""
-        return [] if self.shared_admission is None else self.shared_admission.absent
 
     def permit(self, token: Token) -> Permit:
         """The permissions of its key."""

@@ -1,8 +1,8 @@
 """The layout of the code: which package imports which, and where tests are.
 
-    cli → doctor → daemon → {app → {server, console → admin}, alerts → admin, cluster} → runtime
-        → {upstream, shared → admission, telemetry} → {wire, routing, quota, store} → config → core
-        → errors
+    cli → doctor → daemon → {app → {server, console → admin}, alerts → admin, cluster → shared}
+        → runtime → {replicas → telemetry, upstream, admission} → {wire, routing, quota, store}
+        → config → core → errors
 
 The tests read all imports, also those inside functions, without running the code.
 """
@@ -27,7 +27,7 @@ STORE = CONFIG | {"store"}
 ADMISSION = STORE | {"routing", "quota", "admission"}
 SHARED = ADMISSION | {"shared"}
 TELEMETRY = STORE | {"telemetry"}
-RUNTIME = UPSTREAM | SHARED | TELEMETRY | {"runtime", "scheduler", "turns"}
+RUNTIME = UPSTREAM | ADMISSION | TELEMETRY | {"replicas", "runtime", "scheduler", "turns"}
 SERVER = RUNTIME | {"server"}
 ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "admin"}
 CONSOLE = ADMIN | {"admission", "console"}
@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "admission": ADMISSION,
     "shared": SHARED,
     "telemetry": TELEMETRY,
+    "replicas": TELEMETRY | {"routing"},
     "runtime": RUNTIME,
     "server": SERVER,
     "admin": ADMIN,

@@ -15,6 +15,6 @@ def add_replica_routes(app: web.Application, runtime: Runtime, database: Databas
     @requires(Permission.READ)
     async def show_replicas(_: web.Request) -> web.Response:
         views = await replica_views(runtime, database)
-        return json_response({"configured": runtime.replica is not None, "replicas": views})
+        return json_response({"configured": runtime.fleet.is_replica, "replicas": views})
 
     app.router.add_get("/replicas", show_replicas)

@@ -44,12 +44,11 @@ class ReplicaView:
 
 async def replica_views(runtime: Runtime, database: Database) -> list[ReplicaView]:
     """Returns the replicas by name; none if there is no database server. Raises SQLAlchemyError."""
-    own = runtime.replica
-    if own is None:
+    if not runtime.fleet.is_replica:
         return []
     listed = await list_replicas(database)
     usual = usual_hash(listed)
-    return [_view(each, usual, own.epoch) for each in listed]
+    return [_view(each, usual, runtime.fleet.epoch) for each in listed]
 
 
 def usual_hash(listed: list[ListedReplica]) -> str | None:

@@ -44,7 +44,7 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
     await asyncio.sleep(START_DELAY)
     while True:
         try:
-            if runtime.is_leader:
+            if runtime.fleet.is_leader:
                 await delete_old_rows(runtime, database)
                 await delete_expired_replies(runtime)
                 await delete_unused_conversations(runtime, database)

@@ -21,7 +21,7 @@ from gateway.admission.budgets import load_spent
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import FREE, Cost, Currency
 from gateway.errors import AccountingUnavailable
-from gateway.quota.budgets import BudgetTracker, LeaseShort, day_of
+from gateway.quota.budgets import BudgetTracker, day_of
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store.budget_leases import MAX_HOLDERS, Figures, HolderKey, LeaseTable
@@ -158,12 +158,14 @@ class BudgetLeases:
         longest = Cost(*map(max, request.cost, request.max_cost))
         await self._cover(request, request.cost, longest)
 
-    async def cover_more(self, lease: Lease, short: LeaseShort) -> None:
-        """The same for a running request. It waits for a server that is away, for two minutes at
-        most: a reply that has begun is worth it."""
+    async def cover_more(self, lease: Lease, cost: Cost, soon: Cost) -> None:
+        """Waits until the leases cover this `cost` of a running request in all, and what it costs
+        `soon` if that can be had, or the server has no room for it. A server that is away is waited
+        for, for two minutes at most: a reply that has begun is worth it. Raises
+        `AccountingUnavailable`."""
         needed, wanted = (
-            Cost(*(max(0, new - old) for new, old in zip(cost, lease.cost, strict=True)))
-            for cost in (short.cost, short.wanted)
+            Cost(*(max(0, new - old) for new, old in zip(each, lease.cost, strict=True)))
+            for each in (cost, soon)
         )
         deadline = self._loop.time() + _MAX_OUTAGE
         while True:

@@ -179,14 +179,14 @@ class AlertMonitor:
         closing = (queue.close(_CLOSE_TIMEOUT) for queue in self._queues.values())
         await asyncio.gather(*closing)
         self._observe(False)
-        if self._runtime.replica is None or self._has_announced:
+        if not self._runtime.fleet.is_replica or self._has_announced:
             await self._save()
 
     async def _announces(self) -> bool:
         """Whether this replica does. One that begins to goes on where the earlier one ended; one
         that does not shows what was announced."""
-        announces = self._runtime.is_leader
-        if self._runtime.replica is None:
+        announces = self._runtime.fleet.is_leader
+        if not self._runtime.fleet.is_replica:
             return True
         if self._has_announced and not announces:
             await asyncio.gather(*(queue.close() for queue in self._queues.values()))
@@ -209,7 +209,7 @@ class AlertMonitor:
             report.requests, report.failed = self._errors.rate(settings.error_rate.window, now)
         taken, self._new_clients = self._new_clients, {}
         report.clients = [(token.id, origin) for token, origin in taken.values()]
-        if self._runtime.replica is not None:  # again: the other one may miss a report
+        if self._runtime.fleet.is_replica:  # again: the other one may miss a report
             self._reported = (self._reported + report.clients)[-MAX_EVENTS:]
             report.clients = list(self._reported)
         return report

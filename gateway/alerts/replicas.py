@@ -29,9 +29,7 @@ class Report:
 async def exchange(runtime: Runtime, own: Report, every: float) -> list[Report]:
     """Sends this replica's report and returns those of the others, whose conditions name them.
     `every` is how often that happens, in seconds."""
-    if runtime.reports is None:
-        return []
-    others = await runtime.reports.exchange(
+    others = await runtime.fleet.exchange_reports(
         _KIND, asdict(own), runtime.now(), _MISSED_ROUNDS * every + 1
     )
     return [_read(name, sent) for name, sent in others.items()]

@@ -27,7 +27,6 @@ from gateway.config.schema import Config
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.http.listener import BindError
 from gateway.server.http.systemd import ActivationError, inherited_sockets
-from gateway.shared.errors import SharedError
 from gateway.store.errors import RowsLost, ServerUnavailable, StateLocked, StoreError
 from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
 from gateway.telemetry.process_log import ProcessLog, log_to_stderr
@@ -114,7 +113,7 @@ def serve(
             _exit(str(error), 1, process_log)
         except ServerUnavailable as error:
             _exit(str(error), EX_UNAVAILABLE, process_log)
-        except (StoreError, SharedError, AdminSocketError) as error:
+        except (StoreError, AdminSocketError) as error:
             _exit(str(error), 1 if demo else EX_CONFIG, process_log)  # a demo has no configuration
         except BindError as error:
             _exit(f"{error}; choose another port with --port", 1, process_log)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Final, Protocol
@@ -80,15 +80,13 @@ class Changes:
         changing: asyncio.Lock,
         own: OwnReplica,
         clock: ServerClock,
-        *,
-        is_alone: bool = False,
+        shared: SharedVersion | None = None,
     ) -> None:
-        """`changing` is that of the database. `is_alone`: nothing is shared, so no other replica
-        can start before this one's expiry."""
+        """`changing` is that of the database. `shared`: None where nothing is shared, so that no
+        other replica can start before this one's expiry."""
         self.known = 0
-        self.appliers: dict[str, Apply] = {}
+        self.appliers: Mapping[str, Apply] = {}
         """By kind of change. Changes of other kinds, as of a newer release, are ignored."""
-        self.shared: SharedVersion | None = None
         self.failure: str | None = None
         """Why the last poll of the database failed; None: it succeeded."""
         self.lag = 0.0
@@ -97,7 +95,7 @@ class Changes:
         self._changing = changing
         self._own = own
         self._clock = clock
-        self._is_alone = is_alone
+        self._shared = shared
         self._reader = SingleReader(server)
         self._connection: Connection | None = None
         self._confirmed_at = -inf
@@ -117,9 +115,9 @@ class Changes:
         return steady_seconds() - self._database_confirmed_at
 
     @property
-    def shared_age(self) -> float | None:
-        """Seconds since Valkey answered; None where there is none."""
-        return None if self.shared is None else steady_seconds() - self._shared_at
+    def shared_age(self) -> float:
+        """Seconds since Valkey answered."""
+        return steady_seconds() - self._shared_at
 
     @property
     def clock_offset(self) -> float:
@@ -130,7 +128,7 @@ class Changes:
     def is_confirmed(self) -> bool:
         """Whether what is in memory was the newest less than `STALE_AFTER` ago, or nobody else can
         have changed it."""
-        if self._is_alone and self._own.name_seconds > 0:
+        if self._shared is None and self._own.name_seconds > 0:
             return True
         return steady_seconds() - self._confirmed_at <= STALE_AFTER and self._own.epoch > 0
 
@@ -140,10 +138,12 @@ class Changes:
         connection = await self._connect()
         self.known = await connection.fetchval(_VERSION)
 
-    def start(self) -> None:
+    def start(self, appliers: Mapping[str, Apply]) -> None:
         """Begin to poll. Call it once everything is loaded."""
-        for task in (self._ask_database(), self._ask_shared()):
-            self._tasks.append(asyncio.ensure_future(task))
+        self.appliers = appliers
+        self._tasks.append(asyncio.ensure_future(self._ask_database()))
+        if self._shared is not None:
+            self._tasks.append(asyncio.ensure_future(self._ask_shared(self._shared)))
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -151,8 +151,8 @@ class Changes:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._disconnect()
-        if self.shared is not None:
-            await self.shared.close()
+        if self._shared is not None:
+            await self._shared.close()
         await self._reader.close()
 
     async def confirm(self) -> None:
@@ -236,12 +236,9 @@ class Changes:
         finally:
             self._changing.release()
 
-    async def _ask_shared(self) -> None:
+    async def _ask_shared(self, shared: SharedVersion) -> None:
         while True:
             await asyncio.sleep(POLL)
-            shared = self.shared
-            if shared is None:
-                continue
             sent_at = steady_seconds()
             is_current = sent_at - self._database_confirmed_at <= STALE_AFTER
             try:

@@ -169,7 +169,7 @@ class Membership:
             "spool": spool.size if spool is not None and spool.count else 0,
             "leader": self.own.is_leader,
             "clock": round(self.clock.machine_offset, 4),
-            "absent": runtime.replicas_absent_from_shared(),
+            "absent": list(runtime.fleet.absent),
         }
 
     def _is_spooled(self) -> bool:

@@ -11,6 +11,7 @@ from gateway.cluster.changes import Apply, Changes
 from gateway.cluster.connection import ERRORS
 from gateway.cluster.keys import KeyAppliers
 from gateway.cluster.membership import Membership
+from gateway.cluster.published_version import PublishedVersion
 from gateway.config.cluster import DatabaseServer
 from gateway.config.schema import Config
 from gateway.runtime import Runtime
@@ -23,27 +24,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Member:
+    server: DatabaseServer
     membership: Membership
     changes: Changes
 
     def follow(self, runtime: Runtime, appliers: Mapping[str, Apply]) -> None:
-        """Apply the changes of other replicas from now on, and serve only while they are known.
-        Call it once everything is loaded. `appliers`, by kind, are those for state outside the
-        runtime."""
+        """Apply the changes of other replicas from now on. Call it once everything is loaded.
+        `appliers`, by kind, are those for state outside the runtime."""
         keys = KeyAppliers(runtime)
         own: dict[str, Apply] = {
             "token": keys.tokens,
             "group": keys.groups,
             "account": keys.accounts,
         }
-        self.changes.appliers.update({**own, **appliers})
-        if runtime.config.shared is not None:
-            from gateway.cluster.published_version import PublishedVersion
-
-            name = self.membership.own.name
-            self.changes.shared = PublishedVersion(runtime.config.shared, name)
-        self.changes.start()
-        runtime.contact = self.changes
+        self.changes.start({**own, **appliers})
 
 
 @asynccontextmanager
@@ -52,8 +46,10 @@ async def joined(
 ) -> AsyncIterator[Member]:
     """Register this replica for the duration of the block. Raises StoreError."""
     membership = Membership(database, server, config, boot_id)
-    own, clock, is_alone = membership.own, membership.clock, config.shared is None
-    changes = Changes(server, database.changing, own, clock, is_alone=is_alone)
+    own, clock, shared = membership.own, membership.clock, None
+    if config.shared is not None:
+        shared = PublishedVersion(config.shared, own.name)
+    changes = Changes(server, database.changing, own, clock, shared)
     try:
         if count := await membership.join():
             log.warning("%d exchanges were interrupted by the end of an earlier run", count)
@@ -62,7 +58,7 @@ async def joined(
         except ERRORS as error:
             text = f"changes of keys cannot be read: {error_reason(error)}"
             raise server_failure(text, error) from error
-        yield Member(membership, changes)
+        yield Member(server, membership, changes)
     finally:
         await changes.close()
         await membership.leave()

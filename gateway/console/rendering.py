@@ -105,7 +105,7 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
         may=current_actor().may,
         flashes=pop_flashes,
         config_error=request.app[CONTEXT].runtime.config_error,
-        has_replicas=request.app[CONTEXT].runtime.replica is not None,
+        has_replicas=request.app[CONTEXT].runtime.fleet.is_replica,
         **values,
     )
     return web.Response(text=text, status=status, content_type="text/html")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from gateway.core.limits import Budget, Budgets, BudgetWindow, Cost
+from gateway.core.limits import Budget, Budgets, BudgetWindow
 
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3_600 * _SECOND
@@ -68,15 +68,6 @@ class BudgetShortfall(NamedTuple):
     reserved: int
     resets_at: int | None
     elsewhere: int = 0
-
-
-class LeaseShort(Exception):
-    """A running request needs more than this replica's lease of a budget has. `cost` is what it
-    needs in all, `wanted` what it will need soon."""
-
-    def __init__(self, cost: Cost) -> None:
-        super().__init__(cost)
-        self.cost = self.wanted = cost
 
 
 class RollingWindow:

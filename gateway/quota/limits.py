@@ -24,7 +24,7 @@ from gateway.core.limits import (
 )
 from gateway.core.value import FastStrEnum, value
 from gateway.errors import GatewayError, TooManyRequests
-from gateway.quota.budgets import BudgetTracker, LeaseShort
+from gateway.quota.budgets import BudgetTracker
 from gateway.quota.limit_errors import (
     CONCURRENT_WAIT,
     budget_exceeded,
@@ -130,10 +130,9 @@ class Lease:
     is_provisional: bool = False
     shared: SharedPart | None = None
 
-    def extend(self, tokens: int, cost: Cost, *, can_wait: bool = False) -> None:
+    def extend(self, tokens: int, cost: Cost) -> None:
         """The request uses more than was expected: reserves so many tokens in all, and so much
-        money if every budget has room for it. Raises `InsufficientQuota` where one has not, or
-        `LeaseShort` where the caller `can_wait` until the server was asked for more."""
+        money if every budget has room for it. Raises `InsufficientQuota` where one has not."""
         for window, entry in self._reservations:
             window.adjust(entry, tokens)
         if self.shared is not None:
@@ -146,10 +145,10 @@ class Lease:
             for number, budgets in enumerate(holder.budgets):
                 shortfall = usage.budgets[number].shortfall(budgets, at, more[number])
                 if shortfall is not None:
-                    if can_wait and usage.budgets[number].is_leased:
-                        raise LeaseShort(cost)
                     others = shortfall._replace(reserved=shortfall.reserved - self.cost[number])
-                    raise budget_exceeded(str(holder), others, cost[number])
+                    error = budget_exceeded(str(holder), others, cost[number])
+                    error.is_leased = usage.budgets[number].is_leased
+                    raise error
         for usage in self._usages:
             usage.reserve(more)
         self.cost = Cost(*map(add, self.cost, more))

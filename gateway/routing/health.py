@@ -5,7 +5,7 @@ Model-list and token-count requests do not affect it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf
 from typing import Final, NamedTuple
@@ -79,11 +79,6 @@ class HealthTicket:
         if model.breaker.probe is self:
             keys.append(BreakerKey(account.ref, model.model))
         return keys
-
-
-ConfirmTest = Callable[[HealthTicket, str, Sequence[AccountRef]], Awaitable[HealthTicket | None]]
-"""For the ticket of a request that tests a half-open account, a model and a pool: a ticket, or None
-where a request of another replica tests the account."""
 
 
 class BreakerKey(NamedTuple):

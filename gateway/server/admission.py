@@ -7,11 +7,8 @@ from gateway.server.record.exchange import Exchange
 
 
 async def acquire_free(exchange: Exchange, permit: Permit, model: str) -> None:
-    """Raises what `AdmissionQueue.acquire` raises."""
-    runtime, meter = exchange.runtime, exchange.meter
+    """Raises what `Admission.acquire` raises."""
+    meter = exchange.meter
     demand = meter.free_demand(permit, model)
     entry, meter.lease = meter.lease, None
-    if runtime.shared_admission is None:
-        meter.lease = runtime.queue.acquire(demand, entry)
-    else:
-        meter.lease = await runtime.shared_admission.acquire(permit, demand, entry)
+    meter.lease = await exchange.runtime.admission.acquire(permit, demand, entry)

@@ -87,8 +87,8 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
             return None
         model, refs = self._route.model, self._route.account_refs
         ticket = runtime.health.admit(candidate.account_ref, model, self._loop.time(), refs)
-        if runtime.confirm_test is not None and ticket is not None and ticket.tested:
-            ticket = await runtime.confirm_test(ticket, model, refs)
+        if runtime.fleet.has_shared and ticket is not None and ticket.tested:
+            ticket = await runtime.fleet.confirm_test(ticket, model, refs)
         if ticket is None:
             return None
         outcome = AttemptOutcome(self._exchange, ranked, ticket)

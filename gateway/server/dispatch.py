@@ -92,10 +92,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         demand = meter.demand(self._permit, self._route.model, expected, longest, limit)
         entry, meter.lease = meter.lease, None
         try:
-            if (shared := self._runtime.shared_admission) is None:
-                meter.lease = self._runtime.queue.acquire(demand, entry)
-            else:
-                meter.lease = await shared.acquire(self._permit, demand, entry)
+            meter.lease = await self._runtime.admission.acquire(self._permit, demand, entry)
         except TooManyRequests as error:
             if self._client_request.snapshot.config.limits.max_wait is None:
                 raise
@@ -104,10 +101,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
     async def _wait_in_queue(self, demand: ResourceRequest, error: TooManyRequests) -> None:
         runtime, limits = self._runtime, self._client_request.snapshot.config.limits
         started = self._loop.time()
-        if (shared := runtime.shared_admission) is None:
-            queued = runtime.queue.acquire_queued(demand, limits, error)
-        else:
-            queued = shared.acquire_queued(self._permit, demand, limits, error)
+        queued = runtime.admission.wait(self._permit, demand, limits, error)
         try:
             self._exchange.meter.lease = await unless_aborted(runtime, queued)
         finally:

@@ -93,7 +93,7 @@ def generate_handler(
         ):
             await acquire_free(exchange, permit, route.model)
             return await answer_prewarm(request, client_request, candidate)
-        if runtime.look_up_reply is not None:
+        if runtime.fleet.has_shared:
             await _look_up_reply(runtime, route, prompt, permit)
         affinity = runtime.affinity_index.for_prompt(
             prompt, request.headers, permit.token.id, route.model
@@ -111,8 +111,8 @@ def generate_handler(
 async def _look_up_reply(runtime: Runtime, route: Route, prompt: Prompt, permit: Permit) -> None:
     """The account of the reply that the prompt names may be known to another replica."""
     digest = runtime.affinity_index.unknown_reply(prompt, permit.token.id)
-    if digest is not None and len(route.candidates) > 1 and runtime.look_up_reply is not None:
-        await runtime.look_up_reply(digest)
+    if digest is not None and len(route.candidates) > 1:
+        await runtime.fleet.look_up_reply(digest)
 
 
 async def answer_prewarm(

@@ -7,10 +7,10 @@ complete frames, and a reply that breaks off never looks complete.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import ClientConnectionResetError, web
 
@@ -20,7 +20,6 @@ from gateway.errors import (
     ServiceUnavailable,
     without_traceback,
 )
-from gateway.quota.budgets import LeaseShort
 from gateway.server.attempt import Attempt, broken_off, check_content_type
 from gateway.server.background_drain import can_drain, detachable, drain
 from gateway.server.body_relay import (
@@ -219,14 +218,12 @@ class StreamRelay:
             out = translator.close()
         if translator.chars > meter.reserved_chars:
             self._is_withheld = True
-            usage, is_final = translator.usage, translator.usage_is_final
-            can_wait = self._runtime.shared_admission is not None
-            try:
-                meter.extend_reservation(
-                    usage, translator.chars, is_final=is_final, can_wait=can_wait
-                )
-            except LeaseShort as short:
-                self._wait_for_lease(self._response, out, short)
+            admission, usage = self._runtime.admission, translator.usage
+            extending = meter.extend_reservation(
+                admission, usage, translator.chars, is_final=translator.usage_is_final
+            )
+            if extending is not None:
+                self._wait_for_lease(extending, out)
                 return None
             self._is_withheld = False
         return self._send(chunk, out)
@@ -287,20 +284,11 @@ class StreamRelay:
         self._response.resume()
         self._on_data()
 
-    def _wait_for_lease(self, response: UpstreamResponse, out: bytes, short: LeaseShort) -> None:
+    def _wait_for_lease(self, extending: Coroutine[Any, Any, None], out: bytes) -> None:
         """Pauses the upstream until this replica can spend so much, then sends `out`."""
-        response.pause()
-        self._draining_client = self._loop.create_task(self._extend_lease(short))
+        self._response.pause()
+        self._draining_client = self._loop.create_task(extending)
         self._draining_client.add_done_callback(partial(self._lease_extended, out))
-
-    async def _extend_lease(self, short: LeaseShort) -> None:
-        meter, translator, shared = self._meter, self._translator, self._runtime.shared_admission
-        if shared is not None and meter.lease is not None:
-            await shared.extend(meter.lease, short)
-        meter.extend_reservation(
-            translator.usage, translator.chars, is_final=translator.usage_is_final
-        )
-        self._is_withheld = False
 
     def _lease_extended(self, out: bytes, extending: asyncio.Task[None]) -> None:
         self._draining_client = None
@@ -310,6 +298,7 @@ class StreamRelay:
         if error is not None:
             self._end(error)
             return
+        self._is_withheld = False
         try:
             can_write = self._send(b"", out)
         except Exception as failed:

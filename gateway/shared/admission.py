@@ -1,5 +1,4 @@
-"""Admission of requests where several replicas share limits and budgets: all of a request's
-resources are acquired, or none.
+"""Admission of requests where several replicas share limits and budgets.
 
 The limits in memory are checked first, because a request that exceeds them here exceeds them in the
 whole cluster. While the Valkey server is lost they are the only ones: with this replica's share of
@@ -14,13 +13,17 @@ from typing import Final
 
 from gateway.admission.access import Permit
 from gateway.admission.budget_leases import BudgetLeases
-from gateway.admission.queue import AdmissionQueue, can_wait
+from gateway.admission.local import Admission, can_wait
 from gateway.config.limits import SharedLimits as LimitOptions
-from gateway.core.limits import FREE
-from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests, without_traceback
-from gateway.quota.budgets import LeaseShort
-from gateway.quota.limits import Lease, LimitStatuses, ResourceRequest
-from gateway.shared.absent_replicas import AbsentReplicas
+from gateway.core.limits import FREE, Cost
+from gateway.errors import (
+    GatewayError,
+    InsufficientQuota,
+    LimitsUnavailable,
+    TooManyRequests,
+    without_traceback,
+)
+from gateway.quota.limits import Lease, LimitStatuses, Quota, ResourceRequest
 from gateway.shared.errors import SharedLost
 from gateway.shared.limits import SharedLease, SharedLimits, Waiter
 from gateway.shared.shares import Shares
@@ -32,102 +35,99 @@ _MAX_PAUSE: Final = 2.0
 its turn comes; the pause bounds the delay if that message is lost."""
 
 
-class SharedAdmission:
+class SharedAdmission(Admission):
     """`leases` must cover a request with budgets before it is admitted; None: budgets are not
     shared. `limits` and `shares` are None without a Valkey server."""
 
     def __init__(
         self,
-        queue: AdmissionQueue,
+        quota: Quota,
         limits: SharedLimits | None,
         shares: Shares | None,
         leases: BudgetLeases | None = None,
     ) -> None:
-        self.queue, self.limits, self.shares, self.leases = queue, limits, shares, leases
-        self.absent_replicas: AbsentReplicas | None = None
+        super().__init__(quota)
+        self.limits, self._shares, self._leases = limits, shares, leases
         self._waiting: dict[Waiter, None] = {}
         self._rejection: GatewayError | None = None
 
     async def acquire(
         self, permit: Permit, request: ResourceRequest, instead_of: Lease | None = None
     ) -> Lease:
-        """As `AdmissionQueue.acquire`. Raises `LimitsUnavailable` too."""
-        if self.leases is not None and permit.has_budget:
+        if self._leases is not None and permit.has_budget:
             try:
-                await self.leases.cover(request)
+                await self._leases.cover(request)
             except BaseException:
-                self.queue.settle(instead_of, 0, FREE)
+                self.settle(instead_of, 0, FREE)
                 raise
         limits = self.limits
         if limits is None or not limits.concerns(request.holders):
-            return self.queue.acquire(request, instead_of)
+            return await super().acquire(permit, request, instead_of)
         if limits.is_lost:
-            return self._acquire_share(limits, permit, request, instead_of)
-        lease = self.queue.acquire(request, instead_of)
+            return await self._acquire_share(limits, permit, request, instead_of)
+        lease = await super().acquire(permit, request, instead_of)
         try:
             lease.shared = await limits.acquire(request.holders, request.tokens)
         except SharedLost:
             self._give_back(lease)
-            return self._acquire_share(limits, permit, request, None)
+            return await self._acquire_share(limits, permit, request, None)
         except BaseException as error:
             self._give_back(lease)
             _raise_if_share_is_too_small(error, request)
             raise
         return lease
 
-    async def acquire_queued(
+    async def wait(
         self,
         permit: Permit,
         request: ResourceRequest,
         options: LimitOptions,
         error: TooManyRequests,
     ) -> Lease:
-        """As `AdmissionQueue.acquire_queued`, in the order of arrival at all replicas."""
         limits = self.limits
         is_shared = limits is not None and limits.concerns(request.holders)
         if not (is_shared or permit.has_budget):
-            return await self.queue.acquire_queued(request, options, error)
+            return await super().wait(permit, request, options, error)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (options.max_wait or 0.0)
         if not can_wait(error, deadline):
             raise error
-        self.queue.check_capacity(request, options.max_waiting, error)
-        waiter, key = Waiter(), (request.holders[0].kind, request.holders[0].id)
-        self._waiting[waiter] = None
-        self.queue.elsewhere[key] += 1
+        with self._place(request, options.max_waiting, error):
+            waiter = Waiter()
+            self._waiting[waiter] = None
+            try:
+                return await self._wait(permit, request, waiter, deadline)
+            finally:
+                del self._waiting[waiter]
+                if limits is not None and is_shared:
+                    limits.leave(request.holders, waiter)
+
+    async def extend(
+        self, lease: Lease, tokens: int, cost: Cost, wanted: Cost | None = None
+    ) -> None:
         try:
-            return await self._wait(permit, request, waiter, deadline)
-        finally:
-            del self._waiting[waiter]
-            self.queue.elsewhere[key] -= 1
-            if limits is not None and is_shared:
-                limits.leave(request.holders, waiter)
+            lease.extend(tokens, cost)
+            return
+        except InsufficientQuota as error:
+            if self._leases is None or not error.is_leased:
+                raise
+        await self._leases.cover_more(lease, cost, wanted or cost)
+        lease.extend(tokens, cost)
 
-    async def extend(self, lease: Lease, short: LeaseShort) -> None:
-        """Wait for a larger budget lease for a running request, or until there is none to get.
-        Raises `AccountingUnavailable`."""
-        if self.leases is not None:
-            await self.leases.cover_more(lease, short)
-
-    def limit_statuses(self, permit: Permit) -> LimitStatuses | None:
-        """Those of all replicas together; None: ask the local `Quota`."""
-        limits = self.limits
-        return None if limits is None or limits.is_lost else limits.limit_statuses(permit.holders)
+    def limit_statuses(self, permit: Permit) -> LimitStatuses:
+        """Return those of all replicas together, as far as they are known."""
+        if self.limits is None or self.limits.is_lost:
+            return super().limit_statuses(permit)
+        return self.limits.limit_statuses(permit.holders)
 
     def announces_loss(self, permit: Permit) -> bool:
-        """Whether a limit of the key is shared, but not with all replicas."""
         limits = self.limits
         if limits is None or not (limits.is_lost or limits.is_divided):
             return False
         return limits.concerns(permit.holders)
 
-    @property
-    def absent(self) -> list[str]:
-        """The names of replicas that do not share limits with this one."""
-        return [] if self.absent_replicas is None else self.absent_replicas.names
-
     def reject_all(self, error: GatewayError) -> None:
-        """Reject all waiting requests."""
+        super().reject_all(error)
         self._rejection = error
         for waiter in self._waiting:
             waiter.woken.set()
@@ -159,41 +159,41 @@ class SharedAdmission:
 
     async def _try(self, permit: Permit, request: ResourceRequest, waiter: Waiter) -> Lease:
         """The server first, unlike `acquire`: it has to register the waiter."""
-        if self.leases is not None and permit.has_budget:
-            await self.leases.cover(request)
+        if self._leases is not None and permit.has_budget:
+            await self._leases.cover(request)
         limits = self.limits
         if limits is None or not limits.concerns(request.holders):
-            return self.queue.acquire(request)
+            return await super().acquire(permit, request)
         if limits.is_lost:
-            return self._acquire_share(limits, permit, request, None)
+            return await self._acquire_share(limits, permit, request, None)
         try:
             shared: SharedLease = await limits.acquire(request.holders, request.tokens, waiter)
         except SharedLost:
-            return self._acquire_share(limits, permit, request, None)
+            return await self._acquire_share(limits, permit, request, None)
         except TooManyRequests as error:
             _raise_if_share_is_too_small(error, request)
             raise
         try:
-            lease = self.queue.acquire(request)
+            lease = await super().acquire(permit, request)
         except BaseException:
             shared.withdraw()
             raise
         lease.shared = shared
         return lease
 
-    def _acquire_share(
+    async def _acquire_share(
         self,
         limits: SharedLimits,
         permit: Permit,
         request: ResourceRequest,
         instead_of: Lease | None,
     ) -> Lease:
-        if permit.on_shared_loss is OnSharedLoss.REFUSE or self.shares is None:
-            self.queue.settle(instead_of, 0, FREE)
+        if permit.on_shared_loss is OnSharedLoss.REFUSE or self._shares is None:
+            self.settle(instead_of, 0, FREE)
             raise LimitsUnavailable
-        share = self.shares.of(request)
+        share = self._shares.of(request)
         try:
-            lease = self.queue.acquire(share, instead_of)
+            lease = await super().acquire(permit, share, instead_of)
         except TooManyRequests as error:
             _raise_if_share_is_too_small(error, request)
             raise
@@ -203,7 +203,7 @@ class SharedAdmission:
     def _give_back(self, lease: Lease) -> None:
         """Release a local lease of a request that does not run."""
         lease.is_provisional = True
-        self.queue.settle(lease, 0, FREE)
+        self.settle(lease, 0, FREE)
 
 
 def _raise_if_share_is_too_small(error: BaseException, request: ResourceRequest) -> None:

@@ -92,7 +92,19 @@ class SharedHealth:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._exchanging = asyncio.Lock()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """For the time of the block."""
+        health = self._health
         health.on_change, health.on_ticket_end = self._note, self._release
+        task = asyncio.ensure_future(self._exchange_forever())
+        try:
+            yield
+        finally:
+            health.on_change = health.on_ticket_end = None
+            task.cancel()
+            await asyncio.wait({task})
 
     async def confirm(
         self, ticket: HealthTicket, model: str, pool: Sequence[AccountRef]
@@ -180,7 +192,7 @@ class SharedHealth:
             self._refs = {identity: ref for ref, identity in self._identities.items()}
             self._known, self._seen = 0, {}  # what others know of new accounts
 
-    async def run(self) -> None:
+    async def _exchange_forever(self) -> None:
         self._connection.on_back.append(self._wake.set)
         self._connection.subscribe(self._channel, self._changed, self._wake.set)
         while True:
@@ -315,18 +327,3 @@ def _log_applied(key: BreakerKey, state: BreakerState, now: float) -> None:
     elif state.until > now:
         text = "account %s is not used for %g s, as another replica says: %s (%s)"
         log.info(text, name, round(state.until - now, 1), state.state.value, state.reason)
-
-
-@asynccontextmanager
-async def shared_health(
-    connection: Connection, health: Health, config: Callable[[], Config]
-) -> AsyncIterator[SharedHealth]:
-    """For the time of the block."""
-    sharing = SharedHealth(connection, health, config)
-    task = asyncio.ensure_future(sharing.run())
-    try:
-        yield sharing
-    finally:
-        health.on_change = health.on_ticket_end = None
-        task.cancel()
-        await asyncio.wait({task})

@@ -10,8 +10,7 @@ import asyncio
 import hashlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -116,13 +115,6 @@ class SharedLimits:
         self._part: Callable[[Limits], Limits] | None = None
         self._lost_at: float | None = None
         self._lost_seconds = 0.0
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """The rank of this replica by name among those with a session, from 0, and their number, as
-        of the last renewal."""
-        replicas = self.session.replicas
-        return sum(each < self.session.name for each in replicas), max(1, len(replicas))
 
     async def open(self) -> None:
         """Raises `SharedError`."""
@@ -360,17 +352,6 @@ class SharedLimits:
             digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=16)
             id = f"#{digest.hexdigest()}"
         return f"{self._root}{_LETTERS[holder.kind]}:{id}"
-
-
-@asynccontextmanager
-async def shared_limits(connection: Connection, name: str) -> AsyncIterator[SharedLimits]:
-    """For the time of the block, of the replica of this name."""
-    limits = SharedLimits(connection, name)
-    await limits.open()
-    try:
-        yield limits
-    finally:
-        await limits.close()
 
 
 def is_shared(limits: Limits) -> bool:

@@ -1,54 +1,53 @@
-"""Opens the connection to the Valkey server and everything that replicas share through it."""
+"""Everything that replicas share through a Valkey server, on one connection."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 
 from gateway.config.cluster import SharedServer
 from gateway.config.schema import Config
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.health import Health
+from gateway.shared.absent_replicas import AbsentReplicas
 from gateway.shared.affinity import SharedAffinity
 from gateway.shared.cancellations import Cancellations
 from gateway.shared.connection import Connection
-from gateway.shared.health import SharedHealth, shared_health
-from gateway.shared.limits import SharedLimits, shared_limits
+from gateway.shared.health import SharedHealth
+from gateway.shared.limits import SharedLimits
 from gateway.shared.reports import Reports
+from gateway.shared.shares import Shares
+from gateway.store.replicas import OwnReplica
 
 
-@dataclass(frozen=True, slots=True)
 class SharedState:
-    """One object for each kind of shared state, all on `connection`."""
+    """One object for each kind of shared state."""
 
-    connection: Connection
-    health: SharedHealth
-    limits: SharedLimits
-    cancellations: Cancellations
-    reports: Reports
-    affinity: SharedAffinity
+    def __init__(
+        self,
+        server: SharedServer,
+        own: OwnReplica,
+        health: Health,
+        affinity_index: AffinityIndex,
+        config: Callable[[], Config],
+    ) -> None:
+        """`config` returns the configuration in force."""
+        self._connection = connection = Connection(server, f"gateway-{own.name}")
+        self.health = SharedHealth(connection, health, config)
+        self.limits = SharedLimits(connection, own.name)
+        self.shares = Shares(lambda: own.position)
+        self.absent_replicas = AbsentReplicas(own, self.limits)
+        self.cancellations = Cancellations(connection)
+        self.reports = Reports(connection, own.name)
+        self.affinity = SharedAffinity(connection, affinity_index, config)
 
-
-@asynccontextmanager
-async def shared_state(
-    server: SharedServer,
-    name: str,
-    health: Health,
-    affinity_index: AffinityIndex,
-    config: Callable[[], Config],
-) -> AsyncIterator[SharedState]:
-    """For the time of the block. `name` is the replica's, `config` returns the configuration in
-    force. Raises `SharedError` where the server cannot be used."""
-    connection = Connection(server, f"gateway-{name}")
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(connection.close)
-        await connection.open()
-        yield SharedState(
-            connection,
-            health=await stack.enter_async_context(shared_health(connection, health, config)),
-            limits=await stack.enter_async_context(shared_limits(connection, name)),
-            cancellations=Cancellations(connection),
-            reports=Reports(connection, name),
-            affinity=SharedAffinity(connection, affinity_index, config),
-        )
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """For the time of the block. Raises `SharedError` where the server cannot be used."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._connection.close)
+            await self._connection.open()
+            await stack.enter_async_context(self.health.run())
+            await self.limits.open()
+            stack.push_async_callback(self.limits.close)
+            yield

@@ -7,7 +7,7 @@ what it copies of a table is consistent, two numbers of a row may be one request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NoReturn, TypeVar
 
@@ -49,6 +49,10 @@ PATTERNS: Final = (
 _STATUS_CLASSES: Final = {number: f"{number}xx" for number in range(1, 6)}
 _REDUCIBLE: Final = (3, 4, 6)
 """Model, group and code: what is folded of the labels of requests."""
+
+
+Families = dict[str, Mapping[Labels, float | Histogram]]
+"""Metrics by the names of their families, and their labels."""
 
 
 class Table(dict[Labels, Row]):

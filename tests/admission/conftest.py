@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admission.queue import AdmissionQueue
+from gateway.admission.local import Admission
 from gateway.quota.limits import Quota
 from gateway.store import tokens
 from gateway.store.budget_leases import LeaseTable
@@ -28,8 +28,8 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def queue() -> AdmissionQueue:
-    return AdmissionQueue(Quota())
+def queue() -> Admission:
+    return Admission(Quota())
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ import asyncpg
 
 from gateway.admission.budget_leases import BudgetLeases
 from gateway.core.limits import UNLIMITED, Cost, Limits
-from gateway.errors import GatewayError
-from gateway.quota.budgets import LeaseShort
+from gateway.errors import GatewayError, InsufficientQuota
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store import tokens
@@ -249,11 +248,11 @@ class Fleet:
         """Its reply outgrows what it has reserved: as the gateway does for a reply."""
         with suppress(GatewayError):
             try:
-                request.lease.extend(0, cost, can_wait=True)
-            except LeaseShort as short:
+                request.lease.extend(0, cost)
+            except InsufficientQuota:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.6):
-                        await request.replica.leases.cover_more(request.lease, short)
+                        await request.replica.leases.cover_more(request.lease, cost, cost)
                 request.lease.extend(0, cost)
 
     def end(self, request: Request, cost: Cost) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import cast
 
 import pytest
 
-from gateway.admission.queue import AdmissionQueue
+from gateway.admission.access import Permit
+from gateway.admission.local import Admission
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import FREE, UNLIMITED, Cost, Limits
 from gateway.errors import TooManyRequests
@@ -18,6 +20,8 @@ from tests.support.timing import SLACK
 NOON = 1_790_000_000_000_000
 ONE = Limits(concurrent=1)
 PATIENT = SharedLimits(max_wait=5)
+PERMIT = cast(Permit, None)
+"""One process asks the limits of the holders alone."""
 GATEWAY = Holder(HolderKind.GATEWAY, "", "the gateway", UNLIMITED)
 
 
@@ -33,18 +37,21 @@ def request_for(*holders: Holder, tokens: int = 10, micro: int = 10) -> Resource
     return ResourceRequest(holders, NOON, tokens, Cost(micro))
 
 
+async def acquire(queue: Admission, request: ResourceRequest) -> Lease:
+    return await queue.acquire(PERMIT, request)
+
+
 class QueuedClient:
     """A request that acquires its limits, or waits in the queue."""
 
-    def __init__(
-        self, queue: AdmissionQueue, request_for: ResourceRequest, limits: SharedLimits
-    ) -> None:
-        self.lease: Lease | None = None
+    lease: Lease | None = None
+
+    async def start(self, queue: Admission, request: ResourceRequest, limits: SharedLimits) -> None:
         try:
-            self.lease = queue.acquire(request_for)
+            self.lease = await acquire(queue, request)
         except TooManyRequests as error:
             self.error = error
-            self.waiting = asyncio.ensure_future(queue.acquire_queued(request_for, limits, error))
+            self.waiting = asyncio.ensure_future(queue.wait(PERMIT, request, limits, error))
 
     async def get(self) -> Lease:
         async with asyncio.timeout(SLACK):
@@ -62,10 +69,11 @@ class QueuedClient:
 
 
 async def enqueue(
-    queue: AdmissionQueue, request_for: ResourceRequest, limits: SharedLimits = PATIENT
+    queue: Admission, request_for: ResourceRequest, limits: SharedLimits = PATIENT
 ) -> QueuedClient:
     """A new client that has its lease, or is queued."""
-    client = QueuedClient(queue, request_for, limits)
+    client = QueuedClient()
+    await client.start(queue, request_for, limits)
     await asyncio.sleep(0)
     return client
 
@@ -77,9 +85,7 @@ async def done_after_tasks(*clients: QueuedClient) -> list[bool]:
     return [client.lease is not None or client.waiting.done() for client in clients]
 
 
-def use_limits(
-    queue: AdmissionQueue, holders: Iterable[Holder], ago: float, tokens: int = 10
-) -> None:
+def use_limits(queue: Admission, holders: Iterable[Holder], ago: float, tokens: int = 10) -> None:
     """A request that ended `ago` seconds ago."""
     now = asyncio.get_running_loop().time() - ago
     queue.quota.acquire(ResourceRequest(tuple(holders), NOON, tokens, FREE), now).settle(

@@ -13,9 +13,9 @@ from sqlalchemy import delete
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import Cost
 from gateway.errors import AccountingUnavailable, GatewayError, InsufficientQuota, TooManyRequests
-from gateway.quota.budgets import LeaseShort
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import BudgetStatus, Holder, HolderKind
+from gateway.shared.admission import SharedAdmission
 from gateway.store.database import Database
 from gateway.store.server_database import ServerDatabase
 from gateway.store.server_schema import replicas
@@ -116,15 +116,14 @@ async def test_a_reply_longer_than_reserved_waits_for_more(server: Database) -> 
     async with lease_replica(server, "a") as replica:
         holder = key_holder(budget=10_000)
         lease, _ = await replica.begin(holder, Cost(100, 0))
-        with pytest.raises(LeaseShort) as short:
-            lease.extend(0, Cost(5_000, 0), can_wait=True)
-        await replica.leases.cover_more(lease, short.value)
-        lease.extend(0, Cost(5_000, 0), can_wait=True)
-        with pytest.raises(LeaseShort) as short:
-            lease.extend(0, Cost(10_001, 0), can_wait=True)
-        await replica.leases.cover_more(lease, short.value)
+        with pytest.raises(InsufficientQuota) as short:
+            lease.extend(0, Cost(5_000, 0))
+        assert short.value.is_leased
+        admission = SharedAdmission(replica.quota, None, None, replica.leases)
+        await admission.extend(lease, 0, Cost(5_000, 0))
+        assert lease.cost == Cost(5_000, 0)
         with pytest.raises(InsufficientQuota):
-            lease.extend(0, Cost(10_001, 0))
+            await admission.extend(lease, 0, Cost(10_001, 0))
         replica.end(lease, Cost(5_000, 0))
 
 

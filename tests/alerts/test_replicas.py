@@ -26,9 +26,9 @@ async def test_one_replica_announces_what_all_see(
     async with asyncio.timeout(60), run_replicas(tmp_path, 2, lines, alerts=alerts) as gateways:
         runtimes = [each.daemon.runtime for each in gateways]
         async with asyncio.timeout(20):
-            while sum(each.is_leader for each in runtimes) != 1:
+            while sum(each.fleet.is_leader for each in runtimes) != 1:
                 await asyncio.sleep(0.05)
-        other = next(each for each in gateways if not each.daemon.runtime.is_leader)
+        other = next(each for each in gateways if not each.daemon.runtime.fleet.is_leader)
         await other.post(Format.MESSAGES)  # the account is rejected
         other.daemon.runtime.config_error = "line 3: no such option"
         await receiver.until(lambda: len(receiver.messages) >= 3)

@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from gateway.cluster.changes import Changes
+from gateway.cluster.cluster import Cluster
 from gateway.cluster.membership import Membership
 from gateway.cluster.start import joined
 from gateway.config.load import parse_config
@@ -17,6 +19,7 @@ from gateway.config.schema import Config
 from gateway.store.database import Database
 from gateway.store.replicas import ListedReplica, list_replicas
 from gateway.store.server_database import ServerDatabase
+from tests.support.gateway import RunningGateway
 
 
 def parse(url: str, state_dir: Path | None = None, **replica: Any) -> Config:
@@ -60,6 +63,16 @@ async def replica(
     boot_id = f"boot-{name}-{id(config)}"
     async with joined(database, config.database, config, boot_id) as member:
         yield member.membership
+
+
+def cluster_of(gateway: RunningGateway) -> Cluster:
+    fleet = gateway.daemon.runtime.fleet
+    assert isinstance(fleet, Cluster)
+    return fleet
+
+
+def changes_of(gateway: RunningGateway) -> Changes:
+    return cluster_of(gateway)._changes
 
 
 async def listed(database: Database) -> dict[str, ListedReplica]:

@@ -20,6 +20,7 @@ from gateway.store import tokens as token_store
 from gateway.store.database import Database
 from gateway.store.records import Role, Scope, TokenState
 from gateway.store.tokens import _SETTABLE
+from tests.cluster.replicas import changes_of, cluster_of
 from tests.support.gateway import ACCOUNT, BETA, RunningGateway, channels, run_gateway
 from tests.support.postgres import new_database_url
 from tests.support.proxy import FaultProxy, fault_proxy
@@ -102,12 +103,6 @@ async def fleet(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Fle
             gateway = run_gateway(folder, channels(upstream.address), **config)
             gateways.append(await stack.enter_async_context(gateway))
         yield Fleet(gateways, proxy)
-
-
-def changes_of(gateway: RunningGateway) -> Changes:
-    contact = gateway.daemon.runtime.contact
-    assert isinstance(contact, Changes)
-    return contact
 
 
 async def test_a_key_works_everywhere_at_once(fleet: Fleet) -> None:
@@ -220,7 +215,7 @@ async def test_admins_their_tokens_and_sessions(fleet: Fleet) -> None:
 async def test_a_gateway_that_is_cut_off_from_everything_serves_nothing(fleet: Fleet) -> None:
     token, key = await fleet.first.operations.create_key("cut", "default")
     await fleet.until_works(key)
-    changes_of(fleet.last).shared = None
+    changes_of(fleet.last)._tasks[1].cancel()
     fleet.proxy.add(Timeout())
     await fleet.first.operations.revoke_key(token.id)
     await asyncio.sleep(WITHIN)
@@ -279,8 +274,7 @@ async def test_a_single_replica_serves_until_another_one_could_start(
             task.cancel()
         changes._confirmed_at -= 60
         assert (await gateway.get("/v1/models")).status == 200
-        assert gateway.daemon.runtime.replica is not None
-        gateway.daemon.runtime.replica.expiry = 3  # which has passed, less the margin
+        cluster_of(gateway)._own.expiry = 3  # which has passed, less the margin
         assert (await gateway.get("/v1/models")).status == 503
 
 

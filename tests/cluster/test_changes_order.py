@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.admin.access import Access
 from gateway.admin.sessions import IDLE_TIMEOUT
-from gateway.cluster.changes import Changes
 from gateway.store.database import Connections, Database
 from gateway.store.records import Role, Scope, Token, TokenState
+from tests.cluster.replicas import changes_of
 from tests.support.gateway import ACCOUNT, RunningGateway, channels
 from tests.support.replicas import run_replicas
 
@@ -58,8 +58,7 @@ class Replica:
         self.access: Access = gateway.daemon.console.access
         self.accounts = gateway.daemon.console.accounts
         self.runtime = gateway.daemon.runtime
-        assert isinstance(self.runtime.contact, Changes)
-        self.changes = self.runtime.contact
+        self.changes = changes_of(gateway)
 
     @property
     def database(self) -> Database:

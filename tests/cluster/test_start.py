@@ -19,12 +19,11 @@ from gateway.daemon import run_daemon
 async def main():
     config = parse_config("{state_dir: %s, server: {port: 0}, channels: []}" % sys.argv[1])
     async with run_daemon(config) as daemon:
-        assert daemon.runtime.replica is None
-        assert daemon.runtime.contact is None
-        assert daemon.runtime.is_leader
+        assert not daemon.runtime.fleet.is_replica
+        assert daemon.runtime.fleet.is_leader
 
 asyncio.run(main())
-loaded = ("asyncpg", "valkey", "libvalkey", "gateway.cluster", "gateway.shared.connection")
+loaded = ("asyncpg", "valkey", "libvalkey", "gateway.cluster", "gateway.shared")
 print(sorted(name for name in sys.modules if name.startswith(loaded)))
 """
 

@@ -17,6 +17,7 @@ from gateway.cli import main
 from gateway.console.guard import cookie_name
 from gateway.shared import session
 from gateway.store.replicas import ListedReplica, ReplicaRow
+from tests.cluster.replicas import changes_of, cluster_of
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.postgres import new_database_url
 from tests.support.timing import SLACK, until_within
@@ -49,9 +50,7 @@ async def gateways(
 
 def serving_of(gateway: RunningGateway) -> int:
     """How many replicas it knows to serve, itself included."""
-    own = gateway.daemon.runtime.replica
-    assert own is not None
-    return len(own.serving)
+    return len(cluster_of(gateway)._own.serving)
 
 
 async def call(gateway: RunningGateway, *arguments: str) -> str:
@@ -86,9 +85,8 @@ async def test_readiness_names_replica_and_servers(gateways: list[RunningGateway
     assert answer.status == 200
     assert status["replica"] == {"name": "r0", "registered": True}
     assert (status["database"], status["shared"]) == ("ok", "ok")
-    contact = gateways[0].daemon.runtime.contact
-    contact._tasks[0].cancel()  # type: ignore[union-attr]
-    contact._tasks[1].cancel()  # type: ignore[union-attr]
+    for task in changes_of(gateways[0])._tasks:
+        task.cancel()
     await asyncio.sleep(2.3)
     answer = await gateways[0].get("/readyz")
     status = await answer.json()

@@ -146,5 +146,5 @@ async def gateway_with_queue(
 async def wait_queued(gateway: RunningGateway, count: int = 1) -> None:
     """Waits until this many requests are queued."""
     async with asyncio.timeout(2):
-        while len(gateway.daemon.runtime.queue._waiters) != count:
+        while gateway.daemon.runtime.admission.waiting != count:
             await asyncio.sleep(0.005)

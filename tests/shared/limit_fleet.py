@@ -18,7 +18,6 @@ import pytest
 from pydantic import SecretStr
 
 from gateway.admission.access import Permit
-from gateway.admission.queue import AdmissionQueue
 from gateway.config.cluster import SharedServer
 from gateway.config.limits import SharedLimits as LimitOptions
 from gateway.core.limits import FREE
@@ -104,8 +103,7 @@ class LimitFleet:
         await connection.open()
         shared = SharedLimits(connection, name)
         await shared.open()
-        queue = AdmissionQueue(Quota())
-        member = Member(name, proxy, SharedAdmission(queue, shared, None), shared, stack)
+        member = Member(name, proxy, SharedAdmission(Quota(), shared, None), shared, stack)
         self.members[name] = member
         return member
 
@@ -128,7 +126,7 @@ class LimitFleet:
                 lease = await member.admission.acquire(REFUSE, request)
             except TooManyRequests as error:
                 options = LimitOptions(max_wait=20.0)
-                lease = await member.admission.acquire_queued(REFUSE, request, options, error)
+                lease = await member.admission.wait(REFUSE, request, options, error)
             one = self._begun(member, lease, tokens)
             await asyncio.sleep(0.01)
             self.end(one, tokens)
@@ -177,7 +175,7 @@ class LimitFleet:
         if not one.is_running or one.member.is_killed:
             return
         one.lease.is_provisional = is_withdrawn
-        one.member.admission.queue.settle(one.lease, 0 if is_withdrawn else tokens, FREE)
+        one.member.admission.settle(one.lease, 0 if is_withdrawn else tokens, FREE)
         one.latest, one.tokens = tokens, min(one.tokens, tokens)
         one.is_running, one.is_withdrawn = False, is_withdrawn
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from secrets import token_hex
 from types import SimpleNamespace
 from typing import cast
@@ -12,13 +13,13 @@ from typing import cast
 import pytest
 
 from gateway.admission.access import Permit
-from gateway.admission.queue import AdmissionQueue
 from gateway.core.limits import Limits
 from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests
 from gateway.quota.limits import Lease, Quota
 from gateway.shared import session
 from gateway.shared.absent_replicas import AbsentReplicas
 from gateway.shared.admission import SharedAdmission
+from gateway.shared.limits import SharedLimits
 from gateway.shared.shares import Shares
 from gateway.store.records import OnSharedLoss
 from gateway.store.replicas import OwnReplica
@@ -28,8 +29,19 @@ from tests.shared.test_admission import demand, until
 SHARE = cast(Permit, SimpleNamespace(on_shared_loss=OnSharedLoss.SHARE))
 
 
+@dataclass
+class Replica:
+    admission: SharedAdmission
+    limits: SharedLimits
+    absent_replicas: AbsentReplicas
+
+    @property
+    def absent(self) -> list[str]:
+        return self.absent_replicas.names
+
+
 @asynccontextmanager
-async def fleet(*prefixes: str) -> AsyncIterator[list[SharedAdmission]]:
+async def fleet(*prefixes: str) -> AsyncIterator[list[Replica]]:
     """A replica for each prefix of names, r0 first, as all of them know each other from the
     database server."""
     names, run = [f"r{rank}" for rank in range(len(prefixes))], token_hex(6)
@@ -39,24 +51,21 @@ async def fleet(*prefixes: str) -> AsyncIterator[list[SharedAdmission]]:
             limits = await stack.enter_async_context(limiter(name, f"{run}{prefix}"))
             own = OwnReplica(name, name, name, 60.0, names=names, serving=frozenset(names))
             shares = Shares(lambda own=own: own.position)
-            replica = SharedAdmission(AdmissionQueue(Quota()), limits, shares)
-            replica.absent_replicas = AbsentReplicas(own, limits)
-            replicas.append(replica)
-        await until(lambda: all(len(each.absent) == absent_of(each) for each in replicas))
+            admission = SharedAdmission(Quota(), limits, shares)
+            replicas.append(Replica(admission, limits, AbsentReplicas(own, limits)))
+        known = len(names)
+        await until(
+            lambda: all(
+                len(each.absent) == known - len(each.limits.session.replicas) for each in replicas
+            )
+        )
         yield replicas
 
 
-def absent_of(replica: SharedAdmission) -> int:
-    assert replica.limits is not None
-    assert replica.absent_replicas is not None
-    known = len(replica.absent_replicas._own.names)
-    return known - len(replica.limits.session.replicas)
-
-
-async def admitted(replicas: Sequence[SharedAdmission], limits: Limits, tokens: int = 0) -> int:
-    async def attempt(replica: SharedAdmission) -> bool:
+async def admitted(replicas: Sequence[Replica], limits: Limits, tokens: int = 0) -> int:
+    async def attempt(replica: Replica) -> bool:
         try:
-            return isinstance(await replica.acquire(SHARE, request), Lease)
+            return isinstance(await replica.admission.acquire(SHARE, request), Lease)
         except GatewayError:
             return False
 
@@ -78,21 +87,21 @@ async def test_it_is_announced(caplog: pytest.LogCaptureFixture) -> None:
     async with fleet("a", "a", "b") as (one, _, other):
         assert (one.absent, other.absent) == (["r2"], ["r0", "r1"])
         permit = cast(Permit, SimpleNamespace(holders=key(Limits(concurrent=1))))
-        assert one.announces_loss(permit)
+        assert one.admission.announces_loss(permit)
         assert "of 3 replicas, 1 do not share theirs with this one (r2)" in caplog.text
 
 
 async def test_a_share_of_nothing_is_no_final_refusal() -> None:
     async with fleet("a", "b") as (one, other):
         request = demand(key(Limits(requests_per_minute=1)))
-        assert isinstance(await one.acquire(SHARE, request), Lease)
+        assert isinstance(await one.admission.acquire(SHARE, request), Lease)
         with pytest.raises(LimitsUnavailable):
-            await other.acquire(SHARE, request)
+            await other.admission.acquire(SHARE, request)
         large = demand(key(Limits(tokens_per_minute=100)), 70)
         with pytest.raises(LimitsUnavailable):
-            await one.acquire(SHARE, large)
+            await one.admission.acquire(SHARE, large)
         with pytest.raises(TooManyRequests):
-            await one.acquire(SHARE, demand(key(Limits(tokens_per_minute=100)), 170))
+            await one.admission.acquire(SHARE, demand(key(Limits(tokens_per_minute=100)), 170))
 
 
 async def test_the_whole_limit_is_back_with_the_other_replica(
@@ -102,7 +111,6 @@ async def test_the_whole_limit_is_back_with_the_other_replica(
     monkeypatch.setattr(session, "RENEW_INTERVAL", 0.1)
     monkeypatch.setattr(session, "ABSENT_AFTER", 0.4)
     async with fleet("a", "a") as (one, two):
-        assert two.limits is not None
         await two.limits.close()  # it loses this server alone
         await until(lambda: one.absent == ["r1"])
         assert await admitted([one], Limits(requests_per_minute=10)) == 5
@@ -113,8 +121,9 @@ async def test_the_whole_limit_is_back_with_the_other_replica(
 
 async def test_a_replica_that_does_not_serve_has_no_share() -> None:
     async with fleet("a", "b") as (one, _):
-        assert one.absent_replicas is not None
         one.absent_replicas._own.serving = frozenset({"r0"})
         one.absent_replicas.look()
         assert await admitted([one], Limits(requests_per_minute=10)) == 10
-        assert not one.announces_loss(cast(Permit, SimpleNamespace(holders=key(Limits()))))
+        assert not one.admission.announces_loss(
+            cast(Permit, SimpleNamespace(holders=key(Limits())))
+        )

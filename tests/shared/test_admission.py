@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from gateway.admission.access import Permit
-from gateway.admission.queue import AdmissionQueue
 from gateway.config.limits import SharedLimits as LimitOptions
 from gateway.core.limits import FREE, Limits
 from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests, TooManyTokens
@@ -35,9 +34,7 @@ WAITING = LimitOptions(max_wait=5.0)
 async def fleet(number: int, url: str = "", timeout: float = 2.0) -> AsyncIterator[list[Any]]:
     async with replicas(number, url, timeout) as limiters:
         yield [
-            SharedAdmission(
-                AdmissionQueue(Quota()), limits, Shares(lambda rank=rank: (rank, number))
-            )
+            SharedAdmission(Quota(), limits, Shares(lambda rank=rank: (rank, number)))
             for rank, limits in enumerate(limiters)
         ]
 
@@ -70,9 +67,9 @@ async def test_what_the_fleet_refuses_takes_nothing_here() -> None:
         for _ in range(5):
             with pytest.raises(TooManyRequests, match="3 of 3 requests per minute"):
                 await two.acquire(SHARE, request)
-        assert two.queue.quota.limit_statuses(request.holders, 0).requests.remaining == 3
+        assert two.quota.limit_statuses(request.holders, 0).requests.remaining == 3
         for lease in leases:
-            one.queue.settle(lease, 0, FREE)
+            one.settle(lease, 0, FREE)
 
 
 async def test_shares_add_up() -> None:
@@ -101,7 +98,7 @@ async def test_a_lost_server_leaves_exact_shares(tmp_path: Path) -> None:
             await until(lambda: all(each.limits.session.is_joined for each in members))
             assert admitted([await attempt(members[n % 4], request) for n in range(20)]) == 0
             assert not members[0].announces_loss(SimpleNamespace(holders=request.holders))
-            members[0].queue.settle(outcomes[0], 0, FREE)
+            members[0].settle(outcomes[0], 0, FREE)
             await asyncio.sleep(0.05)
             assert isinstance(await attempt(members[3], single), Lease)
     finally:
@@ -160,7 +157,7 @@ async def test_flushall_under_load_opens_nothing(tmp_path: Path) -> None:
                         most = max(most, running)
                         await asyncio.sleep(0.01)
                         running -= 1
-                        member.queue.settle(result, 0, FREE)
+                        member.settle(result, 0, FREE)
                     elif not isinstance(result, TooManyRequests):
                         others.append(repr(result))
                     await asyncio.sleep(0.02)
@@ -193,25 +190,25 @@ async def test_those_that_wait_are_served_in_the_order_of_arrival_at_all_replica
             member = members[number % 3]
             error = await attempt(member, request)
             assert isinstance(error, TooManyRequests)
-            lease = await member.acquire_queued(SHARE, request, WAITING, error)
+            lease = await member.wait(SHARE, request, WAITING, error)
             order.append(number)
             await asyncio.sleep(0.002)
-            member.queue.settle(lease, 0, FREE)
+            member.settle(lease, 0, FREE)
 
         tasks = []
         for number in range(12):
             tasks.append(asyncio.ensure_future(wait(number)))
             await until(lambda number=number: registered(members) == number + 1)
-        assert len(members[1].queue) == 4
+        assert members[1].waiting == 4
         async with loop_time() as seconds:
-            members[0].queue.settle(first, 0, FREE)
+            members[0].settle(first, 0, FREE)
             await asyncio.sleep(0)
             overtaking = await attempt(members[1], request)
             assert isinstance(overtaking, TooManyRequests)
             await asyncio.gather(*tasks)
             assert seconds() < 1.0  # woken, not found by looking
         assert order == list(range(12))
-        assert all(not len(each.queue) for each in members)
+        assert all(not each.waiting for each in members)
 
 
 async def test_one_that_gives_up_is_no_obstacle() -> None:
@@ -220,12 +217,12 @@ async def test_one_that_gives_up_is_no_obstacle() -> None:
         first = await one.acquire(SHARE, request)
         error = await attempt(two, request)
         assert isinstance(error, TooManyRequests)
-        gone = asyncio.ensure_future(two.acquire_queued(SHARE, request, WAITING, error))
+        gone = asyncio.ensure_future(two.wait(SHARE, request, WAITING, error))
         await asyncio.sleep(0.1)
-        stays = asyncio.ensure_future(one.acquire_queued(SHARE, request, WAITING, error))
+        stays = asyncio.ensure_future(one.wait(SHARE, request, WAITING, error))
         await asyncio.sleep(0.1)
         gone.cancel()
-        one.queue.settle(first, 0, FREE)
+        one.settle(first, 0, FREE)
         await until(stays.done, 1)
         assert isinstance(stays.result(), Lease)
 
@@ -238,7 +235,7 @@ async def test_a_wait_ends_at_its_deadline() -> None:
         assert isinstance(error, TooManyRequests)
         async with loop_time() as seconds:
             with pytest.raises(TooManyRequests, match="1 of 1 concurrent"):
-                await two.acquire_queued(SHARE, request, LimitOptions(max_wait=0.3), error)
+                await two.wait(SHARE, request, LimitOptions(max_wait=0.3), error)
             assert seconds() < 0.6
 
 
@@ -249,10 +246,7 @@ async def test_places_in_the_queue_are_limited() -> None:
         error = await attempt(one, request)
         assert isinstance(error, TooManyRequests)
         options = LimitOptions(max_wait=5.0, max_waiting=4)
-        tasks = [
-            asyncio.ensure_future(one.acquire_queued(SHARE, request, options, error))
-            for _ in range(3)
-        ]
+        tasks = [asyncio.ensure_future(one.wait(SHARE, request, options, error)) for _ in range(3)]
         await asyncio.sleep(0.1)
         full = [each for each in tasks if each.done()]
         assert len(full) == 2  # a quarter of the places, for one key

@@ -18,7 +18,7 @@ from gateway.routing.circuit_breaker import HealthState, Thresholds
 from gateway.routing.failure_policy import AccountPenalty, Blame, Failover, Verdict
 from gateway.routing.health import Health, HealthTicket
 from gateway.shared.connection import Connection
-from gateway.shared.health import SharedHealth, shared_health
+from gateway.shared.health import SharedHealth
 from tests.support.timing import until_within
 from tests.support.valkey import ValkeyServer, valkey_server
 
@@ -100,9 +100,8 @@ class Fleet:
         self._stack.push_async_callback(connection.close)
         health = Health(THRESHOLDS)
         current = settings()
-        sharing = await self._stack.enter_async_context(
-            shared_health(connection, health, lambda: current)
-        )
+        sharing = SharedHealth(connection, health, lambda: current)
+        await self._stack.enter_async_context(sharing.run())
         return Side(connection, health, sharing)
 
 

@@ -174,7 +174,7 @@ class Steps:
         for each in fleet.living():
             assert not each.limits.session._running
             assert not each.limits._waiters
-            assert not len(each.admission.queue)
+            assert not each.admission.waiting
         await self._all_places_are_of_use()
 
     async def _nobody_waits_for_ever(self) -> None:

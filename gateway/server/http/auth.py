@@ -14,7 +14,8 @@ from multidict import istr
 
 from gateway.admission.access import Permit
 from gateway.errors import AccountingUnavailable, InvalidApiKey, MissingApiKey
-from gateway.runtime import Contact, Runtime
+from gateway.replicas import Fleet
+from gateway.runtime import Runtime
 from gateway.server.record.exchange import EXCHANGE, RUNTIME
 from gateway.store.keys import digest
 from gateway.store.records import Token
@@ -25,17 +26,17 @@ _WITHOUT_KEYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that are served whatever this replica knows."""
 
 
-async def confirm_keys(request: web.Request, contact: Contact) -> None:
+async def confirm_keys(request: web.Request, fleet: Fleet) -> None:
     """Ensures that what other replicas have changed is known, and looks for a key that is not.
     Raises `ReplicaOutOfContact`."""
     if request.path in _WITHOUT_KEYS:
         return
-    if not contact.is_confirmed:
-        await contact.confirm()
+    if not fleet.is_confirmed:
+        await fleet.confirm()
     keys = _presented_keys(request.headers)
     registry = request.app[RUNTIME].registry
     if keys and not any(registry.find(digest(key)) for key in keys):
-        await contact.refresh()
+        await fleet.refresh()
 
 
 def authorize(request: web.Request, client_format: str) -> Permit:

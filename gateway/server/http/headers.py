@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -158,18 +157,12 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
     # Text, as a reply needs no more: to build pairs first would take three times as long.
     id = exchange.id
     lines = f"server: {SERVER_NAME}\r\nrequest-id: {id}\r\nx-request-id: {id}\r\n"
-    permit = exchange.meter.permit
+    permit, runtime = exchange.meter.permit, exchange.runtime
     if permit is not None and permit.has_minute_limits:
-        runtime, statuses = exchange.runtime, None
-        if runtime.shared_admission is not None:
-            statuses = runtime.shared_admission.limit_statuses(permit)
-        if statuses is None:
-            now = asyncio.get_running_loop().time()
-            statuses = runtime.quota.limit_statuses(permit.holders, now)
-        for name, value in rate_limit_headers(client_format(request), statuses, runtime.now()):
+        statuses, now = runtime.admission.limit_statuses(permit), runtime.now()
+        for name, value in rate_limit_headers(client_format(request), statuses, now):
             lines += f"{name}: {value}\r\n"
-    shared = exchange.runtime.shared_admission
-    if shared is not None and permit is not None and shared.announces_loss(permit):
+    if runtime.fleet.has_shared and permit and runtime.admission.announces_loss(permit):
         lines += f"{LIMITS_HEADER}: shared-lost\r\n"
     if permit is not None and permit.has_budget:
         lines += _budget_lines(request, exchange, permit.holders)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from aiohttp import web
 
 from gateway.errors import ReplicaOutOfContact
 from gateway.runtime import Runtime
 from gateway.server.record.exchange import RUNTIME
-
-STALE: Final = 2.0
-"""Seconds without an answer, after which a server is shown as out of contact."""
 
 
 async def healthz(request: web.Request) -> web.Response:
@@ -26,39 +23,20 @@ async def readyz(request: web.Request) -> web.Response:
     shutdown has begun; else 503 and the reason. Both report the current configuration, and the
     error of its file if it has become invalid since."""
     runtime = request.app[RUNTIME]
-    if runtime.contact is not None and not runtime.contact.is_confirmed:
+    if not runtime.fleet.is_confirmed:
         with suppress(ReplicaOutOfContact):
-            await runtime.contact.confirm()  # the loop itself may have been late
-    status: dict[str, Any] = {"config": _config_status(runtime)}
-    if runtime.replica is not None:
-        status["replica"] = {"name": runtime.replica.name, "registered": runtime.replica.epoch > 0}
-    if (contact := runtime.contact) is not None:
-        # Without the reasons of failures: they name addresses.
-        status["database"] = "ok" if contact.contact_age <= STALE else "out of contact"
-        if (shared := shared_status(runtime)) is not None:
-            status["shared"] = shared
+            await runtime.fleet.confirm()  # the loop itself may have been late
+    status = {"config": _config_status(runtime)} | runtime.fleet.status()
     if (reason := _why_not_ready(runtime)) is None:
         return web.json_response({"status": "ready"} | status)
     body = {"status": "not ready", "reason": reason} | status
     return web.json_response(body, status=503, headers={"retry-after": "5"})
 
 
-def shared_status(runtime: Runtime) -> str | None:
-    """Of the shared server: `ok`, or what is wrong; None where there is none. A full or read-only
-    one answers questions, but decides about no limit."""
-    contact, admission = runtime.contact, runtime.shared_admission
-    if contact is None or contact.shared_age is None:
-        return None
-    if contact.shared_age > STALE:
-        return "out of contact"
-    limits = None if admission is None else admission.limits
-    return "ok" if limits is None or limits.is_in_force else "limits are not shared"
-
-
 def _why_not_ready(runtime: Runtime) -> str | None:
     if runtime.draining:
         return "the gateway is stopping"
-    if runtime.contact is not None and not runtime.contact.is_confirmed:
+    if not runtime.fleet.is_confirmed:
         return "this replica cannot know whether keys were changed"
     if not runtime.recorder.alive or runtime.recorder.is_behind(runtime.config.logs):
         return "the request log cannot be written"

@@ -5,35 +5,26 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import ClientConnectionResetError, hdrs, web
 
 from gateway import __version__, commit
 from gateway.admission.local_client import is_local_client
-from gateway.core.histogram import Histogram
 from gateway.errors import InvalidApiKey, InvalidUrl, MissingApiKey, PermissionDenied
 from gateway.quota.limits import Holder, HolderKind
 from gateway.routing.circuit_breaker import HealthState
 from gateway.runtime import Runtime
-from gateway.server.http.health import STALE, shared_status
 from gateway.server.record.exchange import EXCHANGE, RUNTIME
-from gateway.telemetry.metrics import Labels, Metrics
-
-if TYPE_CHECKING:  # one process alone does not have its libraries
-    from gateway.shared.limits import SharedLimits
+from gateway.telemetry.metrics import Families, Labels, Metrics
 
 MAX_KEYS: Final = 1000
 """Keys that have series of their own."""
 
-MAX_AGE: Final = 86400.0
-"""Seconds: before the first contact it is unlimited."""
-
 Numbers = dict[Labels, float]
-Families = dict[str, Mapping[Labels, float | Histogram]]
 
 READ_SECONDS: Final = 30.0
 """A reader that takes longer is cut off; Prometheus itself waits for 10 seconds."""
@@ -122,7 +113,7 @@ def read_gauges(runtime: Runtime) -> Families:
         "gateway_requests_running": runtime.active_requests,
         "gateway_streams_open": runtime.open_streams,
         "gateway_background_drains": len(runtime.background_drains),
-        "gateway_queue_length": len(runtime.queue),
+        "gateway_queue_length": runtime.admission.waiting,
         "gateway_client_connections": runtime.client_connections.open,
         "gateway_client_connections_refused_total": runtime.client_connections.refused,
         "gateway_malformed_requests_total": runtime.client_connections.malformed,
@@ -143,44 +134,12 @@ def read_gauges(runtime: Runtime) -> Families:
         (cause,): count for cause, count in snapshot.upstream.distrusted.items()
     }
     families["gateway_config_info"] = {(snapshot.hash,): 1}
-    if runtime.shared_admission is not None and runtime.shared_admission.limits is not None:
-        families |= _shared(runtime.shared_admission.limits)
     families["gateway_limit_used_ratio"] = dict(_limits(runtime, now))
     if runtime.config.metrics.keys:
         families["gateway_key_info"] = {
             (token.id, token.name, token.group): 1 for token in runtime.registry.tokens()[:MAX_KEYS]
         }
-    return families | _accounts(runtime, now) | _replicas(runtime)
-
-
-def _replicas(runtime: Runtime) -> dict[str, Numbers]:
-    own, contact = runtime.replica, runtime.contact
-    if own is None or contact is None:
-        return {}
-    single = {
-        "gateway_replica_is_leader": own.is_leader,
-        "gateway_database_up": contact.contact_age <= STALE,
-        "gateway_database_contact_age_seconds": min(contact.contact_age, MAX_AGE),
-        "gateway_key_changes_confirmed": contact.is_confirmed,
-        "gateway_key_changes_apply_seconds": contact.lag,
-        "gateway_clock_offset_seconds": contact.clock_offset,
-    }
-    families: dict[str, Numbers] = {name: {(): float(value)} for name, value in single.items()}
-    absent = runtime.replicas_absent_from_shared()
-    states = {"living": own.position[1], "lost": own.lost, "absent": len(absent)}
-    families["gateway_replicas"] = {(state,): float(number) for state, number in states.items()}
-    if (shared := shared_status(runtime)) is not None:
-        families["gateway_shared_up"] = {(): float(shared == "ok")}
-    return families
-
-
-def _shared(limits: SharedLimits) -> Families:
-    times = Histogram(limits.answers.bounds)  # a copy: a thread writes it out
-    times.add(limits.answers)
-    return {
-        "gateway_shared_lost_seconds_total": {(): limits.lost_seconds},
-        "gateway_shared_answer_seconds": {(): times},
-    }
+    return families | _accounts(runtime, now) | runtime.fleet.gauges()
 
 
 def _accounts(runtime: Runtime, now: float) -> dict[str, Numbers]:

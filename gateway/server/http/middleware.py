@@ -48,10 +48,10 @@ async def exchange_middleware(request: web.Request, handler: Handler) -> web.Str
         response = web.Response(status=400)
         response.force_close()
         return response
-    contact = request.app[RUNTIME].contact
-    if contact is not None and not contact.is_confirmed:
+    fleet = request.app[RUNTIME].fleet
+    if not fleet.is_confirmed:
         try:
-            await contact.confirm()
+            await fleet.confirm()
         except ReplicaOutOfContact as error:
             return web.Response(status=503, text=error.message, headers=error.headers())
     return await handler(request)
@@ -63,8 +63,8 @@ async def run_exchange(request: web.Request, handler: Handler) -> web.StreamResp
     runtime.active_requests += 1
     try:
         _check_protocol(request)
-        if runtime.contact is not None:
-            await confirm_keys(request, runtime.contact)
+        if runtime.fleet.is_replica:
+            await confirm_keys(request, runtime.fleet)
         response = await handler(request)
         exchange.status = exchange.status or response.status
         return response

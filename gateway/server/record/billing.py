@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from sys import maxsize
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.admission.access import Permit
+from gateway.admission.local import Admission
 from gateway.core.events import CHARS_PER_TOKEN, Usage
 from gateway.core.limits import FREE, UNLIMITED, Cost
 from gateway.core.value import replace
-from gateway.errors import InsufficientQuota
-from gateway.quota.budgets import LeaseShort
+from gateway.errors import AccountingUnavailable, InsufficientQuota
 from gateway.quota.limits import Lease, ResourceRequest
 from gateway.quota.pricing import Price
 from gateway.runtime import Snapshot
@@ -120,62 +121,71 @@ class UsageMeter:
         self._sent = True
 
     def extend_reservation(
-        self,
-        reported: Usage | None,
-        output_chars: int,
-        *,
-        is_final: bool,
-        can_wait: bool = False,
-    ) -> None:
+        self, admission: Admission, reported: Usage | None, output_chars: int, *, is_final: bool
+    ) -> Coroutine[Any, Any, None] | None:
         """The reply has more than `reserved_chars`: reserves what it has used so far and, where the
-        budgets have room for it, a slice of what may follow, unless the usage is final. Raises
-        `InsufficientQuota`; what was received is billed. Raises `LeaseShort` where the caller
-        `can_wait`, and this replica has to ask for more."""
+        budgets have room for it, a slice of what may follow, unless the usage is final. Returns
+        what has to be awaited for that, where this replica has to lease more of a budget.
+
+        Raises `InsufficientQuota`; what was received is billed."""
         if self.lease is None:
-            return
+            return None
         used = self._estimate(reported, output_chars)
         slice_ = max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE)
         if used.output_tokens <= self._most_output:
             slice_ = min(slice_, self._most_output - used.output_tokens)
-        slices: tuple[int, ...] = slice_, 0
         if is_final and reported is not None:
-            used, slices = reported, (0,)
-        wanted = FREE
-        for slice_ in slices:
-            expected = replace(used, output_tokens=used.output_tokens + slice_)
-            cost = self.price.cost(expected) if self.price else FREE
-            wanted = wanted if wanted != FREE else cost
+            used, slice_ = reported, 0
+        try:
+            self._reserve(self.lease, used, slice_, output_chars)
+        except InsufficientQuota as error:
+            if error.is_leased:
+                return self._lease_more(admission, self.lease, used, slice_, output_chars)
+            self._is_over_budget = True
+            raise
+        return None
+
+    def _reserve(self, lease: Lease, used: Usage, slice_: int, output_chars: int) -> None:
+        for more in (slice_, 0):
             try:
-                self.lease.extend(
-                    expected.total_tokens, cost, can_wait=can_wait and slice_ == slices[-1]
-                )
-            except LeaseShort as short:
-                short.wanted = wanted
-                raise
+                lease.extend(used.total_tokens + more, self._cost(used, more))
             except InsufficientQuota:
-                if not slice_:
-                    self._is_over_budget = True
+                if not more:
                     raise
             else:
-                reserved = self._chars_within(expected.output_tokens)
-                self.reserved_chars = max(reserved, output_chars + slice_ * CHARS_PER_TOKEN)
+                reserved = self._chars_within(used.output_tokens + more)
+                self.reserved_chars = max(reserved, output_chars + more * CHARS_PER_TOKEN)
                 return
+
+    async def _lease_more(
+        self, admission: Admission, lease: Lease, used: Usage, slice_: int, output_chars: int
+    ) -> None:
+        costs = self._cost(used), self._cost(used, slice_)
+        try:
+            await admission.extend(lease, used.total_tokens, *costs)
+            self._reserve(lease, used, slice_, output_chars)
+        except InsufficientQuota:
+            self._is_over_budget = True
+            raise
+
+    def _cost(self, used: Usage, slice_: int = 0) -> Cost:
+        usage = replace(used, output_tokens=used.output_tokens + slice_)
+        return self.price.cost(usage) if self.price else FREE
 
     def record_rounds(self, used: Usage, *, is_exact: bool) -> None:
         """What the rounds that have ended used; no other has been sent. `is_exact`: by the
         upstreams' own counts."""
         self.earlier, self._earlier_is_exact, self.next_input = used, is_exact, None
 
-    def reserve_round(self, used: Usage, input_tokens: int, *, can_wait: bool = False) -> bool:
+    async def reserve_round(self, admission: Admission, used: Usage, input_tokens: int) -> bool:
         """Reserves what the rounds of a reply have used, and the next one is going to read. False
-        where a budget has no room for it. Raises `LeaseShort` as `extend_reservation`."""
+        where a budget has no room for it."""
         if self.lease is None:
             return True
         expected = used + Usage(input_tokens=input_tokens)
         try:
-            cost = self.price.cost(expected) if self.price else FREE
-            self.lease.extend(expected.total_tokens, cost, can_wait=can_wait)
-        except InsufficientQuota:
+            await admission.extend(self.lease, expected.total_tokens, self._cost(expected))
+        except (InsufficientQuota, AccountingUnavailable):
             return False
         return True
 

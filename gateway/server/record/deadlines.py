@@ -66,9 +66,7 @@ class AbortableTimeout:
 def abort_all(runtime: Runtime) -> None:
     """Ends every wait, now and from now on."""
     runtime.aborting = True
-    runtime.queue.reject_all(ServiceUnavailable())
-    if runtime.shared_admission is not None:
-        runtime.shared_admission.reject_all(ServiceUnavailable())
+    runtime.admission.reject_all(ServiceUnavailable())
     runtime.scheduler.abort_all()
     for drain in tuple(runtime.background_drains):
         drain.cancel()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -29,12 +28,7 @@ from gateway.core.parts import ServerToolResult, Thinking
 from gateway.core.prompt import Prompt, WebSearch
 from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.value import replace
-from gateway.errors import (
-    AccountingUnavailable,
-    GatewayError,
-    without_traceback,
-)
-from gateway.quota.budgets import LeaseShort
+from gateway.errors import GatewayError, without_traceback
 from gateway.routing.router import Candidate, Route
 from gateway.server.attempt import LARGE_REPLY, TranslatedAttempt, check_content_type
 from gateway.server.attempt_outcome import AttemptOutcome
@@ -239,15 +233,10 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
 
     async def _reserve_round(self) -> bool:
         """Whether the budgets have room for a further round."""
-        exchange, shared = self._exchange, self._runtime.shared_admission
-        meter, used = exchange.meter, self._rounds.usage
-        try:
-            has_room = meter.reserve_round(used, self._next_input, can_wait=shared is not None)
-        except LeaseShort as short:
-            if shared is not None and meter.lease is not None:
-                with suppress(AccountingUnavailable):  # then there is no further round
-                    await shared.extend(meter.lease, short)
-            has_room = meter.reserve_round(used, self._next_input)
+        exchange, admission = self._exchange, self._runtime.admission
+        has_room = await exchange.meter.reserve_round(
+            admission, self._rounds.usage, self._next_input
+        )
         if not has_room:
             exchange.upstream_note = "no further round of the reply: it exceeds a budget"
         return has_room

@@ -39,7 +39,6 @@ from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.exchange import EXCHANGE, OK, RUNTIME, Exchange
 from gateway.server.stored.event_log import FrameLog, follow
 from gateway.server.stored.responses import NO_ROOM, TOO_LARGE, Storing
-from gateway.shared.errors import SharedError
 from gateway.store.records import StoredReply
 from gateway.store.replies import ReplyStore
 from gateway.wire.json_fields import Payload
@@ -390,7 +389,7 @@ def runs_elsewhere(row: StoredReply) -> bool:
 async def cancel_elsewhere(runtime: Runtime, token_id: str, id: str) -> None:
     """Returns once it has ended; at once where it runs nowhere. Raises `ServiceUnavailable` where
     that cannot be reached."""
-    if (cancellations := runtime.cancellations) is None:
+    if not runtime.fleet.has_shared:
         return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _CANCEL_TIMEOUT
@@ -400,10 +399,7 @@ async def cancel_elsewhere(runtime: Runtime, token_id: str, id: str) -> None:
             return
         if loop.time() > deadline:
             raise ServiceUnavailable(detail="the replica that runs the response does not answer")
-        try:
-            await cancellations.request((token_id, id))
-        except SharedError:
-            raise ServiceUnavailable(detail="other replicas cannot be reached now") from None
+        await runtime.fleet.request_cancellation((token_id, id))
         await asyncio.sleep(LOOK / 2)
 
 
@@ -423,21 +419,19 @@ async def _watch(runtime: Runtime, responses: BackgroundResponses) -> NoReturn:
         await asyncio.sleep(LOOK)
         try:
             responses.save_begun()
-            if runtime.is_leader and loop.time() - swept_at > _SWEEP_EVERY:
+            if runtime.fleet.is_leader and loop.time() - swept_at > _SWEEP_EVERY:
                 swept_at = loop.time()
                 if count := await end_interrupted(runtime.replies):
                     log.warning("%d background responses of replicas that are gone failed", count)
             await _cancel_requested(runtime, responses)
-        except SharedError:
-            pass  # the connection itself tells of it, and who cancels learns it
         except Exception:  # the next round tries again
             log.exception("background responses could not be looked after")
 
 
 async def _cancel_requested(runtime: Runtime, responses: BackgroundResponses) -> None:
     running = {(each.token_id, each.id): each for each in responses}
-    if running and runtime.cancellations is not None:
-        for key in await runtime.cancellations.requested(list(running)):
+    if running:
+        for key in await runtime.fleet.requested_cancellations(list(running)):
             responses.stop(running[key])
 
 

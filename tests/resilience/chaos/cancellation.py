@@ -184,7 +184,7 @@ class Stage:
         holders = runtime.permit(token).holders
         request = ResourceRequest(holders, runtime.now(), 1, Cost(1))
         lease = runtime.quota.acquire(request, loop.time())
-        loop.call_later(WHILE, runtime.queue.settle, lease, 0, FREE)
+        loop.call_later(WHILE, runtime.admission.settle, lease, 0, FREE)
 
     async def row(self, token: Token) -> RequestRow:
         """The one row of a key's one request, which has ended, when nothing is left of it."""
@@ -214,11 +214,11 @@ class Stage:
     def _left(self, token: Token) -> tuple[Any, ...]:
         """What is still taken by requests."""
         runtime = self.gateway.daemon.runtime
-        line, turns = runtime.current.upstream, runtime.queue
+        line = runtime.current.upstream
         return (
             in_use(replace(self.gateway, token=token)),
             [line.in_flight((f"{Format.CHAT}-main", name)) for name in _ACCOUNTS],
-            len(turns._waiters),
+            runtime.admission.waiting,
             len(runtime.scheduler),
             (runtime.active_requests, runtime.bodies.total, runtime.current.active_requests),
         )

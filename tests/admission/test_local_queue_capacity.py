@@ -7,13 +7,14 @@ import time
 
 import pytest
 
-from gateway.admission.queue import AdmissionQueue
+from gateway.admission.local import Admission
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import FREE, Limits
 from gateway.errors import TooManyRequests
 from gateway.quota.limits import Holder, HolderKind, ResourceRequest
 from tests.admission.queue_clients import (
     ONE,
+    acquire,
     done_after_tasks,
     enqueue,
     group,
@@ -23,11 +24,11 @@ from tests.admission.queue_clients import (
 )
 
 
-async def test_the_queue_has_a_capacity(queue: AdmissionQueue) -> None:
+async def test_the_queue_has_a_capacity(queue: Admission) -> None:
     everybody = Holder(HolderKind.GATEWAY, "", "the gateway", ONE)
     short = SharedLimits(max_wait=5, max_waiting=2)
     wanted = [request_for(key(name), everybody) for name in "abc"]
-    running = queue.acquire(wanted[0])
+    running = await acquire(queue, wanted[0])
     clients = [await enqueue(queue, each, short) for each in wanted]
     error = await clients[2].wait_for_error()
     assert error.message.endswith("; the queue is full (2 requests)")
@@ -45,25 +46,25 @@ async def test_the_queue_has_a_capacity(queue: AdmissionQueue) -> None:
     [(3, 1, "1 request"), (8, 2, "2 requests"), (11, 2, "2 requests")],
 )
 async def test_one_key_has_a_quarter_of_the_queue(
-    queue: AdmissionQueue, places: int, share: int, expected: str
+    queue: Admission, places: int, share: int, expected: str
 ) -> None:
     greedy = request_for(key("a", ONE), group())
     short = SharedLimits(max_wait=5, max_waiting=places)
-    queue.acquire(greedy)
+    await acquire(queue, greedy)
     clients = [await enqueue(queue, greedy, short) for _ in range(share + 1)]
     assert (await clients.pop().wait_for_error()).message == (
         "Too Many Requests: key a: 1 of 1 concurrent request running; "
         f"the queue is full for key a ({expected})"
     )
     other = request_for(key("b", ONE), group())
-    queue.acquire(other)
+    await acquire(queue, other)
     clients.append(await enqueue(queue, other, short))
     assert not any(await done_after_tasks(*clients))
     for client in clients:
         await client.cancel()
 
 
-async def test_a_new_waiter_gets_an_error_of_its_own(queue: AdmissionQueue) -> None:
+async def test_a_new_waiter_gets_an_error_of_its_own(queue: Admission) -> None:
     team = group(Limits(tokens_per_minute=100))
     use_limits(queue, [team], ago=30, tokens=40)
     long = SharedLimits(max_wait=60)
@@ -83,7 +84,7 @@ async def test_a_new_waiter_gets_an_error_of_its_own(queue: AdmissionQueue) -> N
 
 
 async def test_the_final_error_has_the_current_queue(
-    queue: AdmissionQueue,
+    queue: Admission,
 ) -> None:
     team = group(Limits(tokens_per_minute=100))
     use_limits(queue, [team], ago=59.2, tokens=40)
@@ -97,29 +98,29 @@ async def test_the_final_error_has_the_current_queue(
     await big.get()
 
 
-async def test_cancelled_just_after_its_turn_passes_it_on(queue: AdmissionQueue) -> None:
+async def test_cancelled_just_after_its_turn_passes_it_on(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
-    running, leaves = queue.acquire(alone), await enqueue(queue, alone)
+    running, leaves = await acquire(queue, alone), await enqueue(queue, alone)
     stays = await enqueue(queue, alone)
     queue.settle(running, 0, FREE)
     await leaves.cancel()
     queue.settle(await stays.get(), 0, FREE)
-    queue.settle(queue.acquire(alone), 0, FREE)
+    queue.settle(await acquire(queue, alone), 0, FREE)
 
 
-async def test_cancelled_just_before_its_turn_passes_it_on(queue: AdmissionQueue) -> None:
+async def test_cancelled_just_before_its_turn_passes_it_on(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
-    running, leaves = queue.acquire(alone), await enqueue(queue, alone)
+    running, leaves = await acquire(queue, alone), await enqueue(queue, alone)
     stays = await enqueue(queue, alone)
     leaves.waiting.cancel()
     queue.settle(running, 0, FREE)
     queue.settle(await stays.get(), 0, FREE)
     await leaves.cancel()
-    queue.settle(queue.acquire(alone), 0, FREE)
+    queue.settle(await acquire(queue, alone), 0, FREE)
 
 
 async def test_a_blocked_waiter_continues_when_its_own_limit_is_free(
-    queue: AdmissionQueue,
+    queue: Admission,
 ) -> None:
     """While they were blocked by others, their own limit became free."""
     team = group(Limits(tokens_per_minute=100))
@@ -140,12 +141,12 @@ async def test_a_blocked_waiter_continues_when_its_own_limit_is_free(
     await behind[1].get()
 
 
-async def test_a_waiter_that_is_blocked_elsewhere_blocks_others(queue: AdmissionQueue) -> None:
+async def test_a_waiter_that_is_blocked_elsewhere_blocks_others(queue: Admission) -> None:
     """It waited for its own limit, and now waits for its group's."""
     team = group(Limits(concurrent=2))
-    own = queue.acquire(request_for(key("a", ONE), team))
+    own = await acquire(queue, request_for(key("a", ONE), team))
     first = await enqueue(queue, request_for(key("a", ONE), team))
-    others = [queue.acquire(request_for(key("b"), team))]
+    others = [await acquire(queue, request_for(key("b"), team))]
     queue.settle(own, 0, FREE)
     others.append(await first.get())
     own = others.pop()
@@ -164,10 +165,10 @@ async def test_a_waiter_that_is_blocked_elsewhere_blocks_others(queue: Admission
     await fourth.get()
 
 
-async def test_a_stalled_event_loop_rejects_or_serves(queue: AdmissionQueue) -> None:
+async def test_a_stalled_event_loop_rejects_or_serves(queue: Admission) -> None:
     """After all deadlines: a waiter whose limit is free is completed."""
     busy, slow = key("a", ONE), key("b", Limits(requests_per_minute=1))
-    queue.acquire(request_for(busy))
+    await acquire(queue, request_for(busy))
     use_limits(queue, [slow], ago=59.8)
     short = SharedLimits(max_wait=0.3)
     raised, completed = (

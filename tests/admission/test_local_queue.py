@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.admission.queue import AdmissionQueue
+from gateway.admission.local import Admission
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import FREE, UNLIMITED, Cost, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
@@ -16,7 +16,9 @@ from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceReque
 from tests.admission.queue_clients import (
     GATEWAY,
     ONE,
+    PERMIT,
     QueuedClient,
+    acquire,
     done_after_tasks,
     enqueue,
     group,
@@ -27,15 +29,15 @@ from tests.admission.queue_clients import (
 from tests.support.timing import SLACK
 
 
-async def test_free_limits_are_acquired_immediately(queue: AdmissionQueue) -> None:
-    queue.settle(queue.acquire(request_for(key("a", ONE))), 0, FREE)
+async def test_free_limits_are_acquired_immediately(queue: Admission) -> None:
+    queue.settle(await acquire(queue, request_for(key("a", ONE))), 0, FREE)
     queue.settle(None, 0, FREE)
     with pytest.raises(TooManyRequests):
         for _ in range(2):
-            queue.acquire(request_for(key("a", ONE)))
+            await acquire(queue, request_for(key("a", ONE)))
 
 
-async def test_a_released_limit_goes_to_the_waiter(queue: AdmissionQueue) -> None:
+async def test_a_released_limit_goes_to_the_waiter(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
     first, second = await enqueue(queue, alone), await enqueue(queue, alone)
     assert await done_after_tasks(first, second) == [True, False]
@@ -44,7 +46,7 @@ async def test_a_released_limit_goes_to_the_waiter(queue: AdmissionQueue) -> Non
     assert queue.quota.budget(HolderKind.KEY, "a").total == 17
 
 
-async def test_waiting_for_requests_per_minute(queue: AdmissionQueue) -> None:
+async def test_waiting_for_requests_per_minute(queue: Admission) -> None:
     laptop = key("a", Limits(requests_per_minute=1))
     use_limits(queue, [laptop], ago=59.8)
     started = asyncio.get_running_loop().time()
@@ -52,7 +54,7 @@ async def test_waiting_for_requests_per_minute(queue: AdmissionQueue) -> None:
     assert asyncio.get_running_loop().time() - started > 0.15
 
 
-async def test_waiting_for_tokens_per_minute(queue: AdmissionQueue) -> None:
+async def test_waiting_for_tokens_per_minute(queue: Admission) -> None:
     laptop = key("a", Limits(tokens_per_minute=100))
     use_limits(queue, [laptop], ago=59.9, tokens=60)
     use_limits(queue, [laptop], ago=59.7, tokens=40)
@@ -67,9 +69,9 @@ async def test_waiting_for_tokens_per_minute(queue: AdmissionQueue) -> None:
     await small.get()
 
 
-async def test_waiters_for_the_same_limit_are_served_in_order(queue: AdmissionQueue) -> None:
+async def test_waiters_for_the_same_limit_are_served_in_order(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
-    running = queue.acquire(alone)
+    running = await acquire(queue, alone)
     clients = [await enqueue(queue, alone) for _ in range(5)]
     for number, client in enumerate(clients):
         queue.settle(running, 0, FREE)
@@ -78,12 +80,12 @@ async def test_waiters_for_the_same_limit_are_served_in_order(queue: AdmissionQu
         running = await client.get()
 
 
-async def test_a_new_request_does_not_overtake_waiters(queue: AdmissionQueue) -> None:
+async def test_a_new_request_does_not_overtake_waiters(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
-    running, waiter = queue.acquire(alone), await enqueue(queue, alone)
+    running, waiter = await acquire(queue, alone), await enqueue(queue, alone)
     queue.settle(running, 0, FREE)
     with pytest.raises(TooManyRequests):  # the limit is free, but it is the waiter's turn
-        queue.acquire(alone)
+        await acquire(queue, alone)
     await waiter.get()
 
 
@@ -91,21 +93,21 @@ async def test_a_new_request_does_not_overtake_waiters(queue: AdmissionQueue) ->
     "shared", [(GATEWAY,), (group(ONE), GATEWAY)], ids=["no_group", "one_group"]
 )
 async def test_a_waiter_for_its_own_limit_blocks_no_other_key(
-    queue: AdmissionQueue, shared: tuple[Holder, ...]
+    queue: Admission, shared: tuple[Holder, ...]
 ) -> None:
     busy = key("a", Limits(requests_per_minute=1))
     use_limits(queue, [busy], ago=30)
     waiter = await enqueue(queue, request_for(busy, *shared), SharedLimits(max_wait=40))
     assert waiter.error.holder == (HolderKind.KEY, "a")
-    queue.acquire(request_for(key("b", ONE), *shared))
+    await acquire(queue, request_for(key("b", ONE), *shared))
     await waiter.cancel()
 
 
 async def test_a_waiter_for_a_shared_limit_blocks_all_that_share_it(
-    queue: AdmissionQueue,
+    queue: Admission,
 ) -> None:
     team = group(ONE)
-    running = queue.acquire(request_for(key("a"), team))
+    running = await acquire(queue, request_for(key("a"), team))
     first = await enqueue(queue, request_for(key("b"), team))
     second = await enqueue(queue, request_for(key("c"), team))
     assert first.error.holder == (HolderKind.GROUP, "team")
@@ -116,7 +118,7 @@ async def test_a_waiter_for_a_shared_limit_blocks_all_that_share_it(
     queue.settle(await second.get(), 0, FREE)
 
 
-async def test_a_cancelled_waiter_lets_the_others_continue(queue: AdmissionQueue) -> None:
+async def test_a_cancelled_waiter_lets_the_others_continue(queue: Admission) -> None:
     """The first needs more than is free, the second does not."""
     laptop = key("a", Limits(tokens_per_minute=100))
     use_limits(queue, [laptop], ago=58, tokens=60)
@@ -129,32 +131,32 @@ async def test_a_cancelled_waiter_lets_the_others_continue(queue: AdmissionQueue
     await small.get()
 
 
-async def test_a_cancelled_waiter_uses_nothing(queue: AdmissionQueue) -> None:
+async def test_a_cancelled_waiter_uses_nothing(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
-    running, waiter = queue.acquire(alone), await enqueue(queue, alone)
+    running, waiter = await acquire(queue, alone), await enqueue(queue, alone)
     queue.settle(running, 0, FREE)
     await waiter.cancel()  # it has its lease, but its task has not run yet
-    queue.settle(queue.acquire(alone), 0, FREE)
+    queue.settle(await acquire(queue, alone), 0, FREE)
     assert queue.quota.budget(HolderKind.KEY, "a").reserved == 0
 
 
-async def test_an_error_of_the_own_limits_is_preferred(queue: AdmissionQueue) -> None:
+async def test_an_error_of_the_own_limits_is_preferred(queue: Admission) -> None:
     """The current error, not that of an earlier waiter."""
     laptop = key("a", Limits(tokens_per_minute=100))
     use_limits(queue, [laptop], ago=20, tokens=40)
     use_limits(queue, [laptop], ago=10, tokens=60)
     big = await enqueue(queue, request_for(laptop, tokens=90), SharedLimits(max_wait=60))
     with pytest.raises(TooManyTokens) as raised:
-        queue.acquire(request_for(laptop, tokens=7))
+        await acquire(queue, request_for(laptop, tokens=7))
     assert "this request may use 7" in raised.value.message
     assert 39 < (raised.value.retry_after or 0) < 41
     broke = key("a", Limits(tokens_per_minute=100, budget=5))
     with pytest.raises(InsufficientQuota):
-        queue.acquire(request_for(broke))
+        await acquire(queue, request_for(broke))
     await big.cancel()
 
 
-async def test_a_waiter_behind_others_expires_at_its_deadline(queue: AdmissionQueue) -> None:
+async def test_a_waiter_behind_others_expires_at_its_deadline(queue: Admission) -> None:
     """The wait was longer when they started."""
     laptop = key("a", Limits(tokens_per_minute=100))
     use_limits(queue, [laptop], ago=58.5, tokens=100)
@@ -166,9 +168,9 @@ async def test_a_waiter_behind_others_expires_at_its_deadline(queue: AdmissionQu
         await client.get()
 
 
-async def test_the_wait_is_limited(queue: AdmissionQueue) -> None:
+async def test_the_wait_is_limited(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
-    queue.acquire(alone)
+    await acquire(queue, alone)
     waiter = await enqueue(queue, alone, SharedLimits(max_wait=0.1))
     started = asyncio.get_running_loop().time()
     error = await waiter.wait_for_error()
@@ -176,7 +178,7 @@ async def test_the_wait_is_limited(queue: AdmissionQueue) -> None:
     assert "1 of 1 concurrent request" in error.message
 
 
-async def test_errors_that_waiting_cannot_fix_are_immediate(queue: AdmissionQueue) -> None:
+async def test_errors_that_waiting_cannot_fix_are_immediate(queue: Admission) -> None:
     """Limits that are free too late, or never."""
     late, never = key("a", Limits(requests_per_minute=1)), key("b", Limits(tokens_per_minute=5))
     use_limits(queue, [late], ago=20)
@@ -188,21 +190,21 @@ async def test_errors_that_waiting_cannot_fix_are_immediate(queue: AdmissionQueu
         assert asyncio.get_running_loop().time() - started < SLACK
 
 
-async def test_without_max_wait_errors_are_immediate(queue: AdmissionQueue) -> None:
+async def test_without_max_wait_errors_are_immediate(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
-    queue.acquire(alone)
+    await acquire(queue, alone)
     await (await enqueue(queue, alone, SharedLimits())).wait_for_error()
 
 
-async def test_an_exceeded_budget_ends_the_wait(queue: AdmissionQueue) -> None:
+async def test_an_exceeded_budget_ends_the_wait(queue: Admission) -> None:
     alone = request_for(key("a", Limits(concurrent=1, budget=100)), micro=50)
-    running, waiter = queue.acquire(alone), await enqueue(queue, alone)
+    running, waiter = await acquire(queue, alone), await enqueue(queue, alone)
     queue.settle(running, 10, Cost(60))
     with pytest.raises(InsufficientQuota):
         await waiter.get()
 
 
-async def test_a_shared_queue_under_load_is_served_completely(queue: AdmissionQueue) -> None:
+async def test_a_shared_queue_under_load_is_served_completely(queue: Admission) -> None:
     """Many keys of one group: every request is completed."""
     team, completed = group(Limits(concurrent=3)), []
 
@@ -236,24 +238,24 @@ async def test_requests_of_each_key_stay_in_order(seed: int) -> None:
     """Some cancel, and none is left in the queue."""
     chance = random.Random(seed)
     quota = RecordingQuota()
-    queue = AdmissionQueue(quota)
+    queue = Admission(quota)
     team = group(Limits(concurrent=2))
     endless = SharedLimits(max_wait=5, max_waiting=1000)
     completed = 0
 
-    async def acquire(request: ResourceRequest) -> Lease | None:
+    async def acquire_or_wait(request: ResourceRequest) -> Lease | None:
         try:
-            return queue.acquire(request)
+            return await acquire(queue, request)
         except TooManyRequests as error:
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.01 if chance.random() < 0.2 else 5):
-                    return await queue.acquire_queued(request, endless, error)
+                    return await queue.wait(PERMIT, request, endless, error)
             return None
 
     async def visit(name: str, number: int) -> None:
         nonlocal completed
         limits = UNLIMITED if name == "c" else Limits(concurrent=chance.choice([1, 2]))
-        lease = await acquire(request_for(key(name, limits), team, GATEWAY, tokens=number))
+        lease = await acquire_or_wait(request_for(key(name, limits), team, GATEWAY, tokens=number))
         if lease is not None:
             completed += 1
             await asyncio.sleep(chance.random() / 200)
@@ -268,20 +270,20 @@ async def test_requests_of_each_key_stay_in_order(seed: int) -> None:
         assert order == sorted(order)
     assert quota.budget(HolderKind.GROUP, "team").total == completed > 60
     for name in "abc":
-        queue.settle(queue.acquire(request_for(key(name, ONE), group(ONE))), 0, FREE)
+        queue.settle(await acquire(queue, request_for(key(name, ONE), group(ONE))), 0, FREE)
 
 
 @pytest.mark.large
-async def test_a_long_queue_is_cheap_for_others(queue: AdmissionQueue) -> None:
+async def test_a_long_queue_is_cheap_for_others(queue: Admission) -> None:
     """Only waiters that a release can help are woken."""
     long = SharedLimits(max_wait=20, max_waiting=1000)
     for number in range(1000):
         alone = request_for(key(f"k{number}", ONE), GATEWAY)
-        queue.acquire(alone)
-        QueuedClient(queue, alone, long)
+        await acquire(queue, alone)
+        await QueuedClient().start(queue, alone, long)
     await asyncio.sleep(0)
     started = asyncio.get_running_loop().time()
     for _ in range(100):
-        queue.settle(queue.acquire(request_for(key("other"), GATEWAY)), 1, Cost(1))
+        queue.settle(await acquire(queue, request_for(key("other"), GATEWAY)), 1, Cost(1))
         await asyncio.sleep(0)
     assert asyncio.get_running_loop().time() - started < SLACK

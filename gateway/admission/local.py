@@ -1,4 +1,4 @@
-"""Acquires limits for a request, immediately or after waiting in a queue.
+"""Admission in one process: limits are acquired immediately, or after waiting in a queue.
 
 Requests that wait for the same holder's limits are served in order.
 """
@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import Final
 
+from gateway.admission.access import Permit
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import FREE, Cost
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.limit_errors import queue_full, queued_behind
-from gateway.quota.limits import Holder, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, Lease, LimitStatuses, Quota, ResourceRequest
 
 DEFAULT_WAIT: Final = 1.0
 """Seconds; errors have it if the real wait is unknown."""
@@ -30,21 +32,26 @@ HolderId = tuple[str, str]
 """Kind and id."""
 
 
-class AdmissionQueue:
-    """The queue of one gateway; `quota` has the limits."""
+class Admission:
+    """Acquires all of a request's limits and budgets, or none: those of `quota`, which this process
+    alone has. `SharedAdmission` is that of several replicas."""
 
     def __init__(self, quota: Quota) -> None:
         self.quota = quota
-        self.elsewhere = Counter[HolderId]()
+        self._elsewhere = Counter[HolderId]()
         """Requests of each key that wait for what replicas share: they have places here too."""
         self._waiters: dict[_Waiter, None] = {}
 
-    def __len__(self) -> int:
-        """Requests that wait."""
-        return len(self._waiters) + self.elsewhere.total()
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._waiters) + self._elsewhere.total()
 
-    def acquire(self, request: ResourceRequest, instead_of: Lease | None = None) -> Lease:
-        """Raises as `Quota.acquire`, and `TooManyRequests` if others wait for the same limits.
+    async def acquire(
+        self, permit: Permit, request: ResourceRequest, instead_of: Lease | None = None
+    ) -> Lease:
+        """Raises as `Quota.acquire`, `TooManyRequests` also if others wait for the same limits;
+        among replicas `LimitsUnavailable` and `AccountingUnavailable` too.
 
         `instead_of` is the request's own provisional lease, which ends in any case."""
         if instead_of is None:
@@ -57,21 +64,22 @@ class AdmissionQueue:
             raise
 
     def acquire_provisionally(self, request: ResourceRequest) -> Lease:
-        """Acquires for a request whose body is still unread, and with that its tokens and cost.
-        Raises like `acquire`."""
+        """Acquire what this process knows, for a request whose body is still unread, and with that
+        its tokens and cost. Raises as `acquire`."""
         lease = self._acquire(request, self._waiters)
         lease.is_provisional = True
         return lease
 
-    async def acquire_queued(
-        self, request: ResourceRequest, limits: SharedLimits, error: TooManyRequests
+    async def wait(
+        self, permit: Permit, request: ResourceRequest, limits: SharedLimits, error: TooManyRequests
     ) -> Lease:
-        """Waits after `error` if the limit can be free in time. Raises as `acquire`."""
+        """Wait after the `error` of `acquire` if the limit can be free in time, in the order of
+        arrival. Raises as `acquire`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (limits.max_wait or 0.0)
         if not can_wait(error, deadline):
             raise error
-        self.check_capacity(request, limits.max_waiting, error)
+        self._check_capacity(request, limits.max_waiting, error)
         waiter = _Waiter(request, error, deadline)
         self._waiters[waiter] = None
         self._wake({waiter.blocked_on})
@@ -89,6 +97,36 @@ class AdmissionQueue:
                 self._wake({waiter.blocked_on})
             self.settle(waiter.lease, 0, FREE)  # if it was cancelled just after its turn
 
+    @contextmanager
+    def _place(
+        self, request: ResourceRequest, capacity: int, error: TooManyRequests
+    ) -> Iterator[None]:
+        """Keep a place of the queue for a request that waits for what replicas share. Raises
+        `error` if there is none."""
+        self._check_capacity(request, capacity, error)
+        key = _ids(request.holders)[0]
+        self._elsewhere[key] += 1
+        try:
+            yield
+        finally:
+            self._elsewhere[key] -= 1
+
+    async def extend(
+        self, lease: Lease, tokens: int, cost: Cost, wanted: Cost | None = None
+    ) -> None:
+        """Reserve so much in all for a running request, as `Lease.extend`; where this replica has
+        to lease more of a budget first, so much that it covers what is `wanted` soon, too. Raises
+        `InsufficientQuota` or `AccountingUnavailable`."""
+        lease.extend(tokens, cost)
+
+    def limit_statuses(self, permit: Permit) -> LimitStatuses:
+        """Return the tightest limits of the key."""
+        return self.quota.limit_statuses(permit.holders, asyncio.get_running_loop().time())
+
+    def announces_loss(self, permit: Permit) -> bool:
+        """Return whether a limit of the key is shared, but not with all replicas."""
+        return False
+
     def settle(self, lease: Lease | None, tokens: int, cost: Cost) -> None:
         if lease is None:
             return
@@ -97,6 +135,7 @@ class AdmissionQueue:
             self._wake(set(_ids(lease.request.holders)))
 
     def reject_all(self, error: GatewayError) -> None:
+        """Reject all waiting requests."""
         for waiter in tuple(self._waiters):
             waiter.error = error
             self._remove(waiter)
@@ -158,15 +197,15 @@ class AdmissionQueue:
                 raise error
         return self.quota.acquire(request, now)
 
-    def check_capacity(
+    def _check_capacity(
         self, request: ResourceRequest, capacity: int, error: TooManyRequests
     ) -> None:
         """Raises `error` if the queue is full."""
         key, share = _ids(request.holders)[0], max(1, capacity // _MAX_KEY_SHARE)
-        if len(self) >= capacity:
+        if self.waiting >= capacity:
             raise queue_full(error, capacity)
         own = sum(waiter.holder_ids[0] == key for waiter in self._waiters)
-        if own + self.elsewhere[key] >= share:
+        if own + self._elsewhere[key] >= share:
             raise queue_full(error, share, str(request.holders[0]))
 
 
