@@ -46,10 +46,10 @@ from gateway.server.stored.background import end_interrupted
 from gateway.store.database import Database
 from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.tokens import record_origin
 from gateway.telemetry.metrics import run_metrics
 from gateway.telemetry.process_log import ProcessLog
@@ -58,7 +58,7 @@ from gateway.wire.responses.stored import item_ids
 
 if TYPE_CHECKING:  # only with servers are they imported
     from gateway.cluster.start import Member
-    from gateway.store.spool import Spool
+    from gateway.store.postgresql.spool import Spool
 
 LOCK_TIMEOUT: Final = 1.5
 
@@ -216,7 +216,7 @@ async def run_daemon(
 def _spool(config: Config) -> Spool | None:
     if config.database is None:
         return None
-    from gateway.store.spool import SPOOL_NAME, Spool
+    from gateway.store.postgresql.spool import SPOOL_NAME, Spool
 
     return Spool(config.state_dir / SPOOL_NAME, config.replica.spool)
 

@@ -25,7 +25,7 @@ from gateway.runtime import Runtime
 from gateway.store.records import sanitize_text
 
 if TYPE_CHECKING:  # only with a database server is it imported
-    from gateway.store.spool import Spool
+    from gateway.store.postgresql.spool import Spool
 
 
 class Severity(FastStrEnum):

@@ -28,12 +28,12 @@ from gateway.cli.options import FILE, CommandContext, now_us, subcommand
 from gateway.cli.output import Column, format_time, print_note, print_table
 from gateway.config.cluster import DatabaseServer
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.records import HOUR_US, AuditRow, sanitize_text
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 
 if TYPE_CHECKING:  # loaded by the commands that need it
-    from gateway.store import backup as backups
-    from gateway.store import copy as copies
+    from gateway.store.postgresql import copy as copies
+    from gateway.store.sqlite import backup as backups
 
 _COLUMNS: Final[dict[str, Column]] = {
     "Column": "column",
@@ -67,7 +67,7 @@ def backup(context: CommandContext, file: Path | None, keep: int | None) -> None
     FILE can be a directory; the default is `backups` in the state directory. The copy there is
     named after the time. It has digests of keys, no keys, and no secrets of the configuration.
     """
-    from gateway.store import backup as backups
+    from gateway.store.sqlite import backup as backups
 
     refuse_on_server(context, "backup")
 
@@ -89,8 +89,8 @@ def restore(context: CommandContext, file: Path) -> None:
     The present database is kept in a folder beside it. What happened since the backup is lost:
     keys, limits, usage, the request log.
     """
-    from gateway.store import backup as backups
     from gateway.store.migrations import MIGRATIONS
+    from gateway.store.sqlite import backup as backups
 
     refuse_on_server(context, "restore", str(file))
     with _refused(file), _progress(context, "Copying") as progress:
@@ -119,7 +119,7 @@ def migrate(context: CommandContext, dry_run: bool) -> None:
 
     A file is copied before, to one beside it.
     """
-    from gateway.store.trial import migrate_now, migrate_server, try_migrations
+    from gateway.store.sqlite.trial import migrate_now, migrate_server, try_migrations
 
     server = database_server(context.config)
     with _refused():
@@ -139,7 +139,7 @@ def vacuum(context: CommandContext) -> None:
 
     Needed once for a file of an older release: from then on the file shrinks by itself.
     """
-    from gateway.store import backup as backups
+    from gateway.store.sqlite import backup as backups
 
     refuse_on_server(context, "vacuum")
     with _refused(), _progress(context, "Rewriting"):
@@ -169,7 +169,7 @@ def copy(
     target has to be empty. A copy that was interrupted goes on where it ended; at the end both are
     compared and the ledger is checked. The source is not changed.
     """
-    from gateway.store import copy as copies
+    from gateway.store.postgresql import copy as copies
 
     if [to_url, to_config, from_url, from_config].count(None) != 3:
         raise click.UsageError("Name one of --to, --to-config, --from and --from-config.")

@@ -34,7 +34,7 @@ from gateway.cli.output import (
 from gateway.config.limits import Money
 from gateway.config.schema import SOCKET_NAME
 from gateway.store.keys import well_formed
-from gateway.store.lock import DEMO_NAME
+from gateway.store.sqlite.lock import DEMO_NAME
 
 KeyRecord = dict[str, Any]
 """A key as the admin API returns it."""

@@ -28,7 +28,7 @@ from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.http.listener import BindError
 from gateway.server.http.systemd import ActivationError, inherited_sockets
 from gateway.store.errors import RowsLost, ServerUnavailable, StateLocked, StoreError
-from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
+from gateway.store.sqlite.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
 from gateway.telemetry.process_log import ProcessLog, log_to_stderr
 
 _DEMO_HELP: Final = """\

@@ -16,7 +16,7 @@ from gateway.routing.affinity import AffinityIndex
 from gateway.routing.health import AccountRef, Health, HealthTicket
 from gateway.shared.admission import SharedAdmission
 from gateway.shared.start import SharedState
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from gateway.telemetry.metrics import Families
 
 STALE: Final = 2.0
