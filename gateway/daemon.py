@@ -42,10 +42,10 @@ from gateway.server.systemd import announced_reload, notify, run_watchdog
 from gateway.store.database import Database
 from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.tokens import record_origin
 from gateway.telemetry.metrics import run_metrics
 from gateway.telemetry.process_log import ProcessLog
@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # only with servers are they imported
     from gateway.cluster.start import Member
     from gateway.shared.limits import SharedLimits
     from gateway.shared.start import SharedState
-    from gateway.store.spool import Spool
+    from gateway.store.postgresql.spool import Spool
 
 LOCK_TIMEOUT: Final = 1.5
 
@@ -216,7 +216,7 @@ async def _share(stack: AsyncExitStack, runtime: Runtime) -> SharedState | None:
 def _spool(config: Config) -> Spool | None:
     if config.database is None:
         return None
-    from gateway.store.spool import SPOOL_NAME, Spool
+    from gateway.store.postgresql.spool import SPOOL_NAME, Spool
 
     return Spool(config.state_dir / SPOOL_NAME, config.replica.spool)
 

@@ -33,7 +33,7 @@ from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
 from gateway.scheduler import DeadlineScheduler
 from gateway.store.disabled_accounts import Disabling
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
 from gateway.store.replicas import OwnReplica

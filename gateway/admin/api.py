@@ -38,9 +38,9 @@ from gateway.admin.stored_responses import StoredResponses
 from gateway.config.document import ConfigError
 from gateway.quota.limits import BudgetStatus
 from gateway.store.errors import StoreError
-from gateway.store.log_search import export
+from gateway.store.log.search import export
+from gateway.store.log.usage import usage
 from gateway.store.records import HOUR_US, RequestRow, Token
-from gateway.store.usage import usage
 
 if TYPE_CHECKING:  # a command without a gateway does not need what a reload imports
     from gateway.admin.reload import Reloader

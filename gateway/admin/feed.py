@@ -16,8 +16,8 @@ from typing import Final
 
 from gateway.admin.errors import TooManySubscribers
 from gateway.admin.operations import AdminOperations
-from gateway.store import logs
-from gateway.store.logs import LogFilter
+from gateway.store.log import pages
+from gateway.store.log.pages import LogFilter
 from gateway.store.records import Entry, ExchangeState, RequestRow
 
 CAPACITY: Final = 5000
@@ -115,7 +115,7 @@ class Feed:
         if not entries:
             return []
         ids = [id_ for id_, _ in entries]
-        rows = await logs.get_many(self._operations.database, ids, log_filter)
+        rows = await pages.get_many(self._operations.database, ids, log_filter)
         # A request that has ended in the meantime comes with its end.
         return [
             rows[id_]
@@ -153,7 +153,7 @@ class Feed:
         if self.start > 0:
             return
         operations = self._operations
-        ids = await logs.ended_in_earlier_runs(
+        ids = await pages.ended_in_earlier_runs(
             operations.database, operations.boot_id, self._capacity
         )
         if self._has_earlier_runs or self.start > 0:

@@ -13,9 +13,9 @@ from gateway.admin.errors import FieldError, FormError
 from gateway.admin.export import ExportFormat
 from gateway.admin.field_types import GroupName, QueryTimestamp
 from gateway.core.formats import Format
-from gateway.store.logs import MAX_PAGE, LogFilter
+from gateway.store.log.pages import MAX_PAGE, LogFilter
+from gateway.store.log.usage import Dimension
 from gateway.store.records import ExchangeState
-from gateway.store.usage import Dimension
 
 _STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 

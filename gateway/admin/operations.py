@@ -35,10 +35,11 @@ from gateway.admin.key_settings import (
 )
 from gateway.admission.budgets import budget_holders, load_budgets
 from gateway.quota.limits import BudgetStatus, Quota
-from gateway.store import integrity, keys, log_search, logs, overview, tokens
+from gateway.store import keys, tokens
 from gateway.store.database import Database
-from gateway.store.log_search import LogPage
-from gateway.store.logs import NO_FILTER, LogFilter
+from gateway.store.log import integrity, overview, pages, search
+from gateway.store.log.pages import NO_FILTER, LogFilter
+from gateway.store.log.search import LogPage
 from gateway.store.records import AttemptRow, Group, RequestRow, SearchRow, Token
 from gateway.store.registry import Registry
 
@@ -216,13 +217,13 @@ class AdminOperations:
         before: str | None = None,
         after: str | None = None,
     ) -> LogPage:
-        """See `log_search.search`. Raises QueryTimeout."""
-        return await log_search.search(
+        """See `gateway.store.log.search`. Raises QueryTimeout."""
+        return await search.search(
             self.database, log_filter, limit=limit, before=before, after=after
         )
 
     async def get_request(self, request_id: str) -> RequestRow:
-        row = await logs.get(self.database, request_id)
+        row = await pages.get(self.database, request_id)
         if row is None:
             raise UnknownRequest(request_id)
         return row
@@ -230,12 +231,12 @@ class AdminOperations:
     async def list_searches(self, request_id: str) -> list[SearchRow]:
         """The web searches that the gateway ran for a request."""
         await self.get_request(request_id)
-        return await logs.searches(self.database, request_id)
+        return await pages.searches(self.database, request_id)
 
     async def list_attempts(self, request_id: str) -> list[AttemptRow]:
         """In their order; none while the exchange runs."""
         await self.get_request(request_id)
-        return await logs.attempts(self.database, request_id)
+        return await pages.attempts(self.database, request_id)
 
     async def get_overview(self, since: int, until: int | None = None) -> overview.Overview:
         """From `since` to before `until` (Unix µs), by default now. It may be a second old."""

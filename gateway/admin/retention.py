@@ -15,7 +15,7 @@ from gateway.runtime import Runtime
 from gateway.store import audit as store
 from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
-from gateway.store.retention import delete_before, has_much_free, server_of, shrink
+from gateway.store.log.retention import delete_before, has_much_free, server_of, shrink
 
 START_DELAY: Final = 5.0
 """Seconds of a start that belong to requests: clients that have waited for it come all at once."""
@@ -65,7 +65,7 @@ async def create_partitions(runtime: Runtime, database: Database) -> None:
     """Of today and the next days, on a server. Without them rows go to the default partition."""
     if (server := server_of(database)) is None:
         return
-    from gateway.store.partitions import create_days
+    from gateway.store.postgresql.partitions import create_days
 
     try:
         async with asyncio.timeout(CREATION_TIMEOUT):
@@ -80,7 +80,7 @@ async def create_partitions(runtime: Runtime, database: Database) -> None:
 async def add_up_usage(database: Database) -> None:
     """By day, on a server."""
     if (server := server_of(database)) is not None:
-        from gateway.store.usage_days import Busy, add_up_days
+        from gateway.store.postgresql.usage_days import Busy, add_up_days
 
         try:
             await add_up_days(server)

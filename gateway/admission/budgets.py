@@ -8,9 +8,9 @@ from gateway.core.limits import Cost, Currency
 from gateway.quota.budgets import BudgetTracker
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store.database import Database
+from gateway.store.log.spending import Spend, load_spend
 from gateway.store.records import Group, Token
 from gateway.store.registry import Registry
-from gateway.store.spending import Spend, load_spend
 
 
 def budget_holders(registry: Registry) -> Iterator[Holder]:

@@ -13,7 +13,7 @@ from gateway.config.alerts import AlertKind, DiskFree, ErrorRate
 from gateway.runtime import Runtime
 
 if TYPE_CHECKING:  # only with a database server is it imported
-    from gateway.store.spool import Spool
+    from gateway.store.postgresql.spool import Spool
 
 WRITE_DELAY: Final = 5.0
 """Seconds for which the request log may wait to be written."""

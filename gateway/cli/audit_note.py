@@ -16,8 +16,8 @@ from gateway.cli.output import print_note
 from gateway.store.audit import first_id
 from gateway.store.audit_file import add_to_file
 from gateway.store.errors import StoreError
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.records import AuditRow, sanitize_text
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 
 
 def audit_row(action: str, file: Path) -> AuditRow:

@@ -37,7 +37,7 @@ from gateway.config.document import ConfigError
 from gateway.config.file_errors import command_of_owner, describe_owner
 from gateway.config.load import find_database
 from gateway.store.errors import StateLocked, StoreError
-from gateway.store.lock import DATABASE_NAME, lock_state_dir, read_holder
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir, read_holder
 
 _CONNECT_TIMEOUT = 5.0  # seconds
 _REQUEST_TIMEOUT: Final = 30.0  # seconds

@@ -29,8 +29,8 @@ from gateway.store.records import HOUR_US
 
 if TYPE_CHECKING:  # loaded by the commands that need it
     from gateway.config.cluster import DatabaseServer
-    from gateway.store import backup as backups
-    from gateway.store import copy as copies
+    from gateway.store.postgresql import copy as copies
+    from gateway.store.sqlite import backup as backups
 
 _COLUMNS: Final[dict[str, Column]] = {
     "Column": "column",
@@ -65,7 +65,7 @@ def backup(context: CommandContext, file: Path | None, keep: int | None) -> None
     named after the time. It has digests of keys, no keys, and no secrets of the configuration.
     """
     from gateway.cli.audit_note import note_backup
-    from gateway.store import backup as backups
+    from gateway.store.sqlite import backup as backups
 
     refuse_on_server(context, "backup")
 
@@ -88,8 +88,8 @@ def restore(context: CommandContext, file: Path) -> None:
     keys, limits, usage, the request log.
     """
     from gateway.cli.audit_note import audit_row
-    from gateway.store import backup as backups
     from gateway.store.migrations import MIGRATIONS
+    from gateway.store.sqlite import backup as backups
 
     refuse_on_server(context, "restore", str(file))
     with _refused(file), _progress(context, "Copying") as progress:
@@ -118,7 +118,7 @@ def migrate(context: CommandContext, dry_run: bool) -> None:
 
     A file is copied before, to one beside it.
     """
-    from gateway.store.trial import migrate_now, migrate_server, try_migrations
+    from gateway.store.sqlite.trial import migrate_now, migrate_server, try_migrations
 
     server = database_server(context.config)
     with _refused():
@@ -138,7 +138,7 @@ def vacuum(context: CommandContext) -> None:
 
     Needed once for a file of an older release: from then on the file shrinks by itself.
     """
-    from gateway.store import backup as backups
+    from gateway.store.sqlite import backup as backups
 
     refuse_on_server(context, "vacuum")
     with _refused(), _progress(context, "Rewriting"):
@@ -168,7 +168,7 @@ def copy(
     target has to be empty. A copy that was interrupted goes on where it ended; at the end both are
     compared and the ledger is checked. The source is not changed.
     """
-    from gateway.store import copy as copies
+    from gateway.store.postgresql import copy as copies
 
     if [to_url, to_config, from_url, from_config].count(None) != 3:
         raise click.UsageError("Name one of --to, --to-config, --from and --from-config.")

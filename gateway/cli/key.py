@@ -28,7 +28,7 @@ from gateway.cli.output import (
 )
 from gateway.config.limits import Money
 from gateway.config.schema import SOCKET_NAME
-from gateway.store.lock import DEMO_NAME
+from gateway.store.sqlite.lock import DEMO_NAME
 
 
 def _old_key(key: KeyRecord) -> str | None:

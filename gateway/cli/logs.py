@@ -36,7 +36,7 @@ from gateway.cli.output import (
     right_align,
     shorten,
 )
-from gateway.store.logs import started_us
+from gateway.store.log.pages import started_us
 from gateway.store.records import ExchangeState
 
 LogQuery = Callable[[Client], dict[str, Any]]

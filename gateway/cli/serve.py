@@ -29,7 +29,7 @@ from gateway.server.activation import ActivationError, inherited_sockets
 from gateway.server.listener import BindError
 from gateway.shared.errors import SharedError
 from gateway.store.errors import RowsLost, ServerUnavailable, StateLocked, StoreError
-from gateway.store.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
+from gateway.store.sqlite.lock import DEMO_NAME, LOCK_NAME, lock_state_dir
 from gateway.telemetry.process_log import ProcessLog, log_to_stderr
 
 _DEMO_HELP: Final = """\

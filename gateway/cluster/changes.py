@@ -22,8 +22,8 @@ from gateway.config.cluster import DatabaseServer
 from gateway.errors import ReplicaOutOfContact
 from gateway.store.database import Reader
 from gateway.store.errors import error_reason
+from gateway.store.postgresql.database import SingleReader
 from gateway.store.replicas import OwnReplica, steady_seconds
-from gateway.store.server_database import SingleReader
 
 POLL: Final = 0.25
 """Seconds between two polls, unless one is requested earlier."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store import server_connection
 from gateway.store.errors import DatabaseUnavailable
-from gateway.store.server_connection import APPLICATION
+from gateway.store.postgresql import connection
+from gateway.store.postgresql.connection import APPLICATION
 
 Connection = Any
 """`asyncpg.Connection`, which has no types."""
 
-ERRORS: Final = (*server_connection.ERRORS, DatabaseUnavailable)
+ERRORS: Final = (*connection.ERRORS, DatabaseUnavailable)
 """What a lost or refused connection, and a statement on one, raise."""
 
 _IDLE_TIMEOUT: Final = 10_000
@@ -28,4 +28,4 @@ async def connect(server: DatabaseServer, name: str) -> Connection:
         "idle_session_timeout": str(_IDLE_TIMEOUT),
         "statement_timeout": str(round(server.timeout * 1000)),
     }
-    return await server_connection.connect(server, server.timeout, settings)
+    return await connection.connect(server, server.timeout, settings)

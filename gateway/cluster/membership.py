@@ -27,7 +27,10 @@ from gateway.config.schema import Config
 from gateway.runtime import Runtime
 from gateway.store.database import Database
 from gateway.store.errors import ReplicaUnclear, error_reason
+from gateway.store.log.statements import Statements
 from gateway.store.migrations import NAMES
+from gateway.store.postgresql.connection import server_failure
+from gateway.store.postgresql.schema import AdvisoryLock
 from gateway.store.replicas import (
     EXPIRED,
     LOST_AFTER,
@@ -38,9 +41,6 @@ from gateway.store.replicas import (
     set_address,
     steady_seconds,
 )
-from gateway.store.server_connection import server_failure
-from gateway.store.server_schema import AdvisoryLock
-from gateway.store.statements import Statements
 
 HEARTBEAT: Final = 1.0
 """Seconds."""

@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.cluster.connection import ERRORS, Connection
 from gateway.store.database import Database
 from gateway.store.errors import error_reason
+from gateway.store.log.statements import Statements
 from gateway.store.replicas import (
     EXPIRED,
     LOST_AFTER,
@@ -26,7 +27,6 @@ from gateway.store.replicas import (
     remove,
     steady_seconds,
 )
-from gateway.store.statements import Statements
 
 _LATE: Final = 2_000_000
 """Microseconds after which a heartbeat is late: the others are not watched."""

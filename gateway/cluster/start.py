@@ -16,7 +16,7 @@ from gateway.config.schema import Config
 from gateway.runtime import Runtime
 from gateway.store.database import Database
 from gateway.store.errors import error_reason
-from gateway.store.server_connection import server_failure
+from gateway.store.postgresql.connection import server_failure
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from gateway.admin.units import format_count, format_duration, format_units
 from gateway.core.limits import MICRO_PER_UNIT
-from gateway.store.overview import Overview, TimeBucket
+from gateway.store.log.overview import Overview, TimeBucket
+from gateway.store.log.usage import Metrics
 from gateway.store.records import DAY_US
-from gateway.store.usage import Metrics
 
 WIDTH: Final = 480
 HEIGHT: Final = 220

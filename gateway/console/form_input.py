@@ -16,7 +16,7 @@ from gateway.admin.forms import Form, LogFilterForm, validate
 from gateway.admin.text_fields import format_fields, parse_field
 from gateway.admin.units import parse_duration, parse_time
 from gateway.core.limits import LIMIT_NAMES
-from gateway.store.logs import LogFilter
+from gateway.store.log.pages import LogFilter
 from gateway.store.records import Group, Token
 
 Texts = Mapping[str, str]

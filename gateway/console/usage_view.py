@@ -14,7 +14,7 @@ from gateway.admin.units import WINDOW_TITLES
 from gateway.console.charts import Chart, Colour, Series, build_chart, short_number
 from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, BudgetWindow, Cost, Currency, Limits
 from gateway.quota.limits import Holder, HolderKind, Quota
-from gateway.store.usage import Dimension, UsageRow, usage
+from gateway.store.log.usage import Dimension, UsageRow, usage
 
 LIMIT_TITLES: Final[Mapping[str, str]] = {
     "requests_per_minute": "RPM",

@@ -13,9 +13,9 @@ from typing import Any, Final
 from gateway.admin.units import format_duration
 from gateway.doctor.findings import Area, Finding
 from gateway.runtime import unix_microseconds
-from gateway.store.backup import size_with_log
-from gateway.store.lock import DATABASE_NAME
 from gateway.store.migrations import MIGRATIONS
+from gateway.store.sqlite.backup import size_with_log
+from gateway.store.sqlite.lock import DATABASE_NAME
 
 _CHECK_TIMEOUT: Final = 20.0
 """Seconds; `gateway db check` has no limit."""

@@ -11,7 +11,7 @@ from typing import Final
 from gateway.config.file_errors import describe_owner
 from gateway.config.schema import SOCKET_NAME
 from gateway.doctor.findings import Area, Finding
-from gateway.store.lock import DATABASE_NAME, LOCK_NAME
+from gateway.store.sqlite.lock import DATABASE_NAME, LOCK_NAME
 
 _OTHERS_CAN_WRITE: Final = 0o022
 _OTHERS: Final = 0o077

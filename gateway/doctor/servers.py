@@ -37,7 +37,7 @@ def check_servers(file: Path | None) -> tuple[list[Finding], bool]:
 
 
 async def _check_database(area: Area, server: DatabaseServer) -> None:
-    from gateway.store.server_database import ServerDatabase
+    from gateway.store.postgresql.database import ServerDatabase
 
     address = server.address
     place = f"{address.host}:{address.port}/{address.name}"

@@ -21,10 +21,10 @@ import orjson
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import FREE, Cost
 from gateway.store.errors import ReplicaRemoved
+from gateway.store.log.spending import Spend
+from gateway.store.postgresql.connection import connect
+from gateway.store.postgresql.schema import AdvisoryLock
 from gateway.store.records import DAY_US, HOUR_US, STEP_US
-from gateway.store.server_connection import connect
-from gateway.store.server_schema import AdvisoryLock
-from gateway.store.spending import Spend
 
 CHANNEL: Final = "gateway_leases"
 """Notifications of holders, as `kind id`, whose leases others need."""
@@ -159,7 +159,7 @@ class _Unclear(NamedTuple):
 
 class LeaseTable:
     """One connection, opened where there is none. It is used by one task at a time. Every method
-    raises one of `server_connection.ERRORS`; `settle_unclear` tells later whether it happened."""
+    raises one of `connection.ERRORS`; `settle_unclear` tells later whether it happened."""
 
     def __init__(
         self, server: DatabaseServer, on_needed: Callable[[HolderKey], None] | None = None

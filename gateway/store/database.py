@@ -33,8 +33,8 @@ from gateway.store.migrations import migrate, migrations_for
 from gateway.store.records import ExchangeState
 
 if TYPE_CHECKING:  # only with a server is it imported
-    from gateway.store.advisory_locks import AdvisoryLocks
-    from gateway.store.server_writer import ServerWriter
+    from gateway.store.postgresql.locks import AdvisoryLocks
+    from gateway.store.postgresql.writer import ServerWriter
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class Database(ABC):
         """
         database: Database
         if isinstance(place, DatabaseServer):
-            from gateway.store.server_database import ServerDatabase
+            from gateway.store.postgresql.database import ServerDatabase
 
             database = ServerDatabase(place)
         else:

@@ -152,14 +152,14 @@ class RequestRow(NamedTuple):
 
     `affinity` is the source by which the conversation was recognised; `affinity_kept` is `yes`, or
     `no: ` and why its account was not used; None for a first turn. `config_hash` identifies the
-    configuration. `attempts` is their number; `gateway.store.logs.attempts` reads them.
+    configuration. `attempts` is their number; `gateway.store.log.pages.attempts` reads them.
     `expected_input_tokens`, `expected_micro` and `expected_usd_micro` are the estimated tokens and
     cost of the prompt alone: an interrupted exchange is billed that. `tariff` has the multipliers
     and prices, `notes` the warnings. `cost_micro` is the cost of the exchange in micro-units,
     `usd_micro` in millionths of a US dollar, each rounded once.
     `error_message` is what the client was told, and what only operators may read of the reason.
     `requests` is more than 1 where the row stands for other refused requests too
-    (`gateway.store.refusals`); its other fields are those of the last.
+    (`gateway.store.log.merged_rejections`); its other fields are those of the last.
     """
 
     id: str

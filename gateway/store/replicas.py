@@ -36,10 +36,10 @@ from sqlalchemy import (
 
 from gateway.store.database import Database
 from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
-from gateway.store.recovery import mark_interrupted
+from gateway.store.log.recovery import mark_interrupted
+from gateway.store.log.statements import Statements
+from gateway.store.postgresql.schema import AdvisoryLock, budget_leases, replicas
 from gateway.store.schema import requests
-from gateway.store.server_schema import AdvisoryLock, budget_leases, replicas
-from gateway.store.statements import Statements
 
 _Filtered = TypeVar("_Filtered", Select[Any], Update, Delete)
 

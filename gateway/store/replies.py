@@ -23,7 +23,7 @@ from gateway.store import reply_rows as rows
 from gateway.store.chain_cache import ChainCache, chain_size
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge, error_reason
-from gateway.store.recorder import is_row_error
+from gateway.store.log.recorder import is_row_error
 from gateway.store.records import CONTINUABLE, StoredItem, StoredReply
 
 MAX_PENDING: Final = 64 * 2**20

@@ -13,9 +13,9 @@ from gateway.admin.api import build_admin_app
 from gateway.admin.operations import AdminOperations
 from gateway.admin.socket import serve_admin
 from gateway.store.database import Database
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.records import Entry, ExchangeState, RequestRow
 from gateway.store.registry import Registry
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.store.sample_rows import failed_attempt, intent, settlement
 from tests.support.ledger_template import open_ledger
 

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from gateway.store.keys import digest, well_formed
-from gateway.store.lock import DATABASE_NAME
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.admin.api_client import call, error_of
 from tests.store.sample_rows import failed_attempt
 from tests.support.databases import raw_connection

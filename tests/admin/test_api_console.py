@@ -12,7 +12,7 @@ from gateway.admin.api_console import open_admin_app
 from gateway.admin.passwords import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from gateway.admin.socket import serve_admin
 from gateway.runtime import unix_microseconds
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.admin.api_client import call, error_of
 from tests.console.browser import PASSWORD, open_browser
 from tests.support.databases import place_of

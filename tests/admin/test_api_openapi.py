@@ -56,8 +56,9 @@ from gateway.admin.replicas import ReplicaView
 from gateway.admin.route_preview import CandidatePreview, ExcludedChannel, RoutePreview
 from gateway.core.limits import Limits
 from gateway.server.account_probe import ProbeResult, probe_account
-from gateway.store.integrity import Discrepancy, Report
-from gateway.store.overview import Breakdown, FailureGroup, Overview, TimeBucket
+from gateway.store.log.integrity import Discrepancy, Report
+from gateway.store.log.overview import Breakdown, FailureGroup, Overview, TimeBucket
+from gateway.store.log.usage import Metrics, UsageRow
 from gateway.store.records import (
     Admin,
     AdminToken,
@@ -69,7 +70,6 @@ from gateway.store.records import (
     StoredReply,
     Token,
 )
-from gateway.store.usage import Metrics, UsageRow
 from tests.support.gateway import RunningGateway
 
 DOCUMENT = yaml.load(

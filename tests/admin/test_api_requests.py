@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from gateway.store import database as store_database
-from gateway.store import logs
-from gateway.store.recorder import Recorder
+from gateway.store.log import pages
+from gateway.store.log.recorder import Recorder
 from tests.admin.api_client import call, error_of
 from tests.store.sample_rows import START, intent, request_id, settlement
 from tests.support.slow_search import slow_down
@@ -104,8 +104,8 @@ async def test_the_overview(client, recorded) -> None:
 async def test_a_query_timeout_is_reported(client, recorded, monkeypatch) -> None:
     """Also an export, whose answer has not begun then."""
     monkeypatch.setattr(store_database, "_CLOCK_INTERVAL", 1)
-    whole = logs.timed_reader
-    monkeypatch.setattr(logs, "timed_reader", lambda database, _=None: whole(database, -1.0))
+    whole = pages.timed_reader
+    monkeypatch.setattr(pages, "timed_reader", lambda database, _=None: whole(database, -1.0))
     for path in ("requests", "requests/export"):
         status, code, message = error_of(await call(client, "GET", path))
         assert (status, code) == (400, "too_much_to_read")
@@ -118,7 +118,7 @@ async def test_a_search_that_takes_its_time_goes_on(client, admin, monkeypatch) 
     await recorder.start()
     for minute, account in ((0, "rare"), (30, "a1")):
         at = START + minute * 60_000_000
-        id_ = f"{logs.first_id(at)}00000000ff"
+        id_ = f"{pages.first_id(at)}00000000ff"
         recorder.record_settlement(settlement(minute, id=id_, started_at=at, account=account))
     await recorder.close()
     _, content = await call(client, "GET", "requests", account="rare")
@@ -131,7 +131,7 @@ async def test_a_search_that_takes_its_time_goes_on(client, admin, monkeypatch) 
         calls += 1
         if content["searched_to"] is None:
             break
-        assert logs.started_us(content["searched_to"]) > 0
+        assert pages.started_us(content["searched_to"]) > 0
         query["before"] = content["searched_to"]
     assert found == whole
     assert calls > 2
@@ -147,9 +147,9 @@ async def test_a_failing_export_is_cut(client, admin, monkeypatch) -> None:
     await recorder.close()
     patience = chain([10.0], repeat(-1.0))
     monkeypatch.setattr(store_database, "_CLOCK_INTERVAL", 1)
-    whole = logs.timed_reader
+    whole = pages.timed_reader
     monkeypatch.setattr(
-        logs, "timed_reader", lambda database, _=None: whole(database, next(patience))
+        pages, "timed_reader", lambda database, _=None: whole(database, next(patience))
     )
     with pytest.raises(aiohttp.ClientError):
         async with client.get("requests/export") as answer:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.store.lock import DATABASE_NAME
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.admin.api_client import call, error_of
 from tests.store.sample_rows import START, intent, settled
 from tests.support.databases import raw_connection

@@ -12,8 +12,8 @@ from gateway.admin.errors import TooManySubscribers
 from gateway.admin.feed import Feed, FeedBatch
 from gateway.admin.operations import AdminOperations
 from gateway.store.database import Database
-from gateway.store.logs import NO_FILTER, LogFilter
-from gateway.store.recorder import Recorder
+from gateway.store.log.pages import NO_FILTER, LogFilter
+from gateway.store.log.recorder import Recorder
 from gateway.store.records import ExchangeState
 from gateway.store.schema import requests
 from tests.admin.conftest import AdminFixture

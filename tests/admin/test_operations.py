@@ -13,7 +13,7 @@ from gateway.admin.operations import AdminOperations
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.core.limits import Limits
 from gateway.store.keys import digest, well_formed
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from gateway.store.records import Token, TokenState
 from gateway.store.registry import Registry
 from gateway.store.tokens import record_origin

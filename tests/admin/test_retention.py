@@ -16,8 +16,8 @@ from gateway.admin.retention import delete_old_rows
 from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.runtime import unix_microseconds
-from gateway.store.lock import DATABASE_NAME
-from gateway.store.usage import Dimension, usage
+from gateway.store.log.usage import Dimension, usage
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.support.databases import on_server, raw_connection
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.timing import SLACK

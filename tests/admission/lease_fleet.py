@@ -23,7 +23,9 @@ from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store import tokens
 from gateway.store.database import Database
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
+from gateway.store.log.statements import Statements
+from gateway.store.postgresql.database import ServerDatabase
 from gateway.store.records import ExchangeState, Group, RequestRow
 from gateway.store.replicas import (
     OwnReplica,
@@ -33,8 +35,6 @@ from gateway.store.replicas import (
     remove,
     steady_seconds,
 )
-from gateway.store.server_database import ServerDatabase
-from gateway.store.statements import Statements
 from tests.admission.broken_connections import BreakableServer, breakable
 from tests.store.sample_rows import intent, request_id
 from tests.store.server_ledger import server_ledger

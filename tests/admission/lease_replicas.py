@@ -17,12 +17,12 @@ from gateway.core.limits import FREE, Cost, Limits
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store.database import Database
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
+from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.schema import budget_leases, replicas, spending
 from gateway.store.records import ExchangeState
 from gateway.store.replicas import OwnReplica, steady_seconds
 from gateway.store.schema import requests
-from gateway.store.server_database import ServerDatabase
-from gateway.store.server_schema import budget_leases, replicas, spending
 from tests.store.sample_rows import intent
 
 _numbers = count(1)

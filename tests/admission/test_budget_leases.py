@@ -17,8 +17,8 @@ from gateway.quota.budgets import LeaseShort
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import BudgetStatus, Holder, HolderKind
 from gateway.store.database import Database
-from gateway.store.server_database import ServerDatabase
-from gateway.store.server_schema import replicas
+from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.schema import replicas
 from gateway.store.tokens import add_token
 from tests.admission.lease_replicas import (
     LeaseReplica,

@@ -17,7 +17,7 @@ from gateway.errors import AccountingUnavailable, GatewayError
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import HolderKind
 from gateway.store.budget_leases import Figures, HolderKey, LeaseTable
-from gateway.store.server_database import ServerDatabase
+from gateway.store.postgresql.database import ServerDatabase
 from tests.admission.broken_connections import Fault, breakable
 from tests.admission.lease_replicas import (
     LeaseReplica,

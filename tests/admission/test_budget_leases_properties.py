@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.admission import budget_leases
 from gateway.core.limits import Cost, Limits
-from gateway.store import recorder
+from gateway.store.log import recorder
 from tests.admission.broken_connections import Fault
 from tests.admission.lease_fleet import HOLDERS, KEYS, lease_fleet
 from tests.admission.lease_steps import DAY, HOUR, SECOND, STEP, Asked, Steps
@@ -133,7 +133,7 @@ def faster() -> Iterator[None]:
             patch.setattr(budget_leases, name, seconds)
         patch.setattr(recorder, "_SERVER_TIMEOUT", 0.5)
         patch.setattr(recorder, "_RETRY_DELAYS", (0.02, 0.05, 0.1))
-        for name in ("gateway.admission.budget_leases", "gateway.store.recorder"):
+        for name in ("gateway.admission.budget_leases", "gateway.store.log.recorder"):
             patch.setattr(logging.getLogger(name), "disabled", True)
         yield
 

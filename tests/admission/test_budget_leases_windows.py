@@ -11,7 +11,7 @@ import pytest
 from gateway.core.limits import BUDGETS, Cost, Currency, Limits
 from gateway.errors import GatewayError
 from gateway.quota.limits import Holder, HolderKind
-from gateway.store.server_database import ServerDatabase
+from gateway.store.postgresql.database import ServerDatabase
 from tests.admission.lease_replicas import LeaseReplica, key_holder, lease_replica, totals, unix_us
 from tests.store.server_ledger import server_ledger
 

@@ -14,7 +14,7 @@ from gateway.errors import InsufficientQuota
 from gateway.quota.limits import Holder, HolderKind, Quota, ResourceRequest
 from gateway.store import tokens
 from gateway.store.database import Database
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from tests.quota.holders import spent
 from tests.store.sample_rows import intent, settled, token
 from tests.support.ledger_template import open_ledger

@@ -22,9 +22,9 @@ from gateway.config.document import ConfigError
 from gateway.core.formats import Format
 from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, Currency
 from gateway.routing.circuit_breaker import HealthState
-from gateway.store.lock import DATABASE_NAME
+from gateway.store.postgresql.database import ServerDatabase
 from gateway.store.replicas import OwnReplica
-from gateway.store.server_database import ServerDatabase
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.admin.config_follower import follow_config
 from tests.alerts.receiver import OK, Receiver
 from tests.support.databases import allow, forbid, locked

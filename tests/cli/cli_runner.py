@@ -23,9 +23,9 @@ from gateway.admin.socket import serve_admin
 from gateway.cli import main
 from gateway.cli.option_types import now_us
 from gateway.store.database import Database
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from gateway.store.registry import Registry
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.support.ledger_template import open_ledger
 from tests.support.paths import ROOT
 

@@ -20,7 +20,7 @@ from gateway.cli import client
 from gateway.config.load import parse_config
 from gateway.daemon import run_daemon
 from gateway.store.keys import digest
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 
 HELLO = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.store.database import Database
 from gateway.store.migrations import MIGRATIONS, migrate, migrations_for
-from gateway.store.server_database import ServerDatabase
+from gateway.store.postgresql.database import ServerDatabase
 from tests.cli.cli_runner import CommandRunner
 from tests.support.databases import run_apart, server_of
 from tests.support.postgres import (

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database
-from gateway.store.integrity import check
-from gateway.store.lock import DATABASE_NAME
+from gateway.store.log.integrity import check
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.cli.cli_runner import CommandRunner
 from tests.support.databases import run_apart
 from tests.support.postgres import new_database_url

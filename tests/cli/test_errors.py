@@ -17,7 +17,7 @@ import pytest
 
 from gateway.admin.socket import socket_path
 from gateway.cli.errors import EX_SOFTWARE
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.cli.answering_server import answering_each
 from tests.cli.cli_runner import CommandRunner
 from tests.cli.every_command import Outcome, run_all

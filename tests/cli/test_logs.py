@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.store.logs import first_id, started_us
+from gateway.store.log.pages import first_id, started_us
 from gateway.store.records import Entry, ExchangeState, RequestRow, SearchRow
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 from tests.store.sample_rows import (

@@ -21,8 +21,8 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.store.database import SqliteDatabase
-from gateway.store.lock import DATABASE_NAME
 from gateway.store.migrations import MIGRATIONS, migrate
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.resilience.chaos.process import (
     GATEWAY,
     START_TIMEOUT,

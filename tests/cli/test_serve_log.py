@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 import orjson
 import pytest
 
-from gateway.store.lock import DATABASE_NAME
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
 from tests.support.paths import ROOT
 

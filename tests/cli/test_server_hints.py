@@ -12,7 +12,7 @@ import pytest
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database
-from gateway.store.integrity import check
+from gateway.store.log.integrity import check
 from gateway.store.tokens import all_groups
 from tests.cli.cli_runner import CommandRunner
 from tests.support.postgres import drop_database, find_postgres, new_database_url, postgres_server

@@ -13,9 +13,9 @@ import pytest
 from gateway.cli import usage
 from gateway.cli.option_types import now_us
 from gateway.cli.output import format_time
-from gateway.store.lock import DATABASE_NAME
+from gateway.store.log.usage import Dimension
 from gateway.store.records import USAGE_COUNTS
-from gateway.store.usage import Dimension
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.cli.cli_runner import CommandRunner, admin_gateway
 from tests.store.sample_rows import intent, settled
 from tests.support.cases import in_one_test

@@ -15,8 +15,8 @@ from gateway.cluster.start import joined
 from gateway.config.load import parse_config
 from gateway.config.schema import Config
 from gateway.store.database import Database
+from gateway.store.postgresql.database import ServerDatabase
 from gateway.store.replicas import ListedReplica, list_replicas
-from gateway.store.server_database import ServerDatabase
 
 
 def parse(url: str, state_dir: Path | None = None, **replica: Any) -> Config:

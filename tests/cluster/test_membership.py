@@ -13,8 +13,8 @@ from gateway.cluster import membership as module
 from gateway.cluster.membership import comparable_hash, read_state_id
 from gateway.store.database import Database
 from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
+from gateway.store.log.statements import Statements
 from gateway.store.replicas import LOST_AFTER, remove, steady_seconds
-from gateway.store.statements import Statements
 from tests.cluster.replicas import die, listed, parse, replica
 from tests.support.timing import SLACK, until_within
 

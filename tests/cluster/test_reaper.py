@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select
 
-from gateway.store import logs, tokens
+from gateway.store import tokens
 from gateway.store.database import Database
-from gateway.store.integrity import check
-from gateway.store.recorder import Recorder
+from gateway.store.log import pages
+from gateway.store.log.integrity import check
+from gateway.store.log.recorder import Recorder
+from gateway.store.postgresql.schema import budget_leases
 from gateway.store.records import ExchangeState
-from gateway.store.server_schema import budget_leases
 from tests.cluster.replicas import die, listed, replica
 from tests.store.sample_rows import intent, token
 
@@ -70,7 +71,7 @@ async def test_of_a_dead_replica_leases_end_and_requests_are_settled_once(
             while "a" in await listed(database):
                 await asyncio.sleep(0.05)
         assert await leases(database) == [living[0].own.epoch]
-        rows = await logs.page(database)
+        rows = await pages.page(database)
         assert [row.state for row in rows] == [ExchangeState.INTERRUPTED] * 3
         await asyncio.sleep(1)  # the others see nothing to do
         (key,) = await tokens.all_tokens(database)
@@ -125,7 +126,7 @@ async def test_leaving_settles_what_still_runs(database: Database, tmp_path: Pat
         await add_lease(database, one.own.epoch)
     assert await listed(database) == {}
     assert await leases(database) == []
-    assert {row.state for row in await logs.page(database)} == {ExchangeState.INTERRUPTED}
+    assert {row.state for row in await pages.page(database)} == {ExchangeState.INTERRUPTED}
 
 
 async def test_a_start_settles_only_what_no_living_replica_runs(
@@ -137,7 +138,7 @@ async def test_a_start_settles_only_what_no_living_replica_runs(
         starting = Recorder(database, boot_id="starting")
         await starting.start()
         await starting.close()
-        assert [row.state for row in await logs.page(database)] == [ExchangeState.RUNNING]
+        assert [row.state for row in await pages.page(database)] == [ExchangeState.RUNNING]
 
 
 @pytest.mark.slow("waits for expiries of replicas")
@@ -160,7 +161,7 @@ async def test_leases_of_a_dead_replica_outlive_its_requests(
         async with asyncio.timeout(10):
             while (await listed(database))["a"].row.state != "expired":
                 await asyncio.sleep(0.05)
-        rows = await logs.page(database)
+        rows = await pages.page(database)
         assert [row.state for row in rows] == [ExchangeState.INTERRUPTED] * 3
         known = (await listed(database))["a"]
         assert (known.leases, known.leased_units) == (1, 2_000)

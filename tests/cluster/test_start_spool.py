@@ -6,8 +6,8 @@ from pathlib import Path
 
 import asyncpg
 
+from gateway.store.postgresql.spool import SPOOL_NAME, Spool
 from gateway.store.records import Entry, ExchangeState
-from gateway.store.spool import SPOOL_NAME, Spool
 from tests.store.sample_rows import intent
 from tests.support.gateway import run_gateway
 from tests.support.postgres import new_database_url

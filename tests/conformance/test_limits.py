@@ -22,7 +22,7 @@ import pytest_asyncio
 from gateway.core.formats import Format
 from gateway.core.limits import FREE, MICRO_PER_UNIT
 from gateway.quota.limits import ResourceRequest
-from gateway.store.logs import LogFilter
+from gateway.store.log.pages import LogFilter
 from gateway.store.records import ExchangeState, Token
 from tests.conformance.pairs import Clients
 from tests.support.gateway import RunningGateway, request_body

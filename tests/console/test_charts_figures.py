@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.console.charts import CHARTS, bucket_label
-from gateway.store.overview import DAY_US, Overview, TimeBucket
+from gateway.store.log.overview import DAY_US, Overview, TimeBucket
+from gateway.store.log.usage import Metrics
 from gateway.store.records import HOUR_US
-from gateway.store.usage import Metrics
 
 START = 1_790_000_000_000_000 // DAY_US * DAY_US
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from gateway.console.form_input import FILTER_FIELDS, parse_search
-from gateway.store.logs import LogFilter
+from gateway.store.log.pages import LogFilter
 from gateway.store.records import ExchangeState
 from tests.store.sample_rows import token
 

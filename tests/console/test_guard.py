@@ -15,7 +15,7 @@ from aiohttp.web_urldispatcher import PrefixedSubAppResource
 from gateway.app import build_app
 from gateway.console.guard import SECURITY_HEADERS, STATIC_SECONDS
 from gateway.core.formats import Format
-from gateway.store.lock import DATABASE_NAME
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.console.browser import FORM_HEADERS, Browser, open_browser
 from tests.support.databases import locked
 from tests.support.gateway import RunningGateway, channels, run_gateway

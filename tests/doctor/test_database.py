@@ -11,8 +11,8 @@ import pytest
 from gateway.doctor.database import check_database
 from gateway.doctor.findings import Finding, State
 from gateway.runtime import unix_microseconds
-from gateway.store.lock import DATABASE_NAME
 from gateway.store.migrations import MIGRATIONS
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.support.gateway import RunningGateway
 from tests.support.ledger_template import copy_ledger
 

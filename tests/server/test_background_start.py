@@ -15,9 +15,9 @@ from aiohttp import ClientResponse
 from gateway.core.formats import Format
 from gateway.server import background
 from gateway.store import replies as replies_module
-from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import ExchangeState, RequestRow, TokenState
 from gateway.store.reply_rows import page
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.server.test_background import running, slow_stream
 from tests.support.databases import forbid, locked
 from tests.support.gateway import RunningGateway, request_body

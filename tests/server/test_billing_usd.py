@@ -13,8 +13,8 @@ from gateway.config.schema import Model
 from gateway.core.formats import Format
 from gateway.core.limits import BudgetWindow, Currency
 from gateway.quota.limits import HolderKind, Quota
-from gateway.store import integrity
-from gateway.store.usage import usage
+from gateway.store.log import integrity
+from gateway.store.log.usage import usage
 from tests.server.key_limits import limit_key, shift_clock, start_request
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channels, run_gateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply, fixture_stream

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from gateway.store.usage import Dimension, usage
+from gateway.store.log.usage import Dimension, usage
 from tests.server.key_limits import NOTHING_IN_USE, in_use, limit_key
 from tests.support.gateway import PATHS, RunningGateway, request_body
 from tests.support.upstream import ScriptedUpstream, fixture_reply

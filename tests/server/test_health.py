@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.formats import Format
-from gateway.store.lock import DATABASE_NAME
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.support.databases import locked
 from tests.support.gateway import RunningGateway, channels, run_gateway
 from tests.support.timing import SLACK

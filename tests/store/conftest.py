@@ -9,7 +9,7 @@ import pytest
 
 from gateway.store import tokens
 from gateway.store.database import Database
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from tests.store.sample_rows import token
 from tests.support.ledger_template import open_ledger
 

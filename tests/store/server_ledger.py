@@ -13,8 +13,8 @@ import asyncpg
 from gateway.config.cluster import DatabaseServer
 from gateway.store import tokens
 from gateway.store.database import Database
-from gateway.store.integrity import check
-from gateway.store.server_database import ServerDatabase
+from gateway.store.log.integrity import check
+from gateway.store.postgresql.database import ServerDatabase
 from tests.store.sample_rows import token
 from tests.support.postgres import new_database_url
 from tests.support.proxy import FaultProxy, fault_proxy

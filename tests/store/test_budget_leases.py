@@ -10,7 +10,7 @@ import pytest
 from gateway.core.limits import FREE, Cost
 from gateway.store.budget_leases import Figures, HolderKey, LeaseTable
 from gateway.store.errors import ReplicaRemoved
-from gateway.store.server_database import ServerDatabase
+from gateway.store.postgresql.database import ServerDatabase
 from tests.store.sample_rows import START
 from tests.store.server_ledger import behind_proxy, connect, lease, leases, server_ledger
 from tests.support.proxy import Direction, FaultProxy

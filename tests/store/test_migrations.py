@@ -12,15 +12,16 @@ import pytest
 from sqlalchemy import Connection, MetaData
 
 from gateway.core.limits import UNLIMITED
-from gateway.store import logs, tokens
+from gateway.store import tokens
 from gateway.store.database import Database, SqliteDatabase
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
-from gateway.store.integrity import check
+from gateway.store.log import pages
+from gateway.store.log.integrity import check
+from gateway.store.log.recorder import Recorder
+from gateway.store.log.usage import Dimension, usage
 from gateway.store.migrations import MIGRATIONS, migrate
-from gateway.store.recorder import Recorder
 from gateway.store.records import HOUR_US, ExchangeState, Group
 from gateway.store.schema import metadata
-from gateway.store.usage import Dimension, usage
 from tests.store.sample_rows import (
     attempt,
     integrity_check,
@@ -120,7 +121,7 @@ async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
     database = await Database.open(path)
     recorder = Recorder(database, boot_id="boot")
     await recorder.start()
-    rows = {row.id: row._asdict() for row in await logs.page(database)}
+    rows = {row.id: row._asdict() for row in await pages.page(database)}
     new = {
         "upstream_format": None,
         "affinity": None,
@@ -147,8 +148,8 @@ async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
     }
     recorder.record_settlement(settlement(0, id="req_open", attempts=1), (attempt(),))
     await recorder.close()
-    assert await logs.attempts(database, "req_open") == [attempt()]
-    assert await logs.attempts(database, "req_ok") == []
+    assert await pages.attempts(database, "req_open") == [attempt()]
+    assert await pages.attempts(database, "req_ok") == []
     await database.close()
     assert integrity_check(path) == "ok"
     assert path.with_name("ledger.db.schema-1.copy").exists()
@@ -226,17 +227,17 @@ async def test_open_rows_become_running(path: Path) -> None:
     await writer.close()
     database = await Database.open(path)
 
-    async def found(log_filter: logs.LogFilter) -> list[str]:
-        return [row.id for row in await logs.page(database, log_filter)]
+    async def found(log_filter: pages.LogFilter) -> list[str]:
+        return [row.id for row in await pages.page(database, log_filter)]
 
-    running = logs.LogFilter(state=ExchangeState.RUNNING)
+    running = pages.LogFilter(state=ExchangeState.RUNNING)
     assert await found(running) == [request_id(3), request_id(1)]
-    assert await found(logs.LogFilter(state=ExchangeState.ERROR)) == [request_id(2)]
+    assert await found(pages.LogFilter(state=ExchangeState.ERROR)) == [request_id(2)]
     recorder = Recorder(database)
     await recorder.start()
     await recorder.close()
     assert await found(running) == []
-    assert len(await found(logs.LogFilter(state=ExchangeState.INTERRUPTED))) == 3
+    assert len(await found(pages.LogFilter(state=ExchangeState.INTERRUPTED))) == 3
     await database.close()
     assert integrity_check(path) == "ok"
     assert path.with_name("ledger.db.schema-4.copy").exists()
@@ -251,8 +252,8 @@ async def test_attempts_are_deleted_with_their_request(
     with raw_connection(path) as connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"DELETE FROM requests WHERE id = '{request_id(1)}'")
-    assert await logs.attempts(database, request_id(1)) == []
-    assert len(await logs.attempts(database, request_id(2))) == 2
+    assert await pages.attempts(database, request_id(1)) == []
+    assert len(await pages.attempts(database, request_id(2))) == 2
 
 
 ADD_COLUMN = "ALTER TABLE groups ADD COLUMN remark TEXT;\n"

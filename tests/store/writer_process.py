@@ -13,8 +13,8 @@ from pathlib import Path
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database
-from gateway.store.recorder import Recorder
-from gateway.store.spool import Spool
+from gateway.store.log.recorder import Recorder
+from gateway.store.postgresql.spool import Spool
 from tests.store.sample_rows import intent, settlement
 
 

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, TypeVar
 import asyncpg
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.lock import DATABASE_NAME
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.support.postgres import drop_database, new_database_url, postgres_server
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from gateway.admin.operations import AdminOperations
 from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.daemon import Daemon, run_daemon
-from gateway.store.lock import DATABASE_NAME
 from gateway.store.records import ExchangeState, RequestRow, Token
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.support.databases import database_options
 from tests.support.ledger_template import copy_ledger
 

@@ -8,12 +8,13 @@ from itertools import count
 
 import pytest
 
-from gateway.store import database, log_search
+from gateway.store import database
+from gateway.store.log import search
 
 
 def slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """A span of a minute takes as long as it should: a call reads three of them."""
     clock: Iterator[int] = count()
-    monkeypatch.setattr(log_search, "monotonic", lambda: next(clock) * 0.2)
-    monkeypatch.setattr(log_search, "_AT_ONCE", -1.0)
+    monkeypatch.setattr(search, "monotonic", lambda: next(clock) * 0.2)
+    monkeypatch.setattr(search, "_AT_ONCE", -1.0)
     monkeypatch.setattr(database, "_CLOCK_INTERVAL", 1)  # SQLite notices at once

@@ -20,7 +20,7 @@ from gateway.config.load import load_config
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.daemon import run_daemon
-from gateway.store.lock import DATABASE_NAME
+from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.support.databases import locked
 from tests.support.gateway import RunningGateway
 from tests.support.paths import ROOT

@@ -15,9 +15,9 @@ from gateway.admin.permissions import Permission, requires
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import LogSearch, parse_search
 from gateway.console.rendering import render
-from gateway.store import logs
 from gateway.store.errors import QueryTimeout
-from gateway.store.log_search import LogPage
+from gateway.store.log import pages
+from gateway.store.log.search import LogPage
 from gateway.store.records import ExchangeState, RequestRow
 
 LIST_PATH: Final = "/console/logs"
@@ -54,13 +54,13 @@ async def list_requests(request: web.Request) -> web.Response:
         errors=search.errors,
         error=error,
         rows=page.rows,
-        searched_to=logs.started_us(page.searched_to) if page.searched_to else None,
+        searched_to=pages.started_us(page.searched_to) if page.searched_to else None,
         is_newer_search=bool(after),
         names=await _key_names(context, page.rows),
         newer=_newer_url(search, page, before, after),
         older=_older_url(search, page, after),
         is_newest=before is None and after is None,
-        tail_from=page.rows[0].id if page.rows else logs.first_id(context.now()),
+        tail_from=page.rows[0].id if page.rows else pages.first_id(context.now()),
         exports=[(form, _export_url(search, form)) for form in ExportFormat],
         feed=_feed_url(search),
         **_choices(context),
@@ -76,7 +76,7 @@ async def tail(request: web.Request) -> web.Response:
     if search.errors:
         raise web.HTTPBadRequest
     try:
-        rows = await logs.tail(
+        rows = await pages.tail(
             context.operations.database,
             search.log_filter,
             after=request.query.get("after") or None,

@@ -16,9 +16,9 @@ from gateway.console.charts import CHARTS, HEIGHT, WIDTH
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import redirect, render, render_chart
 from gateway.quota.budgets import format_utc
-from gateway.store.overview import Breakdown, Overview
+from gateway.store.log.overview import Breakdown, Overview
+from gateway.store.log.usage import Totals
 from gateway.store.records import DAY_US, ExchangeState
-from gateway.store.usage import Totals
 
 LOGS_PATH: Final = "/console/logs"
 

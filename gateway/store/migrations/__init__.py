@@ -25,9 +25,9 @@ from sqlalchemy import Connection, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
-from gateway.store.migration_lock import change_schema_locked, lock_migrations
+from gateway.store.postgresql.errors import is_temporary
+from gateway.store.postgresql.migration_lock import change_schema_locked, lock_migrations
 from gateway.store.schema import settings
-from gateway.store.server_errors import is_temporary
 
 _FILES: Final = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 NAMES: Final = tuple(dict.fromkeys(file.name.partition(".")[0] for file in _FILES))

@@ -10,8 +10,8 @@ from gateway.admin.units import format_amount
 from gateway.console.pages.request import _format_field
 from gateway.core.formats import Format
 from gateway.core.limits import Currency
+from gateway.store.log.merged_rejections import OWN_ROWS
 from gateway.store.records import RequestRow
-from gateway.store.refusals import OWN_ROWS
 from tests.console.hostile_text import DISPLAYED_TEXT, HOSTILE_TEXT, is_harmless, preformatted_texts
 from tests.console.visitor import Visitor, signed_in_visitor
 from tests.support.gateway import ALPHA, RunningGateway
@@ -190,7 +190,7 @@ async def test_a_first_turn_was_kept_by_no_account(
 async def test_refused_requests_that_share_a_row(
     gateway: RunningGateway, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.store.recorder.WINDOW", 1.0)
+    monkeypatch.setattr("gateway.store.log.recorder.WINDOW", 1.0)
     await gateway.operations.update_key(gateway.token.id, limits={"requests_per_minute": 0})
     for _ in range(OWN_ROWS + 5):
         assert (await gateway.post(Format.CHAT)).status == 429

@@ -23,7 +23,7 @@ from gateway.core.limits import FREE, MICRO_PER_UNIT, Cost
 from gateway.quota.limits import HolderKind, ResourceRequest
 from gateway.routing.health import Health
 from gateway.routing.retry_budget import RetryBudget
-from gateway.store.logs import LogFilter
+from gateway.store.log.pages import LogFilter
 from gateway.store.records import ExchangeState, RequestRow, Token
 from tests.quota.holders import spent
 from tests.resilience.chaos.client import encode_request

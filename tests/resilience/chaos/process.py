@@ -24,8 +24,8 @@ import orjson
 from gateway.admin.key_settings import KeySettings
 from gateway.admin.operations import AdminOperations
 from gateway.runtime import unix_microseconds
-from gateway.store.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.registry import Registry
+from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.support.gateway import channels
 from tests.support.ledger_template import open_ledger
 from tests.support.paths import ROOT

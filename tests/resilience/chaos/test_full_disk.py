@@ -17,7 +17,7 @@ from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.quota.limits import HolderKind
 from gateway.store.database import Database
-from gateway.store.recorder import Recorder
+from gateway.store.log.recorder import Recorder
 from tests.resilience.chaos.load import Load
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 from tests.support.upstream import fixture_stream, scripted_upstream

@@ -19,7 +19,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector
 
 from gateway.core.formats import Format
-from gateway.store.refusals import OWN_ROWS
+from gateway.store.log.merged_rejections import OWN_ROWS
 from tests.resilience.chaos.client import headers, request_fields
 from tests.resilience.chaos.process import (
     GatewayProcess,

@@ -1,0 +1,470 @@
+"""The only writer of exchanges: takes rows at any moment and commits them in batches.
+
+Whatever is queued when a commit returns is the next batch, so an idle ledger commits at once and a
+busy one shares its commits. After a batch of several intents it pauses for a few milliseconds;
+settlements, which nothing waits for, wait for the next intents, or on a database server for each
+other. `record_*` are synchronous, so that a handler can call them while it is being cancelled. Rows
+stay queued for as long as the database is locked, full or gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import compress, islice
+from operator import not_
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+
+from gateway.config.limits import RequestLog
+from gateway.store.database import Database
+from gateway.store.errors import InvalidRows, RowsLost, error_reason
+from gateway.store.log.batch import build_batch, sanitize_entry, settlements_without_intent
+from gateway.store.log.merged_rejections import WINDOW, Refusals
+from gateway.store.log.recovery import left_by_earlier_boots, mark_interrupted
+from gateway.store.log.statements import MAX_LOOKUP, Statements
+from gateway.store.postgresql.errors import is_data_error, is_temporary
+from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
+
+if TYPE_CHECKING:  # only with a database server are they imported
+    from gateway.store.postgresql.outage import Outage
+    from gateway.store.postgresql.spool import Spool
+
+_log = logging.getLogger(__name__)
+
+_BATCH_DELAY = 0.02  # seconds that a settlement waits for others
+_ENOUGH_SETTLEMENTS = 32  # for a commit of theirs on a database server
+_PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the first but one
+_MAX_PAUSE = 0.005
+_RETRY_DELAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
+_WARNING_INTERVAL = 1.0  # seconds
+_SPOOL_AFTER = 0.5  # seconds in which nothing could be written, while the server answers
+_SERVER_TIMEOUT = 1.0  # seconds of a commit on a database server
+STUCK_AFTER: Final = 10.0
+"""Seconds of one commit, after which systemd is no longer told that the gateway is alive."""
+
+
+class Recorder:
+    """Records exchanges: each gets one row, and each settled row is added to its token's totals
+    and its hour's sums once.
+
+    It is created inside the running loop and used by that loop only, between `start` and `close`.
+    A database has one recorder.
+    """
+
+    def __init__(
+        self, database: Database, *, boot_id: str | None = None, spool: Spool | None = None
+    ) -> None:
+        """`spool` is where entries wait while a database server cannot be reached."""
+        self.boot_id = boot_id or secrets.token_hex(8)
+        self.on_commit: list[Callable[[Sequence[Entry]], None]] = []
+        """Each is called after a commit with its entries, in order; it must not raise."""
+        self._database = database
+        self._server = database.entry_writer(self.boot_id)
+        self._outage: Outage | None = None
+        if self._server is not None and spool is not None:
+            self._outage = self._server.outage(spool, self._on_written_late)
+        self._statements = Statements(database.dialect, self.boot_id)
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Entry] = deque()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._opened: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_open = self._is_closed = False
+        self._closing = False
+        self._stopping = asyncio.Event()  # the same, to wait for
+        self._flush_due = False
+        self._took_intents = False  # by the last batch, on a server
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._refusals = Refusals()
+        self._refusals_timer: asyncio.TimerHandle | None = None
+        self._pause_timer: asyncio.TimerHandle | None = None
+        self._limit = MAX_LOOKUP  # entries of one transaction
+        self._failures = 0
+        self._commit_began: float | None = None
+        self._warned_at = float("-inf")
+        self._waiting_since = self._loop.time()
+        self._last_error = "not in time"
+        self._uncommitted = 0
+        self._uncommitted_warned_at = float("-inf")
+
+    def use_epoch(self, epoch: int) -> None:
+        """This replica's among several: what its requests cost is taken from its leases."""
+        if self._server is not None:
+            self._server.epoch = epoch
+
+    @property
+    def backlog(self) -> int:
+        """Entries that wait for a commit."""
+        return len(self._queue)
+
+    def is_behind(self, limits: RequestLog) -> bool:
+        """Whether too many entries wait, or have waited for too long while none was written."""
+        if self._outage is not None and self._failures and self._outage.is_full:
+            return True
+        if not self._queue:
+            return False
+        return len(self._queue) > limits.max_unwritten or self.write_delay > limits.max_write_delay
+
+    @property
+    def spool(self) -> Spool | None:
+        """With its entries that wait for a database server: their number, size and time."""
+        return None if self._outage is None else self._outage.spool
+
+    @property
+    def write_delay(self) -> float:
+        """Seconds for which entries have waited while none could be written."""
+        return self._loop.time() - self._waiting_since if self._queue else 0.0
+
+    @property
+    def alive(self) -> bool:
+        """Whether the writer task runs: between `start` and `close` it always should."""
+        return self._task is not None and not self._task.done()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a commit neither ends nor fails: the disk, or the thread, does not answer."""
+        began = self._commit_began
+        return began is not None and self._loop.time() - began > STUCK_AFTER
+
+    async def open(self) -> None:
+        """Write what an earlier boot left in the spool. Until then its leases must not end: it was
+        spent within them. Raises StoreError."""
+        if self._outage is not None and not self._is_open:
+            await self._outage.open()
+            self._is_open = True
+
+    async def start(self) -> None:
+        """Write what an earlier boot left in the spool, settle what earlier boots left running as
+        interrupted, then start the writer task. Raises StoreError."""
+        await self.open()
+        left = left_by_earlier_boots(self._database.dialect.name, self.boot_id)
+        settle = partial(mark_interrupted, statements=self._statements, left_by=left)
+        if count := await self._database.write(settle):
+            _log.warning("%d exchanges were interrupted by the end of an earlier run", count)
+        self._launch()
+
+    def record_intent(self, row: RequestRow) -> asyncio.Future[None]:
+        """Queue a running row. The future is resolved once the row is committed, or in the spool,
+        and never fails: while neither can be written it stays pending. Cancelling it changes
+        nothing.
+        """
+        future = self._waiting[row.id] = self._loop.create_future()
+        self._push(Entry(row))
+        if self._pause_timer is None:
+            self._wake.set()
+        return future
+
+    def record_settlement(
+        self,
+        row: RequestRow,
+        attempts: Sequence[AttemptRow] = (),
+        searches: Sequence[SearchRow] = (),
+    ) -> None:
+        """Queue the row of an exchange that ended; a second one for it changes nothing. Where it
+        ended before any upstream call there is no intent: the row is inserted as it is, or merged
+        with others.
+
+        Nothing waits for a settlement: it shares a commit with those that come soon."""
+        if row.state is ExchangeState.REJECTED and not self._closing:
+            if self._refusals_timer is None:
+                self._refusals_timer = self._loop.call_later(WINDOW, self._end_refusals)
+            if self._refusals.merge(row):
+                return
+        self._push(Entry(row, attempts, searches))
+        self._schedule_flush()
+        if self._server is not None:
+            self._flush_enough()
+
+    def _flush_enough(self) -> None:
+        if len(self._queue) - len(self._waiting) >= _ENOUGH_SETTLEMENTS:
+            self._flush_due = True
+            self._wake.set()
+
+    def _end_refusals(self) -> None:
+        if self._refusals_timer is not None:
+            self._refusals_timer.cancel()
+            self._refusals_timer = None
+        for row in self._refusals.end_window():
+            self._push(Entry(row))
+            self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
+        if self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(_BATCH_DELAY, self._on_flush_timer)
+
+    def note_uncommitted(self, exchange_id: str) -> None:
+        """The reply is sent before its intent is committed. Where the ledger cannot be written
+        there may be hundreds in a second, so one warning counts them."""
+        self._uncommitted += 1
+        now = self._loop.time()
+        if now - self._uncommitted_warned_at >= _WARNING_INTERVAL:
+            text = "%d replies were sent before their intents were committed, the last of them %s"
+            _log.warning(text, self._uncommitted, exchange_id)
+            self._uncommitted, self._uncommitted_warned_at = 0, now
+
+    async def close(self, deadline: float = 10.0) -> None:
+        """Commit everything queued and stop; a second call does nothing. Raises RowsLost where
+        something is left after `deadline` seconds."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        ends_at = self._loop.time() + deadline
+        if self._task is not None:
+            await self._finish(self._task, deadline)
+        if self._outage is not None and self._is_open:
+            await self._outage.close(max(0.0, ends_at - self._loop.time()))
+        if self._server is not None:
+            await self._server.close()
+        if self._queue:
+            lost = len({entry.row.id for entry in self._queue})
+            raise RowsLost(
+                f"the database could not be written ({self._last_error}): the request log lacks "
+                f"{lost} request{'' if lost == 1 else 's'} or their ends"
+            )
+
+    async def _finish(self, task: asyncio.Task[None], seconds: float) -> None:
+        self._end_refusals()
+        self._closing = True
+        self._stopping.set()
+        if task.done():
+            self._launch()
+            task = self._task or task
+        self._wake.set()
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _push(self, entry: Entry) -> None:
+        if not self._queue:
+            self._waiting_since = self._loop.time()
+        self._queue.append(entry)
+        if self._task is None or not self._task.done():
+            return
+        if self._closing:
+            _log.error("the request log is closed, so the row of %s is lost", entry.row.id)
+        else:
+            self._launch()
+
+    def _launch(self) -> None:
+        # As after a failure: an earlier task may have ended in the middle of a commit.
+        self._failures = 1
+        self._task = self._loop.create_task(self._run(), name="recorder")  # watched by _ended
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not self._closing:
+            error = None if task.cancelled() else task.exception()
+            _log.critical("the request log has no writer; the next row starts it", exc_info=error)
+
+    async def _run(self) -> None:
+        while self._queue or not self._closing:
+            if self._is_due():
+                count = self._limit if self._server is None else self._size_for_server()
+                await self._commit_batch(list(islice(self._queue, count)))
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    def _is_due(self) -> bool:
+        if self._flush_due or self._closing or len(self._queue) >= self._limit:
+            return bool(self._queue)
+        return bool(self._waiting) and self._pause_timer is None
+
+    def _size_for_server(self) -> int:
+        """Of the next batch, which is put first. Intents, which replies wait for, go without
+        settlements, whose sums take longer; these go in pauses, or at last after an intent."""
+        queue, waiting = self._queue, self._waiting
+        if self._closing or self._failures or len(queue) > self._limit:
+            return self._limit
+        is_turn = self._flush_due and (self._took_intents or self._pause_timer is not None)
+        self._took_intents = bool(waiting) and not is_turn
+        chosen = [
+            entry.is_intent if self._took_intents else entry.row.id not in waiting
+            for entry in queue
+        ]
+        if not (count := sum(chosen)):  # the intents of all settlements wait
+            return self._limit
+        if not self._took_intents and count + len(waiting) == len(queue):
+            self._flush_due = False
+        self._queue = deque([*compress(queue, chosen), *compress(queue, map(not_, chosen))])
+        return count
+
+    def _on_flush_timer(self) -> None:
+        self._flush_timer = None
+        self._flush_due = True
+        self._wake.set()
+
+    async def _commit_batch(self, entries: list[Entry]) -> None:
+        if len(self._queue) == len(entries):
+            self._flush_due = False
+            if self._flush_timer is not None:
+                self._flush_timer.cancel()
+                self._flush_timer = None
+        self._commit_began = self._loop.time()
+        if self._outage is not None and self._outage.is_open:
+            await self._keep(self._outage, entries)
+            return
+        try:
+            if self._server is None:
+                await self._database.write_rows(lambda cursor: self._write(cursor, entries))
+            else:
+                opened = None if self._failures else self._opened
+                await self._server.write(entries, opened, _SERVER_TIMEOUT)
+        except Exception as error:
+            self._commit_began = None
+            self._failures += 1
+            self._flush_due = True
+            await self._handle_failure(entries, error)
+        else:
+            self._commit_began = None
+            self._failures = 0
+            self._waiting_since = self._loop.time()
+            self._limit = min(self._limit * 2, MAX_LOOKUP)
+            self._pause_after(self._acknowledge(entries))
+            self._tell(entries)
+
+    async def _keep(self, outage: Outage, entries: list[Entry]) -> None:
+        """In the spool."""
+        try:
+            await outage.append(entries)
+        except Exception as error:  # no room: they wait
+            self._commit_began = None
+            self._failures += 1
+            self._flush_due = True
+            self._warn(error)
+            await self._sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
+        else:
+            self._commit_began = None
+            self._waiting_since = self._loop.time()
+            self._acknowledge(entries, committed=False)
+
+    def _tell(self, entries: Sequence[Entry]) -> None:
+        for committed in self.on_commit:
+            committed(entries)
+
+    def _on_written_late(self, entries: Sequence[Entry]) -> None:
+        """They were in the spool."""
+        for entry in entries:
+            if not entry.is_intent:
+                self._opened.discard(entry.row.id)
+            elif entry.row.boot_id == self.boot_id:
+                self._opened.add(entry.row.id)
+        self._tell(entries)
+
+    def _write(self, cursor: DBAPICursor, entries: list[Entry]) -> None:
+        # A commit whose result was lost may have happened: after a failure every row is looked up.
+        # Otherwise the rows that this run has opened are known: only the recorder settles them.
+        statements = self._statements
+        opened = set() if self._failures else self._opened
+        ids = (
+            [entry.row.id for entry in entries]
+            if self._failures
+            else settlements_without_intent(entries, opened)
+        )
+        batch = build_batch(entries, statements.states.run(cursor, ids), opened)
+        statements.insert_intent.run(cursor, batch.intents)
+        statements.insert_complete.run(cursor, batch.complete_rows)
+        statements.update_settled.run(cursor, batch.settled_rows)
+        statements.insert_attempt.run(cursor, batch.attempts)
+        if batch.searches:
+            statements.insert_search.run(cursor, batch.searches)
+        statements.add_hour.run(cursor, batch.hour_deltas)
+        statements.add_to_token.run(cursor, batch.token_deltas)
+
+    def _pause_after(self, intents: int) -> None:
+        """After several intents the next ones wait a little, as a commit takes as much processor
+        time as ten rows. A single client sends one at a time, and never waits."""
+        seconds = min((intents - 1) * _PAUSE_PER_INTENT, _MAX_PAUSE)
+        if seconds > 0 and self._pause_timer is None:
+            self._pause_timer = self._loop.call_later(seconds, self._on_pause_timer)
+
+    def _on_pause_timer(self) -> None:
+        self._pause_timer = None
+        self._wake.set()
+
+    def _acknowledge(self, entries: Iterable[Entry], *, committed: bool = True) -> int:
+        """Drop what is committed, or in the spool; returns how many of it were intents."""
+        intents = 0
+        for entry in entries:
+            self._queue.popleft()
+            id = entry.row.id
+            if not entry.is_intent:
+                self._opened.discard(id)
+                continue
+            intents += 1
+            if committed:
+                self._opened.add(id)
+            future = self._waiting.pop(id, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+        return intents
+
+    async def _handle_failure(self, entries: list[Entry], error: Exception) -> None:
+        """Wait where the database is the cause; else sanitise the rows; else find the row that is
+        the cause and drop it."""
+        if not is_row_error(error):
+            if self._outage is not None and self._is_outage(error):
+                self._outage.begin(error_reason(error))
+                return
+            self._warn(error)
+            await self._sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
+            return
+        sanitized = [sanitize_entry(entry) for entry in entries]
+        if sanitized != entries:
+            for position, entry in enumerate(sanitized):
+                self._queue[position] = entry
+        elif len(entries) > 1:
+            self._limit = 1
+        else:
+            lost = self._queue.popleft()
+            id = lost.row.id
+            self._opened.discard(id)
+            self._waiting.pop(id, None)
+            kind = "intent" if lost.is_intent else "settlement"
+            _log.error("cannot store the %s of %s: %s", kind, id, error_reason(error))
+
+    def _is_outage(self, error: Exception) -> bool:
+        """A connection that was lost once is opened again, which a failover takes. If that fails
+        too, entries go to the spool at once: in memory a kill would lose them."""
+        is_away = self._failures > 1 and is_temporary(error)
+        return is_away or self.write_delay >= _SPOOL_AFTER or self._closing
+
+    async def _sleep(self, seconds: float) -> None:
+        """Ends early when the recorder is closed meanwhile."""
+        if self._closing:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    def _warn(self, error: Exception) -> None:
+        now, self._last_error = self._loop.time(), error_reason(error)
+        if now - self._warned_at >= _WARNING_INTERVAL:
+            self._warned_at = now
+            _log.warning(
+                "the request log cannot be written, %d rows wait: %s",
+                self.backlog,
+                self._last_error,
+            )
+
+
+def is_row_error(error: Exception) -> bool:
+    """Whether a row is the cause, not the database: trying it again would fail every time."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return False
+    if isinstance(error, DBAPIError) and not isinstance(error.orig, sqlite3.Error):
+        return is_data_error(error)  # others, such as a missing permission, are no row's fault
+    kinds = DataError | IntegrityError | ProgrammingError | UnicodeError | OverflowError
+    return isinstance(error, kinds | InvalidRows)

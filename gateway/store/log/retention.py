@@ -1,0 +1,124 @@
+"""Deletes old rows of requests, in whole hours, while the gateway runs; the hourly sums stay. And
+shrinks the file."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from gateway.store.database import Database, FreePages
+from gateway.store.log.pages import first_id
+from gateway.store.records import HOUR_US, ExchangeState
+from gateway.store.schema import requests, settings
+
+if TYPE_CHECKING:  # only with a database server is it imported
+    from gateway.store.postgresql.database import ServerDatabase
+
+MIN_FREE: Final = 2**20
+"""Bytes that stay free in any file."""
+
+_SETTING: Final = "rows_kept_since"
+
+ROWS_KEPT_SINCE: Final = select(settings.c.value).where(settings.c.name == _SETTING)
+"""The Unix hour, as text, before which rows may be deleted; no row where none ever were."""
+
+
+async def delete_before(
+    database: Database, cutoff_us: int, *, batch: int = 500, pause: float = 0.02
+) -> int:
+    """Delete what started and ended before the hour of `cutoff_us` (Unix µs), attempts included;
+    returns the number of requests. A server drops whole UTC days.
+
+    A transaction deletes `batch` of them; after it other writers have the database for at least
+    `pause` seconds, and for as long as it took. Cancelled, it has deleted some of them, and the
+    next call continues.
+    """
+    hour = cutoff_us // HOUR_US
+    await database.write(lambda connection: _raise_hour(connection, hour))
+    server = server_of(database)
+    deleted = 0
+    if server is None:
+        delete_some = partial(_delete_from_file, database, hour * HOUR_US, batch)
+    else:
+        from gateway.store.postgresql.partitions import Day, delete_default_rows, drop_days_before
+
+        deleted = await drop_days_before(server, Day.of(hour * HOUR_US))
+        delete_some = partial(delete_default_rows, server, hour * HOUR_US, batch)
+    now = asyncio.get_running_loop().time
+    while True:
+        began = now()
+        count = await delete_some()
+        if not count:
+            return deleted
+        deleted += count
+        await asyncio.sleep(max(pause, now() - began))
+
+
+async def _delete_from_file(database: Database, before_us: int, batch: int) -> int:
+    """Attempts and searches refer to their request and are deleted with it."""
+    expired = (
+        select(requests.c.id)
+        .where(
+            requests.c.id < first_id(before_us),
+            requests.c.started_at < before_us,
+            requests.c.state != ExchangeState.RUNNING,
+        )
+        .order_by(requests.c.id)
+        .limit(batch)
+    )
+    statement = delete(requests).where(requests.c.id.in_(expired.scalar_subquery()))
+    return await database.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def server_of(database: Database) -> ServerDatabase | None:
+    """None for a file."""
+    return cast("ServerDatabase", database) if database.dialect.name == "postgresql" else None
+
+
+class Shrunk(NamedTuple):
+    """Sizes of the file in bytes, and the seconds of the longest step."""
+
+    size_before: int
+    size: int
+    longest: float
+
+
+async def shrink(database: Database, *, pause: float = 0.02) -> Shrunk | None:
+    """Cut free pages from the file until a tenth of it is free, which later rows use; None if there
+    are not more, or they cannot be cut off.
+
+    Each step takes the writer for some milliseconds, and a fourth of the time at most.
+    """
+    before = state = await database.free_pages()
+    if state is None or before is None or not state.can_shrink or not has_much_free(state):
+        return None
+    now = asyncio.get_running_loop().time
+    longest = 0.0
+    while state.free * 10 > state.pages:
+        began, free = now(), state.free
+        await database.shrink()
+        took = now() - began
+        longest = max(longest, took)
+        await asyncio.sleep(max(pause, 3 * took))
+        state = await database.free_pages() or state
+        if state.free >= free:  # others use the pages meanwhile, or nothing can be cut
+            break
+    return Shrunk(before.pages * before.page_size, state.pages * state.page_size, longest)
+
+
+def has_much_free(state: FreePages) -> bool:
+    """More than a tenth, and more than a megabyte."""
+    return state.free * 10 > state.pages and state.free * state.page_size > MIN_FREE
+
+
+def _raise_hour(connection: Connection, hour: int) -> None:
+    """Before anything is deleted: an hour whose rows count as complete always has them all."""
+    stored = connection.scalar(ROWS_KEPT_SINCE)
+    if stored is None:
+        connection.execute(insert(settings).values(name=_SETTING, value=str(hour)))
+    elif int(stored) < hour:
+        changed = update(settings).where(settings.c.name == _SETTING).values(value=str(hour))
+        connection.execute(changed)

@@ -1,0 +1,120 @@
+"""What keys and groups have spent: in total, by day, by hour, and lately by steps of five minutes.
+
+The clock may be wrong, so it is not asked: "lately" is the last hours in which there were requests.
+All but the steps comes from the hourly sums, so the number of rows of `requests` does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, literal, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.core.limits import FREE, Cost
+from gateway.store.database import Database
+from gateway.store.log.pages import first_id
+from gateway.store.log.retention import ROWS_KEPT_SINCE
+from gateway.store.log.statements import IS_RUNNING, sum_of
+from gateway.store.records import (
+    DAY_US,
+    HOUR_US,
+    STEP_US,
+)
+from gateway.store.schema import requests, usage_hours
+
+LAST_DAYS: Final = 9
+"""Days with requests of which the hours are loaded, and the month of the first of them: a week of
+168 hours and a part of one touches nine."""
+
+LAST_HOURS: Final = 8
+"""Hours with requests of which the steps are loaded: five hours and a step touch seven."""
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Spend:
+    """The amounts are by the start of their day, hour or step, in Unix microseconds."""
+
+    total: Cost = FREE
+    by_day: dict[int, Cost] = field(default_factory=dict)
+    by_hour: dict[int, Cost] = field(default_factory=dict)
+    by_step: dict[int, Cost] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SpendByHolder:
+    """What every holder with any spend has spent: tokens by id, groups by name."""
+
+    tokens: Mapping[str, Spend]
+    groups: Mapping[str, Spend]
+
+
+async def load_spend(database: Database) -> SpendByHolder:
+    """The cost of all settled exchanges, in as much detail as budgets need.
+
+    An hour whose rows may have been deleted counts in its last step: never too early, so that
+    nothing is forgotten. Exchanges that an earlier run left running are included only after the
+    recorder's start.
+    """
+    async with database.reader.connect() as connection:
+        kept_since = int(await connection.scalar(ROWS_KEPT_SINCE) or 0)
+        holders = (
+            (usage_hours.c.token_id, requests.c.token_id),
+            (
+                usage_hours.c.group_name,
+                requests.c.group_name,
+            ),
+        )
+        tokens, groups = [await _spend_by(connection, *columns, kept_since) for columns in holders]
+    return SpendByHolder(tokens, groups)
+
+
+async def _spend_by(
+    connection: AsyncConnection,
+    of_hour: ColumnElement[str],
+    of_row: ColumnElement[str],
+    kept_since: int,
+) -> dict[str, Spend]:
+    hour = usage_hours.c.hour
+    day = hour // literal(24, literal_execute=True)
+    spend = {
+        name: Spend(Cost(units, usd))
+        for name, units, usd in await connection.execute(_sums(usage_hours, of_hour))
+    }
+    first_day = await _first_of_last(connection, day, LAST_DAYS)
+    month = (_EPOCH + timedelta(days=first_day)).replace(day=1)
+    query = _sums(usage_hours, of_hour, day).where(hour >= (month - _EPOCH).days * 24)
+    for name, number, units, usd in await connection.execute(query):
+        spend[name].by_day[number * DAY_US] = Cost(units, usd)
+    query = _sums(usage_hours, of_hour, hour).where(hour >= first_day * 24)
+    first_hour = await _first_of_last(connection, hour, LAST_HOURS)
+    for name, number, units, usd in await connection.execute(query):
+        spend[name].by_hour[number * HOUR_US] = Cost(units, usd)
+        if first_hour <= number < kept_since:
+            spend[name].by_step[(number + 1) * HOUR_US - STEP_US] = Cost(units, usd)
+    step = requests.c.started_at // literal(STEP_US, literal_execute=True)
+    query = _sums(requests, of_row, step).where(
+        requests.c.id >= first_id(max(first_hour, kept_since) * HOUR_US), ~IS_RUNNING
+    )
+    for name, number, units, usd in await connection.execute(query):
+        spend[name].by_step[number * STEP_US] = Cost(units, usd)
+    return spend
+
+
+def _sums(table: Any, *keys: ColumnElement[Any]) -> Select[Any]:
+    units, usd = sum_of(table.c.cost_micro), sum_of(table.c.usd_micro)
+    return select(*keys, units, usd).group_by(*keys).having(or_(units > 0, usd > 0))
+
+
+async def _first_of_last(
+    connection: AsyncConnection, number: ColumnElement[int], count: int
+) -> int:
+    """The first of the last `count` hours or days that have any requests."""
+    last = select(number).distinct().order_by(number.desc()).limit(count)
+    return min((await connection.execute(last)).scalars(), default=0)

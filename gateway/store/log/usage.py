@@ -1,0 +1,158 @@
+"""What was used, grouped by any dimensions.
+
+Only the sums of hours and days are read, so the number of rows of `requests` does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, FromClause, literal, select
+
+from gateway.store.database import Database
+from gateway.store.log.statements import sum_of
+from gateway.store.log.usage_span import END, sums_between
+from gateway.store.records import USAGE_COUNTS
+
+_BATCH: Final = 1000
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Dimension(StrEnum):
+    """What usage can be grouped by; days and hours are those of UTC."""
+
+    KEY = "key"
+    GROUP = "group"
+    MODEL = "model"
+    DAY = "day"
+    HOUR = "hour"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What settled exchanges used."""
+
+    requests: int = 0
+    errors: int = 0
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    output_tokens: int = 0
+    cost_micro: int = 0
+    usd_micro: int = 0
+
+    @property
+    def cached_share(self) -> float | None:
+        """The part of the input tokens that was read from a cache, from 0 to 1."""
+        return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics(Totals):
+    """The same, and how long the `first_events` exchanges took that had a first event."""
+
+    estimated: int = 0
+    first_events: int = 0
+    first_event_us: int = 0
+    total_us: int = 0
+
+    @property
+    def mean_first_event_us(self) -> int | None:
+        return self.first_event_us // self.first_events if self.first_events else None
+
+    @property
+    def mean_total_us(self) -> int | None:
+        return self.total_us // self.first_events if self.first_events else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow(Metrics):
+    """What was used. Dimensions that are not grouped by are None: the id of the token, the group's
+    name, the catalog's model ('' where there was none), the date as YYYY-MM-DD, the Unix hour."""
+
+    key: str | None = None
+    group: str | None = None
+    model: str | None = None
+    day: str | None = None
+    hour: int | None = None
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
+    web_searches: int = 0
+
+
+_COLUMNS: Final[Mapping[Dimension, str]] = {
+    Dimension.DAY: "hour",
+    Dimension.HOUR: "hour",
+    Dimension.KEY: "token_id",
+    Dimension.GROUP: "group_name",
+    Dimension.MODEL: "model",
+}
+"""In the order by which rows are sorted, time first."""
+
+
+async def usage(
+    database: Database,
+    by: Sequence[Dimension] = (),
+    *,
+    since: int | None = None,
+    until: int | None = None,
+    token_id: str | None = None,
+    group: str | None = None,
+    model: str | None = None,
+) -> list[UsageRow]:
+    """The sums of the hours from `since` to before `until` (Unix hours) that match every filter
+    given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
+    the highest first.
+    """
+    sums = _sums(database, since, until, whole_days=Dimension.HOUR not in by).c
+    dimensions: dict[Dimension, ColumnElement[Any]] = {
+        name: sums[column] for name, column in _COLUMNS.items() if name in by
+    }
+    if Dimension.DAY in dimensions:
+        # A literal: a server would take two parameters for two different expressions.
+        dimensions[Dimension.DAY] = sums.hour // literal(24, literal_execute=True)
+    counts = {name: sum_of(sums[name]).label(name) for name in USAGE_COUNTS}
+    filters = {sums.token_id: token_id, sums.group_name: group, sums.model: model}
+    conditions = [column == value for column, value in filters.items() if value is not None]
+    times = [dimensions[each] for each in (Dimension.DAY, Dimension.HOUR) if each in dimensions]
+    names = [column for column in dimensions.values() if column not in times]
+    query = (
+        select(*dimensions.values(), *counts.values())
+        .where(*conditions)
+        .group_by(*dimensions.values())
+        .order_by(*times, counts["cost_micro"].desc(), counts["requests"].desc(), *names)
+    )
+    async with database.reader.connect() as connection:
+        rows = await connection.execute(query)
+    names_of_row = (*dimensions, *USAGE_COUNTS)
+    found: list[UsageRow] = []
+    for batch in rows.partitions(_BATCH):
+        found += [_row(names_of_row, row) for row in batch]
+        await asyncio.sleep(0)  # others run meanwhile: there can be very many rows
+    return found
+
+
+def _sums(
+    database: Database, since: int | None, until: int | None, *, whole_days: bool
+) -> FromClause:
+    span = since or 0, END if until is None else min(until, END)
+    return sums_between(database.dialect, *span, whole_days=whole_days)
+
+
+def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:
+    fields = dict(zip(names, values, strict=True))
+    if Dimension.DAY in fields:
+        fields[Dimension.DAY] = _date_of(fields[Dimension.DAY])
+    return UsageRow(**fields)
+
+
+@lru_cache
+def _date_of(day: int) -> str:
+    return (_EPOCH + timedelta(days=day)).date().isoformat()

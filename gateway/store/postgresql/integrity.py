@@ -1,0 +1,100 @@
+"""Checks of what only a database server has: sums of days, spending by period."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.store.log.statements import sum_of
+from gateway.store.postgresql.batch import GROUP, KEY
+from gateway.store.postgresql.schema import spending, usage_days
+from gateway.store.records import DAY_US, HOUR_US, USAGE_COUNTS
+from gateway.store.schema import usage_hours
+
+_HOLDERS: Final = {KEY: usage_hours.c.token_id, GROUP: usage_hours.c.group_name}
+_HOURS_OF_A_DAY: Final = literal(24, literal_execute=True)
+_HOUR: Final = literal(HOUR_US, literal_execute=True)
+_DAY: Final = literal(DAY_US, literal_execute=True)
+_STARTS: Final[dict[str, ColumnElement[Any]]] = {
+    "total": literal(0, literal_execute=True),
+    "day": usage_hours.c.hour * _HOUR // _DAY * _DAY,
+    "hour": usage_hours.c.hour * _HOUR,
+}
+"""The start of the period that an hour is in. Steps are shorter than the sums, and a month is the
+sum of its days."""
+
+
+def sums_of_days() -> tuple[Select[Any], Select[Any]]:
+    """As they stand, and as they are counted; each day as its first hour."""
+    key = ("token_id", "group_name", "model")
+    day = usage_hours.c.hour // _HOURS_OF_A_DAY
+    stands = select(
+        (usage_days.c.day * _HOURS_OF_A_DAY).label("hour"),
+        *(usage_days.c[name] for name in (*key, *USAGE_COUNTS)),
+    )
+    counted = (
+        select(
+            (day * _HOURS_OF_A_DAY).label("hour"),
+            *(usage_hours.c[name] for name in key),
+            *(sum_of(usage_hours.c[name]).label(name) for name in USAGE_COUNTS),
+        )
+        .where(day <= select(func.max(usage_days.c.day)).scalar_subquery())
+        .group_by(day, *(usage_hours.c[name] for name in key))
+    )
+    return stands, counted
+
+
+async def wrong_spending(
+    connection: AsyncConnection, limit: int
+) -> AsyncIterator[tuple[str, str, int, int, dict[str, Any]]]:
+    """What does not agree with the hourly sums: period and column, what stands, what is counted,
+    and whose it is. Only totals must exist: old periods may have been deleted."""
+    for kind in _HOLDERS:
+        for period in _STARTS:
+            for row in await connection.execute(_differences(kind, period).limit(limit)):
+                id_, start, *pairs = row
+                where = {"token_id" if kind == KEY else "group_name": id_}
+                if period != "total":
+                    where["hour"] = start // HOUR_US
+                for name, stands, counted in zip(
+                    ("units", "usd"), pairs[::2], pairs[1::2], strict=True
+                ):
+                    if stands != counted:
+                        yield period, name, stands, counted, where
+
+
+def _differences(kind: str, period: str) -> Select[Any]:
+    """Holder, start, then units and dollars, as they stand and as they are counted."""
+    stands = (
+        select(spending).where(spending.c.holder_kind == kind, spending.c.period == period)
+    ).subquery()
+    counted = _counted(kind, period)
+    is_same = and_(stands.c.holder_id == counted.c.holder_id, stands.c.start == counted.c.start)
+    joined = stands.outerjoin(counted, is_same, full=period == "total")
+    pairs = [
+        (func.coalesce(stands.c[name], 0), func.coalesce(counted.c[name], 0))
+        for name in ("units", "usd")
+    ]
+    key = [
+        func.coalesce(stands.c[name], counted.c[name]).label(name)
+        for name in ("holder_id", "start")
+    ]
+    return (
+        select(*key, *(value for pair in pairs for value in pair))
+        .select_from(joined)
+        .where(or_(*(left != right for left, right in pairs)))
+        .order_by(*key)
+    )
+
+
+def _counted(kind: str, period: str) -> Subquery:
+    holder, start = _HOLDERS[kind].label("holder_id"), _STARTS[period].label("start")
+    units = sum_of(usage_hours.c.cost_micro).label("units")
+    usd = sum_of(usage_hours.c.usd_micro).label("usd")
+    grouped = select(holder, start, units, usd).group_by(
+        holder, *([start] if period != "total" else [])
+    )
+    return grouped.subquery()

@@ -1,0 +1,1 @@
+"""What only a database in one file has."""

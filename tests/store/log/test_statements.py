@@ -1,0 +1,167 @@
+"""The recorder's statements: one run for many rows writes the same as one run for each."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import create_engine, insert
+from sqlalchemy.dialects.postgresql import asyncpg
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from gateway.store.database import Database, driver_cursor
+from gateway.store.log.batch import Batch, build_batch
+from gateway.store.log.statements import MultiRowStatement, SingleRowStatement, Statements
+from gateway.store.records import Entry, ExchangeState
+from gateway.store.schema import metadata, requests, usage_hours
+from gateway.store.schema import tokens as tokens_table
+from tests.store.sample_rows import (
+    START,
+    attempt,
+    failed_attempt,
+    intent,
+    request_id,
+    settlement,
+)
+from tests.support.databases import locked, raw_connection
+from tests.support.hypothesis_profiles import examples
+
+FORMS = (MultiRowStatement, SingleRowStatement)
+
+
+def write(statements: Statements, cursor: DBAPICursor, batch: Batch) -> None:
+    statements.insert_intent.run(cursor, batch.intents)
+    statements.insert_complete.run(cursor, batch.complete_rows)
+    statements.update_settled.run(cursor, batch.settled_rows)
+    statements.insert_attempt.run(cursor, batch.attempts)
+    statements.add_hour.run(cursor, batch.hour_deltas)
+    statements.add_to_token.run(cursor, batch.token_deltas)
+
+
+def batches(opened: int, settled: int, refused: int, owners: int) -> list[Batch]:
+    """First some rows are opened, then some of them settled while others come whole."""
+    first = {
+        request_id(number): Entry(intent(number, f"tok_{number % owners}"))
+        for number in range(opened)
+    }
+    entries: list[Entry] = []
+    for number in range(min(settled, opened)):
+        tried = (failed_attempt(), attempt())[number % 3 :]
+        changes: dict[str, Any] = {"attempts": len(tried)}
+        if number % 2:
+            changes |= {"channel": "spare", "account": "b", "error_code": "x", "first_event_us": 7}
+        row = settlement(number, f"tok_{number % owners}", **changes)
+        entries.append(Entry(row, tried))
+    for number in range(opened, opened + refused):
+        owner = f"tok_{number % owners}"
+        changes = {"stream": False, "catalog_model": "m", "first_event_us": None}
+        row = settlement(number, owner, state=ExchangeState.REJECTED, **changes)
+        entries.append(Entry(row))
+    return [build_batch(first.values(), {}), build_batch(entries, {}, first)]
+
+
+def written(
+    form: type[MultiRowStatement] | type[SingleRowStatement], steps: Sequence[Batch]
+) -> list[Any]:
+    """Every row of every table that the recorder writes, in a database in memory."""
+    engine = create_engine("sqlite://")
+    statements = Statements(engine.dialect, "boot", form)
+    with engine.connect() as connection:
+        metadata.create_all(connection)
+        for number in range(3):
+            row = {"id": f"tok_{number}", "name": "", "digest": b"%d" % number, "display": ""}
+            row |= {"group": "default", "state": "active", "created_at": 0}
+            connection.execute(insert(tokens_table).values(row))
+        with driver_cursor(connection) as cursor:
+            for batch in steps:
+                write(statements, cursor, batch)
+        tables = (requests, usage_hours, tokens_table, metadata.tables["attempts"])
+        rows = [connection.execute(table.select().order_by(*table.primary_key)) for table in tables]
+        found = [tuple(row) for result in rows for row in result]
+    engine.dispose()
+    return found
+
+
+@examples(0.6)
+@given(st.integers(0, 140), st.integers(0, 140), st.integers(0, 70), st.integers(1, 3))
+def test_both_forms_write_the_same(opened: int, settled: int, refused: int, owners: int) -> None:
+    steps = batches(opened, settled, refused, owners)
+    assert written(MultiRowStatement, steps) == written(SingleRowStatement, steps)
+
+
+@pytest.mark.parametrize(
+    "count", sorted({n + more for n in MultiRowStatement.SIZES for more in (0, 1)})
+)
+def test_any_number_of_rows_is_written_exactly(count: int) -> None:
+    rows = written(MultiRowStatement, batches(count, count, 0, 1))
+    in_requests = [row for row in rows if str(row[0]).startswith("req_") and len(row) > 20]
+    assert [row[0] for row in in_requests] == [request_id(number) for number in range(count)]
+
+
+def test_a_server_gets_the_portable_form() -> None:
+    statements = Statements(asyncpg.dialect(), "boot")
+    for each in (
+        statements.insert_intent,
+        statements.update_settled,
+        statements.add_hour,
+        statements.add_to_token,
+    ):
+        assert isinstance(each, SingleRowStatement)
+        assert "given" not in each._sql
+    assert isinstance(statements.add_hour, SingleRowStatement)
+    assert "ON CONFLICT" in statements.add_hour._sql
+
+
+@pytest.mark.sqlite
+async def test_updates_use_the_primary_key(database: Database, path: Path) -> None:
+    statements = Statements(database.dialect, "boot")
+    for each in (statements.update_settled, statements.add_to_token):
+        assert isinstance(each, MultiRowStatement)
+        with raw_connection(path) as connection:
+            for sql in each._texts:
+                plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("",) * sql.count("?"))
+                searched = [row[3] for row in plan if "given" not in row[3] and "ROW" not in row[3]]
+                assert len(searched) == 1
+                assert searched[0].startswith("SEARCH")
+                assert searched[0].endswith("(id=?)")
+
+
+@pytest.mark.parametrize("form", [pytest.param(FORMS[0], marks=pytest.mark.sqlite), FORMS[1]])
+async def test_a_row_without_its_key_is_refused_by_every_form(
+    database: Database, form: type[MultiRowStatement] | type[SingleRowStatement]
+) -> None:
+    statements = Statements(database.dialect, "boot", form)
+    rows = [intent(1), intent(2, id=None)]
+    with pytest.raises(IntegrityError):
+        await database.write_rows(lambda cursor: statements.insert_intent.run(cursor, rows))
+
+
+async def test_an_error_rolls_back_and_the_next_transaction_works(
+    database: Database, path: Path
+) -> None:
+    statements = Statements(database.dialect, "boot")
+
+    def fail(cursor: DBAPICursor) -> None:
+        statements.insert_intent.run(cursor, [intent(1)])
+        raise ValueError(START)
+
+    with pytest.raises(ValueError, match=str(START)):
+        await database.write_rows(fail)
+    await database.write_rows(lambda cursor: statements.insert_intent.run(cursor, [intent(2)]))
+    await database.write(lambda connection: connection.exec_driver_sql("SELECT 1"))
+    with raw_connection(path) as connection:
+        assert connection.execute("SELECT id FROM requests").fetchall() == [(request_id(2),)]
+
+
+@pytest.mark.sqlite
+async def test_a_locked_database_has_the_engines_message(database: Database, path: Path) -> None:
+    with locked(path), pytest.raises(OperationalError, match="locked") as caught:
+        await database.write_rows(lambda cursor: None)
+    assert isinstance(caught.value.orig, sqlite3.OperationalError)
+    await database.write_rows(lambda cursor: None)
