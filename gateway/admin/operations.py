@@ -218,7 +218,7 @@ class AdminOperations:
         before: str | None = None,
         after: str | None = None,
     ) -> LogPage:
-        """See `search.search`. Raises QueryTimeout."""
+        """See `gateway.store.log.search`. Raises QueryTimeout."""
         return await search.search(
             self.database, log_filter, limit=limit, before=before, after=after
         )

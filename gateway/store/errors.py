@@ -99,7 +99,7 @@ class ReplicaRemoved(StoreError):
 
 def error_reason(error: BaseException) -> str:
     """The cause in one line of the process log, without the statement that SQLAlchemy adds. The
-    message may have the server's address: for clients `server_errors.reason_of` has none."""
+    message may have the server's address: for clients `postgresql.errors.reason_of` has none."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     cause = getattr(error, "orig", None) or error  # of SQLAlchemy: the driver's own error

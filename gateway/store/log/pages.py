@@ -2,7 +2,7 @@
 
 Ids are time-ordered, so a page is a range of ids, and so is a span of time. Reads of many rows
 have a deadline: however rare what is searched for, the connection is soon free again. A search
-for rare rows is `log_search`.
+for rare rows is `search`.
 """
 
 from __future__ import annotations

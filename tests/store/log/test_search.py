@@ -8,10 +8,9 @@ import pytest
 
 from gateway.store.database import Database
 from gateway.store.errors import QueryTimeout
-from gateway.store.log import pages, search
-from gateway.store.log.pages import LogFilter
+from gateway.store.log.pages import LogFilter, first_id, page, started_us
 from gateway.store.log.recorder import Recorder
-from gateway.store.log.search import LogPage, search
+from gateway.store.log.search import LogPage, export, search
 from gateway.store.records import ExchangeState, RequestRow
 from tests.store.sample_rows import START, intent, settled
 from tests.support.slow_search import slow_down
@@ -22,7 +21,7 @@ RARE = (0, 7, 40)
 
 
 def id_at(minute: int) -> str:
-    return f"{pages.first_id(START + minute * MINUTE)}00000000ff"
+    return f"{first_id(START + minute * MINUTE)}00000000ff"
 
 
 @pytest.fixture
@@ -78,7 +77,7 @@ async def test_parts_have_every_row_once(filled: Database, slow: None) -> None:
 async def test_each_part_is_older(filled: Database, slow: None) -> None:
     ends = [page.searched_to for page in await continued(filled, LogFilter(account="none"))]
     assert ends.pop() is None
-    times = [pages.started_us(end) for end in ends if end]
+    times = [started_us(end) for end in ends if end]
     assert times == sorted(set(times), reverse=True)
     assert times[0] < START + 59 * MINUTE
 
@@ -86,7 +85,7 @@ async def test_each_part_is_older(filled: Database, slow: None) -> None:
 async def test_newer_rows_in_parts(filled: Database, slow: None) -> None:
     pages = await continued(filled, RARE_ROWS, after=id_at(3))
     assert [id_ for page in pages for id_ in ids(page.rows)] == [id_at(7), id_at(40)]
-    times = [pages.started_us(page.searched_to) for page in pages if page.searched_to]
+    times = [started_us(page.searched_to) for page in pages if page.searched_to]
     assert times == sorted(set(times))
     assert len(times) > 3
 
@@ -111,7 +110,7 @@ async def test_newer_rows_in_parts(filled: Database, slow: None) -> None:
 async def test_parts_are_what_one_statement_reads(
     filled: Database, slow: None, wanted: LogFilter, bounds: dict[str, str]
 ) -> None:
-    expected = await pages.page(filled, wanted, limit=60, **bounds)
+    expected = await page(filled, wanted, limit=60, **bounds)
     pages = await continued(filled, wanted, limit=60, **bounds)
     if "after" in bounds:
         pages.reverse()
@@ -130,7 +129,7 @@ async def test_an_empty_log(database: Database, slow: None) -> None:
 
 
 async def test_an_export_goes_on(filled: Database, slow: None) -> None:
-    batches = [batch async for batch in search.export(filled, RARE_ROWS)]
+    batches = [batch async for batch in export(filled, RARE_ROWS)]
     assert [id_ for batch in batches for id_ in ids(batch)] == [*map(id_at, RARE[::-1])]
     assert [] in batches  # the reader can end it meanwhile
 
@@ -145,6 +144,6 @@ async def test_spans_grow_where_there_is_little_to_read(
 ) -> None:
     """Years without rows are no work."""
     slow_down(monkeypatch)
-    monkeypatch.setattr(search, "_STEP", 1000.0)
+    monkeypatch.setattr("gateway.store.log.search._STEP", 1000.0)
     found = await search(filled, LogFilter(account="none"), seconds=20_000.0)
     assert found == LogPage([])

@@ -215,7 +215,7 @@ import asyncio, os, sys
 from pathlib import Path
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store import copy, copy_ends
+from gateway.store.postgresql import copy, copy_ends
 
 copy_ends._BATCH = 3
 written = 0
