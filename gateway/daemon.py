@@ -47,6 +47,7 @@ from gateway.store.database import Database
 from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked
 from gateway.store.log.recorder import Recorder
+from gateway.store.open import open_database
 from gateway.store.registry import Registry
 from gateway.store.replies import ReplyStore
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
@@ -106,7 +107,7 @@ async def run_daemon(
     """
     async with AsyncExitStack() as stack:
         await _acquire_lock(stack, config.state_dir)
-        database = await Database.open(config.database or config.state_dir / DATABASE_NAME)
+        database = await open_database(config.database or config.state_dir / DATABASE_NAME)
         stack.push_async_callback(database.close)
         recorder = Recorder(database, spool=_spool(config))
         stack.push_async_callback(recorder.close)  # where the rest of the start fails

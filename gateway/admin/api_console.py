@@ -19,7 +19,7 @@ from gateway.admin.forms import Form
 from gateway.admin.operations import AdminOperations
 from gateway.admin.permissions import Permission, requires
 from gateway.config.cluster import DatabaseServer
-from gateway.store.database import Database
+from gateway.store.open import open_database
 from gateway.store.registry import Registry
 
 _SESSION_FIELDS: Final = ("admin", "created_at", "seen_at", "address", "agent")
@@ -45,7 +45,7 @@ async def open_admin_app(
 ) -> AsyncIterator[web.Application]:
     """The admin application for a command, where no gateway runs. The caller holds the lock of the
     state directory; with a server, other replicas may run. Raises StoreError."""
-    database = await Database.open(place)
+    database = await open_database(place)
     try:
         operations = AdminOperations(database, await Registry.load(database), now)
         admin = build_admin_app(operations)

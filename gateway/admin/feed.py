@@ -18,7 +18,7 @@ from gateway.admin.errors import TooManySubscribers
 from gateway.admin.operations import AdminOperations
 from gateway.store.log import pages
 from gateway.store.log.pages import LogFilter
-from gateway.store.records import Entry, ExchangeState, RequestRow
+from gateway.store.records import ExchangeState, LogEntry, RequestRow
 
 CAPACITY: Final = 5000
 MAX_SUBSCRIBERS: Final = 20
@@ -67,7 +67,7 @@ class Feed:
     def start(self) -> int:
         return self.end - len(self._entries)
 
-    def publish(self, entries: Sequence[Entry]) -> None:
+    def publish(self, entries: Sequence[LogEntry]) -> None:
         """Adds entries that have been committed, in this order."""
         self._entries.extend([(entry.row.id, not entry.is_intent) for entry in entries])
         self.end += len(entries)

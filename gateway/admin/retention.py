@@ -15,7 +15,8 @@ from gateway.runtime import Runtime
 from gateway.store import audit as store
 from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
-from gateway.store.log.retention import delete_before, has_much_free, server_of, shrink
+from gateway.store.errors import Busy
+from gateway.store.log.retention import delete_before, has_much_free, shrink
 
 START_DELAY: Final = 5.0
 """Seconds of a start that belong to requests: clients that have waited for it come all at once."""
@@ -64,29 +65,22 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
 async def create_partitions(runtime: Runtime, database: Database) -> None:
     """Creates the partitions of today and the next days, on a server. Without them rows go to the
     default partition."""
-    if (server := server_of(database)) is None:
-        return
-    from gateway.store.postgresql.partitions import create_days
-
     try:
         async with asyncio.timeout(CREATION_TIMEOUT):
-            created = await create_days(server, runtime.now())
+            created = await database.create_days(runtime.now())
     except Exception:  # such as a server that is gone: the next round tries again
         log.exception("days of the request log could not be created")
     else:
         if created:
-            log.info("created days of the request log: %s", " ".join(day.name for day in created))
+            log.info("created days of the request log: %s", " ".join(created))
 
 
 async def add_up_usage(database: Database) -> None:
     """Adds up usage by day, on a server."""
-    if (server := server_of(database)) is not None:
-        from gateway.store.postgresql.usage_days import Busy, add_up_days
-
-        try:
-            await add_up_days(server)
-        except Busy:
-            log.warning("usage of past days is added up later: its tables are in use")
+    try:
+        await database.add_up_days()
+    except Busy:
+        log.warning("usage of past days is added up later: its tables are in use")
 
 
 async def delete_old_rows(runtime: Runtime, database: Database) -> int:

@@ -26,7 +26,7 @@ from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store.budget_leases import MAX_HOLDERS, Figures, HolderKey, LeaseTable
 from gateway.store.errors import ReplicaRemoved, error_reason
-from gateway.store.records import Entry
+from gateway.store.records import LogEntry
 from gateway.store.replicas import OwnReplica
 
 TICK: Final = 0.5
@@ -177,7 +177,7 @@ class BudgetLeases:
                     raise
             await asyncio.sleep(TICK)
 
-    def committed(self, entries: Sequence[Entry]) -> None:
+    def committed(self, entries: Sequence[LogEntry]) -> None:
         """The recorder has committed these entries: their cost is spent, and no longer leased."""
         for entry in entries:
             row = entry.row

@@ -27,7 +27,6 @@ from gateway.config.schema import Config
 from gateway.runtime import Runtime
 from gateway.store.database import Database
 from gateway.store.errors import ReplicaUnclear, error_reason
-from gateway.store.log.statements import Statements
 from gateway.store.migrations import NAMES
 from gateway.store.postgresql.connection import server_failure
 from gateway.store.postgresql.schema import AdvisoryLock
@@ -141,8 +140,7 @@ class Membership:
             return
         with suppress(*ERRORS):
             async with asyncio.timeout(_LEAVE_TIMEOUT):
-                statements = Statements(self._database.dialect, self.own.boot_id)
-                leave = partial(remove, epoch=self.own.epoch, statements=statements)
+                leave = partial(remove, epoch=self.own.epoch)
                 with suppress(SQLAlchemyError):
                     await self._database.write(leave)
                     self.own.epoch = 0
@@ -197,8 +195,7 @@ class Membership:
             directory=self._directory,
             has_shared=self._has_shared,
         )
-        statements = Statements(self._database.dialect, own.boot_id)
-        work = partial(register, new=new, statements=statements)
+        work = partial(register, new=new)
         async with asyncio.timeout(4 * self._server.timeout):
             registered = await self._database.write(work)
         own.epoch = registered.epoch

@@ -18,7 +18,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from gateway.cluster.connection import ERRORS, Connection
 from gateway.store.database import Database
 from gateway.store.errors import error_reason
-from gateway.store.log.statements import Statements
 from gateway.store.replicas import (
     EXPIRED,
     LOST_AFTER,
@@ -63,7 +62,6 @@ class Reaper:
     def __init__(self, database: Database, own: OwnReplica) -> None:
         self._database = database
         self._own = own
-        self._statements = Statements(database.dialect, own.boot_id)
         self._watched: dict[int, _Watched] = {}
         self._looked_at = 0.0
         self._ending: asyncio.Future[None] | None = None
@@ -99,7 +97,6 @@ class Reaper:
             work = partial(
                 remove if each.is_expired else expire,
                 epoch=each.epoch,
-                statements=self._statements,
                 unheard_since=each.heartbeat_at,
             )
             try:

@@ -14,7 +14,7 @@ from gateway.config.document import ConfigError
 from gateway.config.load import find_servers
 from gateway.doctor.findings import Area, Finding
 from gateway.store.errors import NewerSchema, StoreError
-from gateway.store.migrations import MIGRATIONS, read_version
+from gateway.store.migrations import MIGRATIONS, POSTGRESQL, read_version
 
 _TIMEOUT: Final = 15.0
 _REMEDY: Final = "correct `database` or `shared` in the configuration, or the server"
@@ -37,12 +37,12 @@ def check_servers(file: Path | None) -> tuple[list[Finding], bool]:
 
 
 async def _check_database(area: Area, server: DatabaseServer) -> None:
-    from gateway.store.postgresql.database import ServerDatabase
+    from gateway.store.postgresql.database import PostgresqlDatabase
 
     address = server.address
     place = f"{address.host}:{address.port}/{address.name}"
     try:
-        database = ServerDatabase(server)
+        database = PostgresqlDatabase(server)
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await database.check()
@@ -69,7 +69,7 @@ def _check_schema(area: Area, schema: int) -> None:
 
 def _facts(connection: Connection) -> tuple[str, int]:
     version = connection.scalar(text("SHOW server_version"))
-    return str(version), read_version(connection, len(MIGRATIONS))
+    return str(version), read_version(connection, POSTGRESQL, len(MIGRATIONS))
 
 
 async def _check_shared(area: Area, server: SharedServer) -> None:

@@ -28,8 +28,7 @@ async def change_admin(
     until it is done. What it raises is raised, and nothing is changed."""
 
     def work(connection: Connection) -> Admin | None:
-        if connection.dialect.name == "postgresql":  # SQLite has one writer
-            connection.exec_driver_sql("LOCK TABLE admins IN SHARE ROW EXCLUSIVE MODE")
+        database.lock_table(connection, admins)
         known = {admin.name: admin for admin in map(_admin, connection.execute(select(admins)))}
         changed = change(known)
         of_name = admins.c.name == name

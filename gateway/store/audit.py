@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Table, delete, insert, select
 
 from gateway.store.database import Database
 from gateway.store.records import AuditRow
@@ -37,6 +37,9 @@ class AuditedWriter:
 
         async with self.database.changing:
             return await self.database.write(run)
+
+    def lock_table(self, connection: Connection, table: Table) -> None:
+        self.database.lock_table(connection, table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Opens, checks, migrates and closes the database.
+"""What the gateway asks of a database, whichever there is; `store/open.py` chooses.
 
 Everything is written by `write` and `write_rows`, one transaction after the other, through one
 connection; `reader` cannot write. If both could, readers would fail with "database is locked".
@@ -7,67 +7,34 @@ connection; `reader` cannot write. If both could, readers would fail with "datab
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import shlex
-import shutil
-import sqlite3
-import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
-from sqlalchemy import URL, Connection, Dialect, FromClause, create_engine, event
-from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
+from sqlalchemy import ColumnElement, Connection, FromClause, Table
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.config.cluster import DatabaseServer
-from gateway.config.file_errors import describe_owner, file_error_reason
-from gateway.store.errors import DamagedDatabase, QueryTimeout, StoreError
-from gateway.store.migrations import migrate, migrations_for
-from gateway.store.records import ExchangeState
+from gateway.store.errors import StoreError
+from gateway.store.log.entry_writer import EntryWriter
+from gateway.store.migrations import MigrationDialect
+from gateway.store.records import Discrepancy, LogEntry
+from gateway.store.schema import requests
 
-if TYPE_CHECKING:  # only with a server is it imported
+if TYPE_CHECKING:  # only with a server are they imported
     from gateway.store.postgresql.locks import AdvisoryLocks
-    from gateway.store.postgresql.writer import ServerWriter
+    from gateway.store.postgresql.spool import Spool
 
 T = TypeVar("T")
-
-_WRITER_TIMEOUT = 1.0  # seconds for another program's lock; the recorder tries again by itself
-_READER_TIMEOUT = 5.0
-_READERS = 4
-_CLOCK_INTERVAL = 20_000  # virtual instructions between two checks of the clock: 1 ms
-_PART = ".part"  # of a copy that is not complete
-_COPIES = 3  # that are kept, of those before migrations
-_SHRINK_PAGES = 25  # of one step: a commit that waits for it takes no longer than without
-
-_PRAGMAS = (
-    "PRAGMA auto_vacuum = INCREMENTAL",  # of a new file: before it has tables
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA journal_size_limit = 67108864",
-)
-
-_log = logging.getLogger(__name__)
-
-# The driver looks up an adapter for every value that is not exactly a text or a number, None and
-# booleans included, and takes long where it finds none. These take a tenth of that; `{}.get`
-# returns None for None without a Python call, which its type does not say.
-sqlite3.register_adapter(type(None), {}.get)  # type: ignore[arg-type]
-sqlite3.register_adapter(bool, int)
-sqlite3.register_adapter(ExchangeState, str.__str__)
 
 
 class Writer(Protocol):
     """A database, or what adds something to each of its transactions."""
 
     async def write(self, work: Callable[[Connection], T]) -> T: ...
+    def lock_table(self, connection: Connection, table: Table) -> None: ...
 
 
 class Connections(Protocol):
@@ -94,10 +61,14 @@ class FreePages(NamedTuple):
 
 
 class Database(ABC):
-    """One database."""
+    """One database. Methods with a body here do what is right if one process has it to itself."""
 
-    dialect: Dialect
     reader: Connections
+    migrations: ClassVar[MigrationDialect]
+    is_shared: ClassVar[bool] = False
+    """Whether replicas use it at the same time."""
+    has_model_indexes: ClassVar[bool] = False
+    """Whether requests are indexed by the catalog's model and by other names that clients sent."""
     locks: AdvisoryLocks | None = None
     """Those that replicas take from each other; None where there is one process."""
 
@@ -105,38 +76,6 @@ class Database(ABC):
         self.changing = asyncio.Lock()
         """Held while rows that are in memory too are changed, or are read to be put there: what was
         read before a change is never put over it."""
-
-    @staticmethod
-    async def open(
-        place: str | Path | DatabaseServer,
-        *,
-        clock_ns: Callable[[], int] = time.time_ns,
-        while_copying: bool = False,
-    ) -> Database:
-        """Open a database and bring its schema up to date; a missing file is created, mode 0600.
-
-        `place` is a file's path, or a server. Raises StoreError with what to do: a damaged file, a
-        newer schema, a migration that failed, a server that cannot be used, a part of a copy where
-        this is not `while_copying`. On any error nothing stays open.
-        """
-        database: Database
-        if isinstance(place, DatabaseServer):
-            from gateway.store.postgresql.database import ServerDatabase
-
-            database = ServerDatabase(place)
-        else:
-            database = SqliteDatabase(Path(place))
-        try:
-            await database.check()
-            migrations = migrations_for(database.dialect.name)
-            now = clock_ns() // 1000
-            await migrate(database, now, migrations, while_copying=while_copying)
-        except BaseException as error:
-            await database.close()
-            if isinstance(error, SQLAlchemyError | OSError):
-                raise database.opening_error(error) from error
-            raise
-        return database
 
     @abstractmethod
     async def write(self, work: Callable[[Connection], T]) -> T:
@@ -148,15 +87,23 @@ class Database(ABC):
 
     @abstractmethod
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
-        """The same for compiled statements, through the driver's own cursor."""
+        """Run `work`, of compiled statements, in one transaction, as `write` does, through the
+        driver's own cursor."""
 
-    def entry_writer(self, boot_id: str) -> ServerWriter | None:
-        """What writes the recorder's entries; None where its statements do."""
-        return None
+    @abstractmethod
+    def entry_writer(
+        self, boot_id: str, spool: Spool | None, committed: Callable[[Sequence[LogEntry]], None]
+    ) -> EntryWriter:
+        """Make what writes the recorder's entries. A writer that keeps entries in the `spool` calls
+        `committed` with those that it has written later."""
 
     async def change_schema(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for however long it takes."""
+        """Run `work` as `write` does, for however long it takes, and while no other replica changes
+        the schema."""
         return await self.write(work)
+
+    def lock_table(self, connection: Connection, table: Table) -> None:
+        """Let nobody else change the table until the transaction ends."""
 
     @abstractmethod
     def read_within(self, seconds: float) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -164,24 +111,68 @@ class Database(ABC):
         QueryTimeout raised."""
 
     @abstractmethod
+    def snapshot(self, seconds: float) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A connection all of whose reads see what was committed before the first of them."""
+
+    @abstractmethod
     async def check(self) -> None:
         """Raises DamagedDatabase for a file that is no database or has inconsistent pages, and
         StoreError for a server that cannot be used."""
 
-    def opening_error(self, error: Exception) -> StoreError:
-        """What is wrong with it, and what to do."""
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        return StoreError(f"the database cannot be opened: {cause}")
+    async def find_damage(self, connection: AsyncConnection) -> tuple[str, ...]:
+        """What the database reports of itself after it has read everything."""
+        return ()
+
+    async def wrong_sums(self, connection: AsyncConnection, limit: int) -> Sequence[Discrepancy]:
+        """Sums besides those of tokens and hours that do not add up, at most `limit` of a kind."""
+        return ()
 
     @abstractmethod
+    def is_row_error(self, error: Exception) -> bool:
+        """Whether a row is the cause, not the database: trying it again would fail every time."""
+
+    def is_temporary(self, error: Exception) -> bool:
+        """Whether trying again later can succeed as it is."""
+        return False
+
+    @abstractmethod
+    def opening_error(self, error: Exception) -> StoreError:
+        """What is wrong with it, and what to do."""
+
+    def left_by_earlier_boots(self, boot_id: str) -> ColumnElement[bool]:
+        """The requests of processes that have ended; `boot_id` is this one's."""
+        return requests.c.boot_id != boot_id
+
+    def sums_of_days(self, since: int, until: int) -> FromClause | None:
+        """The sums of a span of Unix hours, with the columns of `usage_hours`, from those of whole
+        days where these will do; None where there are none of days."""
+        return None
+
+    async def add_up_days(self) -> None:
+        """Add up the sums of days that are over. Raises Busy."""
+
+    async def create_days(self, now_us: int) -> list[str]:
+        """Create the parts of the request log for today and the next days; returns the dates of
+        those that did not exist."""
+        return []
+
+    async def drop_days_before(self, time_us: int) -> int:
+        """Drop whole days of the request log that end before; returns how many requests they
+        had."""
+        return 0
+
+    @abstractmethod
+    async def delete_requests(self, before_us: int, batch: int) -> int:
+        """Delete up to `batch` requests that started before and have ended, attempts and searches
+        included; returns their number."""
+
     async def copy(self, version: int) -> None:
         """Copy a file next to it, named after its schema; an older copy is replaced."""
 
-    @abstractmethod
     async def free_pages(self) -> FreePages | None:
         """None where the database looks after its space itself."""
+        return None
 
-    @abstractmethod
     async def shrink(self) -> None:
         """Cut some free pages from the end of the file."""
 
@@ -203,238 +194,3 @@ def driver_cursor(connection: Connection) -> Iterator[DBAPICursor]:
         ) from error
     finally:
         cursor.close()
-
-
-class SqliteDatabase(Database):
-    """One file. A single connection, in a thread of its own, does every write and every checkpoint:
-    SQLite before 3.51.3 can corrupt a write-ahead log that two connections checkpoint. Every method
-    is one call in the thread, as each further one would cost more than a row.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-        try:
-            if path.is_file() and not path.stat().st_size:
-                raise DamagedDatabase(f"{path} is empty (0 bytes): {self._restore_hint()}")
-            create_file(path)
-        except OSError as error:
-            reason = file_error_reason(error, path)
-            raise StoreError(f"the database {path} cannot be opened: {reason}") from error
-        self.reader: AsyncEngine = create_async_engine(
-            _file_url("sqlite+aiosqlite", path, "ro"),
-            pool_size=_READERS,
-            max_overflow=0,
-            **_engine_options(_READER_TIMEOUT),
-        )
-        self.reader.dialect.statement_compiler = _Compiler
-        self._closed = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
-        self._engine = create_engine(
-            _file_url("sqlite+pysqlite", path, "rw"),
-            pool_size=1,
-            max_overflow=0,
-            **_engine_options(_WRITER_TIMEOUT),
-        )
-        self.dialect = self._engine.dialect
-        self._connection: Connection | None = None
-
-        @event.listens_for(self._engine, "connect")
-        def prepare(connection: sqlite3.Connection, _record: object) -> None:
-            for pragma in _PRAGMAS:
-                connection.execute(pragma)
-
-        @event.listens_for(self._engine, "begin")
-        def begin(connection: Connection) -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        def run() -> T:
-            connection = self._connect()
-            with connection.begin():
-                return work(connection)
-
-        return await self._run_in_thread(run)
-
-    async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
-        def run() -> T:
-            with driver_cursor(self._connect()) as cursor:
-                cursor.execute("BEGIN IMMEDIATE")
-                try:
-                    result = work(cursor)
-                    cursor.execute("COMMIT")
-                finally:
-                    # After some errors SQLite has rolled back by itself.
-                    if cursor.connection.in_transaction:
-                        cursor.execute("ROLLBACK")
-                return result
-
-        return await self._run_in_thread(run)
-
-    @asynccontextmanager
-    async def read_within(self, seconds: float) -> AsyncIterator[AsyncConnection]:
-        async with self.reader.connect() as connection:
-            try:
-                await _set_deadline(connection, time.monotonic() + seconds)
-                yield connection
-            except DBAPIError as error:
-                if getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
-                    raise
-                raise QueryTimeout(seconds) from error
-            finally:
-                if not connection.invalidated:
-                    await _set_deadline(connection, None)
-
-    async def check(self) -> None:
-        await self._run_in_thread(self._check)
-
-    async def copy(self, version: int) -> None:
-        await self._run_in_thread(lambda: self._copy(f"{self.path.name}.schema-{version}.copy"))
-
-    async def free_pages(self) -> FreePages:
-        async with self.reader.connect() as connection:
-            names = ("freelist_count", "page_count", "page_size", "auto_vacuum")
-            values = [await connection.exec_driver_sql(f"PRAGMA {name}") for name in names]
-            free, pages, size, mode = (int(value.scalar_one()) for value in values)
-        return FreePages(free, pages, size, bool(mode))
-
-    async def shrink(self) -> None:
-        # As a script, and outside of a transaction: the driver steps other statements only once.
-        script = f"PRAGMA incremental_vacuum({_SHRINK_PAGES})"
-        await self._run_in_thread(lambda: self._connect().connection.cursor().executescript(script))
-
-    async def close(self) -> None:
-        await self.reader.dispose()
-        if not self._closed:
-            self._closed = True
-            await self._run_in_thread(self._close)
-            self._thread.shutdown()
-
-    async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    def _connect(self) -> Connection:
-        # Kept between transactions: fetching it from the pool costs as much as a small batch.
-        if self._connection is None or self._connection.invalidated:
-            self._connection = self._engine.connect()
-        return self._connection
-
-    def _run(self, statement: str, *parameters: str) -> Any:
-        """One statement outside of any transaction; the first field of its first row."""
-        row = self._connect().connection.cursor().execute(statement, parameters).fetchone()
-        return row and row[0]
-
-    def _check(self) -> None:
-        try:
-            finding = self._run("PRAGMA quick_check(1)")
-        except (sqlite3.Error, DBAPIError) as error:
-            cause = error.orig if isinstance(error, DBAPIError) else error
-            if isinstance(cause, sqlite3.OperationalError):
-                reason = "".join(f"; {describe_owner(file)}" for file in self._files_of_others())
-                raise StoreError(f"{self.path} cannot be opened: {cause}{reason}") from error
-            finding = str(cause)
-        if finding != "ok":
-            raise DamagedDatabase(f"{self.path} is damaged ({finding}): {self._restore_hint()}")
-
-    def _files(self) -> list[Path]:
-        """The database's files that exist."""
-        return [
-            file
-            for end in ("", "-wal", "-shm")
-            if (file := self.path.with_name(f"{self.path.name}{end}")).exists()
-        ]
-
-    def _files_of_others(self) -> list[Path]:
-        """Those that this process cannot write: a command as another user has created them."""
-        return [file for file in self._files() if not os.access(file, os.R_OK | os.W_OK)]
-
-    def _restore_hint(self) -> str:
-        """What to do, as commands where there is a backup next to the file."""
-        folder, name = self.path.parent, self.path.name
-        away = folder / f"{name}.damaged"
-        move = f"mkdir -p {_quoted(away)} && mv {_quoted(*self._files())} {_quoted(away)}"
-        backups = [
-            each
-            for each in folder.glob(f"{name}.*")
-            if each.is_file() and each.suffix != _PART and each.stat().st_size
-        ]
-        if not backups:
-            return (
-                f"there is no backup next to it. Move it away ({move}) and put a backup in its "
-                "place; without a file there, the next start creates an empty database"
-            )
-        newest = max(backups, key=lambda each: each.stat().st_mtime)
-        return (
-            f"the newest backup next to it is {newest.name}. To restore that, stop the gateway and "
-            f"run: {move} && cp -p {_quoted(newest, self.path)}"
-        )
-
-    def _copy(self, name: str) -> None:
-        # Under another name first, so that a copy with the right name is always complete.
-        draft, copy = self.path.with_name(f"{name}{_PART}"), self.path.with_name(name)
-        draft.unlink(missing_ok=True)
-        size, free = self.path.stat().st_size, shutil.disk_usage(self.path.parent).free
-        if free < 2 * size:  # the copy, and what the migration writes
-            raise StoreError(
-                f"the database is copied before its schema changes, and {self.path.parent} has too"
-                f" little space: {2 * size / 2**20:,.0f} MiB are needed, {free / 2**20:,.0f} free"
-            )
-        create_file(draft)
-        self._run("VACUUM INTO ?", str(draft))
-        draft.replace(copy)
-        _log.info("the database was copied to %s before its schema changes", copy)
-        copies = self.path.parent.glob(f"{self.path.name}.schema-*.copy")
-        for old in sorted(copies, key=lambda each: each.stat().st_mtime)[:-_COPIES]:
-            old.unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        try:
-            if self._connection is not None:
-                self._run("PRAGMA wal_checkpoint(TRUNCATE)")
-                self._connection.close()
-        except sqlite3.OperationalError as error:
-            _log.warning("%s keeps its write-ahead log until the next start: %s", self.path, error)
-        finally:
-            self._engine.dispose()
-
-
-async def _set_deadline(connection: AsyncConnection, deadline: float | None) -> None:
-    driver: Any = (await connection.get_raw_connection()).driver_connection
-
-    def is_late() -> bool:
-        return deadline is not None and time.monotonic() > deadline
-
-    await driver.set_progress_handler(None if deadline is None else is_late, _CLOCK_INTERVAL)
-
-
-def _quoted(*paths: Path) -> str:
-    return shlex.join(map(str, paths))
-
-
-def create_file(path: Path) -> None:
-    """Ensure that the file exists; a new one, and all that SQLite puts next to it, is 0600."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-class _Compiler(SQLiteCompiler):
-    """Renders the hints that a query has for this dialect (`INDEXED BY …`), which SQLAlchemy
-    leaves out."""
-
-    def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:
-        return text
-
-
-def _file_url(driver: str, path: Path, mode: str) -> URL:
-    return URL.create(
-        driver, database=path.absolute().as_uri(), query={"mode": mode, "uri": "true"}
-    )
-
-
-def _engine_options(timeout: float) -> dict[str, Any]:
-    # Without an isolation level the driver sends no BEGIN. Its BEGIN would be a deferred one: the
-    # first write can fail immediately, whatever the timeout.
-    return {
-        "connect_args": {"isolation_level": None, "timeout": timeout},
-        "hide_parameters": True,
-    }

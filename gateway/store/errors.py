@@ -23,6 +23,10 @@ class InvalidRows(StoreError):
     """The database refuses at least one of the rows as it is, and will every time."""
 
 
+class NotKept(StoreError):
+    """There is no room in the spool while the database cannot be written."""
+
+
 class RowsChanged(StoreError):
     """Another transaction has changed some of the rows: their states have to be looked up."""
 
@@ -49,6 +53,10 @@ class QueryTimeout(StoreError):
         super().__init__(
             f"This was not found within {seconds:g} s: narrow the time that is searched."
         )
+
+
+class Busy(StoreError):
+    """A lock was not free in time; nothing was changed."""
 
 
 class UnknownGroup(StoreError):

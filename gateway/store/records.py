@@ -266,7 +266,7 @@ class SearchRow(NamedTuple):
     error: str | None = None
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """What the recorder writes: the row of an exchange as it begins (`running`) or as it ended,
     then with its attempts and searches in the order in which they were made."""
 
@@ -476,3 +476,20 @@ class AuditRow(NamedTuple):
 def sanitize_text(text: str) -> str:
     """The text without lone surrogates and NULs, which a database cannot hold."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discrepancy:
+    """A value of the ledger, `stands`, that should be `counted`.
+
+    `column` is `table.column`. A token's total has its token, an hourly sum (Unix hour) its
+    complete key, others have neither.
+    """
+
+    column: str
+    stands: int
+    counted: int
+    token_id: str | None = None
+    hour: int | None = None
+    group_name: str | None = None
+    model: str | None = None

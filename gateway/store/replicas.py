@@ -36,8 +36,7 @@ from sqlalchemy import (
 
 from gateway.store.database import Database
 from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
-from gateway.store.log.recovery import mark_interrupted
-from gateway.store.log.statements import Statements
+from gateway.store.postgresql.recovery import mark_interrupted
 from gateway.store.postgresql.schema import AdvisoryLock, budget_leases, replicas
 from gateway.store.schema import requests
 
@@ -180,7 +179,7 @@ class Registered(NamedTuple):
     interrupted: int
 
 
-def register(connection: Connection, new: Registration, statements: Statements) -> Registered:
+def register(connection: Connection, new: Registration) -> Registered:
     """Add the replica with a new epoch, instead of its earlier process, whose requests are settled
     in the same transaction, and whose leases end: it left nothing in its spool.
 
@@ -193,9 +192,9 @@ def register(connection: Connection, new: Registration, statements: Statements) 
     interrupted = 0
     for other in _listed(connection):
         if _is_replaced_by(other, new):
-            interrupted += remove(connection, other.row.epoch, statements) or 0
+            interrupted += remove(connection, other.row.epoch) or 0
         elif other.row.name == new.name:
-            interrupted += expire(connection, other.row.epoch, statements) or 0
+            interrupted += expire(connection, other.row.epoch) or 0
             without_name = {"name": f"{new.name} (epoch {other.row.epoch})"}
             connection.execute(_of(other.row.epoch, update(replicas)).values(without_name))
     now: int = connection.execute(select(_NOW)).scalar_one()
@@ -249,27 +248,23 @@ def _is_replaced_by(other: ListedReplica, new: Registration) -> bool:
     return False
 
 
-def expire(
-    connection: Connection, epoch: int, statements: Statements, unheard_since: int | None = None
-) -> int | None:
+def expire(connection: Connection, epoch: int, unheard_since: int | None = None) -> int | None:
     """Settle a replica's running requests, whose cost is taken from its leases; the rest of them
     stays. Returns and takes what `remove` does."""
-    count = _settle(connection, epoch, statements, unheard_since, keeps_leases=True)
+    count = _settle(connection, epoch, unheard_since, keeps_leases=True)
     if count is not None:
         connection.execute(_of(epoch, update(replicas)).values(state=EXPIRED))
     return count
 
 
-def remove(
-    connection: Connection, epoch: int, statements: Statements, unheard_since: int | None = None
-) -> int | None:
+def remove(connection: Connection, epoch: int, unheard_since: int | None = None) -> int | None:
     """Delete a replica's row, and with it its budget leases, and settle its running requests in the
     same transaction; returns their number, or None where there is no such row.
 
     `unheard_since` is the heartbeat (`heartbeat_at`) since which nothing was heard of it: a later
     one keeps it.
     """
-    count = _settle(connection, epoch, statements, unheard_since)
+    count = _settle(connection, epoch, unheard_since)
     if count is not None:
         connection.execute(_of(epoch, delete(replicas)))
     return count
@@ -278,7 +273,6 @@ def remove(
 def _settle(
     connection: Connection,
     epoch: int,
-    statements: Statements,
     unheard_since: int | None,
     *,
     keeps_leases: bool = False,
@@ -292,7 +286,7 @@ def _settle(
     if boot_id is None:
         return None
     kept = epoch if keeps_leases else None
-    return mark_interrupted(connection, statements, requests.c.boot_id == boot_id, kept)
+    return mark_interrupted(connection, requests.c.boot_id == boot_id, kept)
 
 
 def _of(epoch: int, statement: _Filtered) -> _Filtered:

@@ -23,7 +23,6 @@ from gateway.store import reply_rows as rows
 from gateway.store.chain_cache import ChainCache, chain_size
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge, error_reason
-from gateway.store.log.recorder import is_row_error
 from gateway.store.records import CONTINUABLE, StoredItem, StoredReply
 
 MAX_PENDING: Final = 64 * 2**20
@@ -84,7 +83,7 @@ class ReplyStore:
         self._pending_sizes = Counter[str]()
         self._chains = ChainCache()
         self._sizes: dict[str, int] = {}
-        self._has_others = database.dialect.name != "sqlite"
+        self._has_others = database.is_shared
         self._unmeasured: dict[str, int] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replies")
         self._wake = asyncio.Event()
@@ -397,7 +396,7 @@ class ReplyStore:
         self, batch: list[StoredReply], error: Exception, *, may_exist: bool
     ) -> None:
         """Waits where the database is the cause; else finds the row that is, and drops it."""
-        if not is_row_error(error):
+        if not self.database.is_row_error(error):
             _log.warning("replies cannot be stored: %s", error_reason(error))
             await asyncio.sleep(_RETRY_DELAY)
         elif len(batch) > 1 or not may_exist:

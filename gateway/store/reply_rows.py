@@ -284,7 +284,7 @@ async def running(database: Database, now: int) -> list[StoredReply]:
     """The packed rows that no process completes any more. With a server, where others may run, they
     are those whose request is settled, or so old that its row is gone."""
     query = select(stored_replies).where(_replies.background, _is_unfinished())
-    if database.dialect.name != "sqlite":
+    if database.is_shared:
         states = select(requests.c.state).where(requests.c.id == _replies.request_id)
         state = func.coalesce(states.scalar_subquery(), _GONE)
         is_old = _replies.created_at < now - _LONGEST_RUN

@@ -13,7 +13,7 @@ from gateway.admin.api import build_admin_app
 from gateway.admin.operations import AdminOperations
 from gateway.admin.socket import serve_admin
 from gateway.store.database import Database
-from gateway.store.records import Entry, ExchangeState, RequestRow
+from gateway.store.records import ExchangeState, LogEntry, RequestRow
 from gateway.store.registry import Registry
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.store.sample_rows import failed_attempt, intent, settlement
@@ -65,7 +65,7 @@ async def client(admin: AdminFixture, state_dir: Path) -> AsyncIterator[aiohttp.
 
 
 @pytest.fixture
-def exchanges() -> list[tuple[RequestRow, Entry | None]]:
+def exchanges() -> list[tuple[RequestRow, LogEntry | None]]:
     """Four in the order of their ids: fine, another key's, failed upstream, still running."""
     refused = settlement(
         3,
@@ -78,8 +78,8 @@ def exchanges() -> list[tuple[RequestRow, Entry | None]]:
         attempts=2,
     )
     return [
-        (intent(1, "tok_a"), Entry(settlement(1, "tok_a"))),
-        (intent(2, "tok_b", model="beta-5.4"), Entry(settlement(2, "tok_b", model="beta-5.4"))),
-        (intent(3, "tok_a", stream=False), Entry(refused, (failed_attempt(), failed_attempt()))),
+        (intent(1, "tok_a"), LogEntry(settlement(1, "tok_a"))),
+        (intent(2, "tok_b", model="beta-5.4"), LogEntry(settlement(2, "tok_b", model="beta-5.4"))),
+        (intent(3, "tok_a", stream=False), LogEntry(refused, (failed_attempt(), failed_attempt()))),
         (intent(4, "tok_a"), None),
     ]

@@ -21,10 +21,9 @@ from gateway.errors import GatewayError, InsufficientQuota
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store import tokens
-from gateway.store.database import Database
 from gateway.store.log.recorder import Recorder
-from gateway.store.log.statements import Statements
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.open import open_database
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.records import ExchangeState, Group, RequestRow
 from gateway.store.replicas import (
     OwnReplica,
@@ -111,7 +110,7 @@ class Replica:
 class Fleet:
     """`replicas` are by name; a killed one stays until it is removed or started again."""
 
-    def __init__(self, database: ServerDatabase, connection: asyncpg.Connection) -> None:
+    def __init__(self, database: PostgresqlDatabase, connection: asyncpg.Connection) -> None:
         self.database, self.connection = database, connection
         self.replicas: dict[str, Replica] = {}
         self.requests: list[Request] = []
@@ -138,7 +137,7 @@ class Fleet:
         url, stack = self.database.server.url.get_secret_value(), AsyncExitStack()
         leasing = await stack.enter_async_context(breakable(url, GRANT_TIMEOUT))
         writing = await stack.enter_async_context(breakable(url, 3.0))
-        database = await Database.open(writing.address)
+        database = await open_database(writing.address)
         stack.push_async_callback(database.close)
         own = OwnReplica(name, f"boot-{name}-{next(self._boots)}", f"state-{name}", 1000.0)
         await self._register(own)
@@ -168,8 +167,7 @@ class Fleet:
             own.name,
             has_shared=True,
         )
-        statements = Statements(self.database.dialect, own.boot_id)
-        work = partial(register, new=new, statements=statements)
+        work = partial(register, new=new)
         own.epoch = (await self.database.write(work)).epoch
         own.contact_at = steady_seconds()
 
@@ -197,13 +195,11 @@ class Fleet:
     async def expire(self, replica: Replica) -> None:
         """Others have not heard of it for its expiry: its requests are settled, it keeps its
         leases, and goes on."""
-        statements = Statements(self.database.dialect, "the reaper's")
-        await self.database.write(partial(expire, epoch=replica.own.epoch, statements=statements))
+        await self.database.write(partial(expire, epoch=replica.own.epoch))
 
     async def reap(self, replica: Replica) -> None:
         """Others have not heard of it for the expiry of its leases."""
-        statements = Statements(self.database.dialect, "the reaper's")
-        work = partial(remove, epoch=replica.own.epoch, statements=statements)
+        work = partial(remove, epoch=replica.own.epoch)
         await self.database.write(work)
         replica.is_reaped = True
 

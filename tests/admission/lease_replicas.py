@@ -18,7 +18,7 @@ from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store.database import Database
 from gateway.store.log.recorder import Recorder
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.schema import budget_leases, replicas, spending
 from gateway.store.records import ExchangeState
 from gateway.store.replicas import OwnReplica, steady_seconds
@@ -94,7 +94,7 @@ async def lease_replica(
 ) -> AsyncIterator[LeaseReplica]:
     """Registered without a heartbeat: it has contact for as long as the test lasts. With a `share`
     of 0 it leases nothing ahead."""
-    assert isinstance(database, ServerDatabase)
+    assert isinstance(database, PostgresqlDatabase)
     server: DatabaseServer = database.server
     epoch = next(_numbers)
     row = {

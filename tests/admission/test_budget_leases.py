@@ -17,7 +17,8 @@ from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import BudgetStatus, Holder, HolderKind
 from gateway.shared.admission import SharedAdmission
 from gateway.store.database import Database
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.open import open_database
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.schema import replicas
 from gateway.store.tokens import add_token
 from tests.admission.lease_replicas import (
@@ -39,7 +40,7 @@ DAY_US = 86_400_000_000
 @pytest.fixture
 async def server() -> AsyncIterator[Database]:
     url = await new_database_url()
-    database = await Database.open(DatabaseServer.model_validate({"url": url}))
+    database = await open_database(DatabaseServer.model_validate({"url": url}))
     await add_token(database, token(0))
     yield database
     await database.close()
@@ -204,7 +205,7 @@ async def test_a_cost_above_its_reservation_is_charged(server: Database) -> None
 
 
 async def test_a_covered_request_asks_nobody(server: Database, grants_of: GrantsOf) -> None:
-    assert isinstance(server, ServerDatabase)
+    assert isinstance(server, PostgresqlDatabase)
     holder = key_holder(budget=10**9)
     async with lease_replica(server, "a") as replica:
         for _ in range(30):

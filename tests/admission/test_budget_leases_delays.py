@@ -17,7 +17,7 @@ from gateway.errors import AccountingUnavailable, GatewayError
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import HolderKind
 from gateway.store.budget_leases import Figures, HolderKey, LeaseTable
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from tests.admission.broken_connections import Fault, breakable
 from tests.admission.lease_replicas import (
     GrantsOf,
@@ -37,7 +37,7 @@ DELAY = 0.4
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ServerDatabase]:
+async def server() -> AsyncIterator[PostgresqlDatabase]:
     async with server_ledger() as database:
         yield database
 
@@ -56,7 +56,7 @@ class ObservedTable(LeaseTable):
 
 @asynccontextmanager
 async def slow_replica(
-    server: ServerDatabase,
+    server: PostgresqlDatabase,
 ) -> AsyncIterator[tuple[LeaseReplica, FaultProxy, ObservedTable]]:
     """Its leases reach the database through a proxy, its log does not. It leases nothing ahead."""
     url = server.server.url.get_secret_value()
@@ -78,7 +78,7 @@ def tracker_of(replica: LeaseReplica) -> LeasedTracker:
 
 
 async def test_a_commit_while_figures_are_read_is_not_leased_again(
-    server: ServerDatabase,
+    server: PostgresqlDatabase,
 ) -> None:
     """The figures are those from before the commit, and arrive after it."""
     holder = key_holder(budget=1_000)
@@ -95,7 +95,7 @@ async def test_a_commit_while_figures_are_read_is_not_leased_again(
         assert tracker_of(replica).leased <= 0
 
 
-async def test_late_figures_admit_nothing_beyond_the_budget(server: ServerDatabase) -> None:
+async def test_late_figures_admit_nothing_beyond_the_budget(server: PostgresqlDatabase) -> None:
     holder = key_holder(budget=1_000)
     async with slow_replica(server) as (replica, proxy, table), lease_replica(server, "b", 2) as b:
         lease, _ = await replica.begin(holder, Cost(400, 0))
@@ -113,7 +113,7 @@ async def test_late_figures_admit_nothing_beyond_the_budget(server: ServerDataba
         assert (await totals(server))[1] <= 1_000
 
 
-async def test_a_covered_request_is_refused_after_the_deadline(server: ServerDatabase) -> None:
+async def test_a_covered_request_is_refused_after_the_deadline(server: PostgresqlDatabase) -> None:
     """The process was stopped for a minute, say: nothing of it has run since."""
     holder = key_holder(budget=1_000_000)
     async with lease_replica(server, "a") as replica:
@@ -126,7 +126,9 @@ async def test_a_covered_request_is_refused_after_the_deadline(server: ServerDat
             await replica.begin(holder, Cost(10, 0))
 
 
-async def test_the_deadline_holds_while_the_server_does_not_answer(server: ServerDatabase) -> None:
+async def test_the_deadline_holds_while_the_server_does_not_answer(
+    server: PostgresqlDatabase,
+) -> None:
     """Its own round waits for an answer, for longer than the margin of the deadline."""
     holder, other = key_holder(budget=1_000_000), key_holder("tok_1", budget=1_000_000)
     async with slow_replica(server) as (replica, proxy, _):
@@ -145,7 +147,7 @@ async def test_the_deadline_holds_while_the_server_does_not_answer(server: Serve
 
 
 async def test_what_nobody_waits_for_any_more_is_not_leased_later(
-    server: ServerDatabase, grants_of: GrantsOf
+    server: PostgresqlDatabase, grants_of: GrantsOf
 ) -> None:
     """Requests failed in an outage; the budget may have been lowered meanwhile. Nothing is leased
     ahead."""

@@ -11,7 +11,7 @@ import pytest
 from gateway.core.limits import BUDGETS, Cost, Currency, Limits
 from gateway.errors import GatewayError
 from gateway.quota.limits import Holder, HolderKind
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from tests.admission.lease_replicas import LeaseReplica, key_holder, lease_replica, totals, unix_us
 from tests.store.server_ledger import server_ledger
 
@@ -19,13 +19,13 @@ pytestmark = [pytest.mark.timeout(90), pytest.mark.servers]
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ServerDatabase]:
+async def server() -> AsyncIterator[PostgresqlDatabase]:
     async with server_ledger() as database:
         yield database
 
 
 @pytest.fixture
-async def four(server: ServerDatabase) -> AsyncIterator[list[LeaseReplica]]:
+async def four(server: PostgresqlDatabase) -> AsyncIterator[list[LeaseReplica]]:
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(lease_replica(server, each, 4)) for each in "abcd"]
 
@@ -60,7 +60,7 @@ async def test_clocks_five_seconds_apart(four: list[LeaseReplica]) -> None:
 
 
 async def test_thousands_of_requests_at_a_small_budget(
-    server: ServerDatabase, four: list[LeaseReplica]
+    server: PostgresqlDatabase, four: list[LeaseReplica]
 ) -> None:
     holder, places = key_holder(budget=60), asyncio.Semaphore(100)
 

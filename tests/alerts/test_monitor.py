@@ -22,7 +22,7 @@ from gateway.config.document import ConfigError
 from gateway.core.formats import Format
 from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, Currency
 from gateway.routing.circuit_breaker import HealthState
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.replicas import OwnReplica
 from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.admin.config_follower import follow_config
@@ -548,7 +548,7 @@ async def test_a_database_server_that_cannot_be_reached_is_one_line(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"postgresql://gw@127.0.0.1:{free_port()}/gw"
-    database = ServerDatabase(DatabaseServer.model_validate({"url": url}))
+    database = PostgresqlDatabase(DatabaseServer.model_validate({"url": url}))
     runtime = gateway.daemon.runtime
     monkeypatch.setattr(runtime, "replica", OwnReplica("r1", "boot", "state", expiry=60))
     monkeypatch.setattr("gateway.alerts.monitor._IDLE", 0.01)

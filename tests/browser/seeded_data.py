@@ -22,7 +22,7 @@ from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.daemon import Daemon, run_daemon
 from gateway.runtime import unix_microseconds
-from gateway.store.records import Entry, ExchangeState, RequestRow, Token, TokenState
+from gateway.store.records import ExchangeState, LogEntry, RequestRow, Token, TokenState
 from tests.store.sample_rows import attempt, failed_attempt, intent, settled
 from tests.support.gateway import ACCOUNT, RunningGateway, request_body
 from tests.support.simulator import run_simulator
@@ -153,7 +153,7 @@ async def _seed(daemon: Daemon, days: int) -> str:
     return key
 
 
-def _exchanges(tokens: list[Token], days: int) -> Iterator[Entry]:
+def _exchanges(tokens: list[Token], days: int) -> Iterator[LogEntry]:
     """More by day than by night; deterministic."""
     dice = random.Random(6)
     now = unix_microseconds()
@@ -164,7 +164,7 @@ def _exchanges(tokens: list[Token], days: int) -> Iterator[Entry]:
             yield _exchange(dice, at + dice.randrange(HOUR * 9 // 10), tokens)
 
 
-def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
+def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> LogEntry:
     token = dice.choices(tokens, (5, 3, 2, 1))[0]
     model = (
         dice.choices(list(_MODELS), (6, 2, 3, 3))[0]
@@ -203,10 +203,10 @@ def _exchange(dice: random.Random, at: int, tokens: list[Token]) -> Entry:
         attempts=1,
     )
     attempt_row = attempt(format=format, first_event_us=waited, total_us=took, **where)
-    return Entry(ended, (attempt_row,))
+    return LogEntry(ended, (attempt_row,))
 
 
-def _failure(dice: random.Random, opened: RequestRow) -> Entry:
+def _failure(dice: random.Random, opened: RequestRow) -> LogEntry:
     status, code, upstream_status, message = dice.choice(_FAILURES)
     attempt_row = failed_attempt(
         channel=opened.channel,
@@ -236,7 +236,7 @@ def _failure(dice: random.Random, opened: RequestRow) -> Entry:
         upstream_error=message,
         attempts=1,
     )
-    return Entry(failed, (attempt_row,))
+    return LogEntry(failed, (attempt_row,))
 
 
 async def _send_requests(gateway: RunningGateway) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.store.database import Database
 from gateway.store.migrations import MIGRATIONS, migrate, migrations_for
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from tests.cli.cli_runner import CommandRunner
 from tests.support.databases import run_apart, server_of
 from tests.support.postgres import (
@@ -80,7 +80,7 @@ def test_migrations_of_a_server(tmp_path: Path) -> None:
     place = server_of(server.url(name))
 
     async def prepare() -> None:
-        database: Database = ServerDatabase(place)
+        database: Database = PostgresqlDatabase(place)
         await migrate(database, 1, migrations_for("postgresql")[:-1])
         await database.close()
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from gateway.store.database import SqliteDatabase
 from gateway.store.migrations import MIGRATIONS, NAMES, migrate
+from gateway.store.sqlite.database import SqliteDatabase
 from gateway.store.sqlite.lock import DATABASE_NAME, LOCK_NAME
 from tests.cli.cli_runner import CommandRunner, admin_gateway
 from tests.store.sample_rows import intent, settlement

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.database import Database
 from gateway.store.log.integrity import check
+from gateway.store.open import open_database
 from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.cli.cli_runner import CommandRunner
 from tests.support.databases import run_apart
@@ -26,7 +26,7 @@ def url() -> str:
 def keys_in(place: Path | str) -> list[str]:
     async def read() -> list[str]:
         server = DatabaseServer.model_validate({"url": place}) if isinstance(place, str) else place
-        database = await Database.open(server)
+        database = await open_database(server)
         async with database.reader.connect() as connection:
             names = await connection.exec_driver_sql("SELECT name FROM tokens ORDER BY name")
         assert (await check(database)).ok

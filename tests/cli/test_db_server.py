@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.database import Database
 from gateway.store.log.integrity import check
+from gateway.store.open import open_database
 from gateway.store.tokens import all_groups
 from tests.cli.cli_runner import CommandRunner
 from tests.support.postgres import drop_database, find_postgres, new_database_url, postgres_server
@@ -63,7 +63,7 @@ async def test_a_backup_is_restored_by_the_commands_that_are_printed(tmp_path: P
                 timeout=60,
             )
     try:
-        database = await Database.open(DatabaseServer.model_validate({"url": f"{url}_restored"}))
+        database = await open_database(DatabaseServer.model_validate({"url": f"{url}_restored"}))
         try:
             assert (await check(database)).ok
             assert [group.name for group in await all_groups(database)] == ["default"]

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from gateway.store.log.pages import first_id, started_us
-from gateway.store.records import Entry, ExchangeState, RequestRow, SearchRow
+from gateway.store.records import ExchangeState, LogEntry, RequestRow, SearchRow
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 from tests.store.sample_rows import (
     START,
@@ -36,12 +36,12 @@ FAILED = {
 }
 
 
-def record(gateway: AdminGateway, *rows: RequestRow | Entry) -> None:
+def record(gateway: AdminGateway, *rows: RequestRow | LogEntry) -> None:
     """Writes exchanges that run, and waits for their commits, and exchanges that ended."""
 
     async def work() -> None:
         for row in rows:
-            entry = row if isinstance(row, Entry) else Entry(row)
+            entry = row if isinstance(row, LogEntry) else LogEntry(row)
             if entry.is_intent:
                 await gateway.recorder.record_intent(entry.row)
             else:
@@ -188,8 +188,8 @@ def test_summary_of_a_failover(shell: CommandRunner) -> None:
         attempts=2,
     )
     with admin_gateway(shell.state_dir) as gateway:
-        record(gateway, Entry(end, tried))
-        record(gateway, Entry(settlement(2, created_id, attempts=1), tried[1:]))
+        record(gateway, LogEntry(end, tried))
+        record(gateway, LogEntry(settlement(2, created_id, attempts=1), tried[1:]))
         record(gateway, intent(3, created_id))
     result = shell("logs", "show", request_id(1))
     story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
@@ -229,7 +229,7 @@ def test_summary_of_searches(shell: CommandRunner) -> None:
     )
     with admin_gateway(shell.state_dir) as gateway:
         end = settlement(1, created_id, attempts=1, web_searches=1)
-        record(gateway, Entry(end, (attempt(),), searches))
+        record(gateway, LogEntry(end, (attempt(),), searches))
     result = shell("logs", "show", request_id(1))
     story, table = (part.splitlines() for part in result.stdout.split("\n\n"))
     sentences = lines_of(story)

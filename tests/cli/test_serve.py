@@ -20,8 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.store.database import SqliteDatabase
 from gateway.store.migrations import MIGRATIONS, migrate
+from gateway.store.sqlite.database import SqliteDatabase
 from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.resilience.chaos.process import (
     GATEWAY,

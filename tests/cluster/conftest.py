@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.store.database import Database
+from gateway.store.open import open_database
 from tests.cluster.replicas import parse
 from tests.support.postgres import new_database_url
 
@@ -14,6 +15,6 @@ async def database() -> AsyncIterator[Database]:
     """A new one on the server."""
     server = parse(await new_database_url()).database
     assert server is not None
-    database = await Database.open(server)
+    database = await open_database(server)
     yield database
     await database.close()

@@ -17,7 +17,7 @@ from gateway.cluster.start import joined
 from gateway.config.load import parse_config
 from gateway.config.schema import Config
 from gateway.store.database import Database
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.replicas import ListedReplica, list_replicas
 from tests.support.gateway import RunningGateway
 
@@ -34,7 +34,7 @@ def parse(url: str, state_dir: Path | None = None, **replica: Any) -> Config:
 
 
 def url_of(database: Database) -> str:
-    assert isinstance(database, ServerDatabase)
+    assert isinstance(database, PostgresqlDatabase)
     return database.server.url.get_secret_value()
 
 

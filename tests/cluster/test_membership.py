@@ -13,7 +13,6 @@ from gateway.cluster import membership as module
 from gateway.cluster.membership import comparable_hash, read_state_id
 from gateway.store.database import Database
 from gateway.store.errors import ReplicaNameTaken, ReplicaUnclear, SharedStateMissing
-from gateway.store.log.statements import Statements
 from gateway.store.replicas import LOST_AFTER, remove, steady_seconds
 from tests.cluster.replicas import die, listed, parse, replica
 from tests.support.timing import SLACK, until_within
@@ -111,8 +110,7 @@ async def test_a_replica_that_was_removed_is_registered_again(
         epochs: list[int] = []
         one.on_epoch.append(epochs.append)
         first = one.own.epoch
-        statements = Statements(database.dialect, "other")
-        await database.write(lambda connection: remove(connection, first, statements))
+        await database.write(lambda connection: remove(connection, first))
         async with asyncio.timeout(5):
             while not epochs:
                 await asyncio.sleep(0.05)

@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncpg
 
 from gateway.store.postgresql.spool import SPOOL_NAME, Spool
-from gateway.store.records import Entry, ExchangeState
+from gateway.store.records import ExchangeState, LogEntry
 from tests.store.sample_rows import intent
 from tests.support.gateway import run_gateway
 from tests.support.postgres import new_database_url
@@ -33,7 +33,7 @@ async def test_the_spool_is_written_before_leases_end(tmp_path: Path) -> None:
     spool = Spool(tmp_path / SPOOL_NAME, 2**22)
     await spool.open()
     ended = [intent(number, state=ExchangeState.OK, total_us=1) for number in range(1_200)]
-    await spool.append([Entry(row) for row in ended], "boot-1")
+    await spool.append([LogEntry(row) for row in ended], "boot-1")
     await spool.close()
     connection = await asyncpg.connect(url)
     try:

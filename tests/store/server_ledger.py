@@ -12,9 +12,9 @@ import asyncpg
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store import tokens
-from gateway.store.database import Database
 from gateway.store.log.integrity import check
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.open import open_database
+from gateway.store.postgresql.database import PostgresqlDatabase
 from tests.store.sample_rows import token
 from tests.support.postgres import new_database_url
 from tests.support.proxy import FaultProxy, fault_proxy
@@ -29,11 +29,13 @@ _PERIODS = {
 
 
 @asynccontextmanager
-async def server_ledger(url: str | None = None, **options: Any) -> AsyncIterator[ServerDatabase]:
+async def server_ledger(
+    url: str | None = None, **options: Any
+) -> AsyncIterator[PostgresqlDatabase]:
     """With the tokens `tok_0` and `tok_1`."""
     url = url or await new_database_url()
-    database = await Database.open(DatabaseServer.model_validate({"url": url, **options}))
-    assert isinstance(database, ServerDatabase)
+    database = await open_database(DatabaseServer.model_validate({"url": url, **options}))
+    assert isinstance(database, PostgresqlDatabase)
     if not await tokens.all_tokens(database):
         await tokens.add_tokens(database, [token(0), token(1)])
     try:
@@ -44,7 +46,7 @@ async def server_ledger(url: str | None = None, **options: Any) -> AsyncIterator
 
 @asynccontextmanager
 async def behind_proxy(
-    database: ServerDatabase,
+    database: PostgresqlDatabase,
 ) -> AsyncIterator[tuple[FaultProxy, DatabaseServer]]:
     """A proxy in front of the database's server, and the server's address there."""
     url = database.server.url.get_secret_value()
@@ -54,12 +56,12 @@ async def behind_proxy(
         yield proxy, DatabaseServer.model_validate({"url": there, "timeout": 2})
 
 
-async def connect(database: ServerDatabase) -> asyncpg.Connection:
+async def connect(database: PostgresqlDatabase) -> asyncpg.Connection:
     return await database.connect(command_timeout=20)
 
 
 async def lease(
-    database: ServerDatabase, epoch: int, holder: tuple[str, str], units: int, usd: int
+    database: PostgresqlDatabase, epoch: int, holder: tuple[str, str], units: int, usd: int
 ) -> None:
     connection = await connect(database)
     await connection.execute(
@@ -74,21 +76,23 @@ async def lease(
     await connection.close()
 
 
-async def leases(database: ServerDatabase) -> dict[tuple[str, str], tuple[int, int]]:
+async def leases(database: PostgresqlDatabase) -> dict[tuple[str, str], tuple[int, int]]:
     connection = await connect(database)
     rows = await connection.fetch("SELECT * FROM budget_leases")
     await connection.close()
     return {(row[0], row[1]): (row[3], row[4]) for row in rows}
 
 
-async def spending(database: ServerDatabase) -> dict[tuple[str, str, str, int], tuple[int, int]]:
+async def spending(
+    database: PostgresqlDatabase,
+) -> dict[tuple[str, str, str, int], tuple[int, int]]:
     connection = await connect(database)
     rows = await connection.fetch("SELECT * FROM spending")
     await connection.close()
     return {tuple(row)[:4]: (row["units"], row["usd"]) for row in rows}  # type: ignore[misc]
 
 
-async def assert_exact(database: ServerDatabase, rows: int, running: int = 0) -> None:
+async def assert_exact(database: PostgresqlDatabase, rows: int, running: int = 0) -> None:
     """So many rows, and every sum is that of the rows."""
     report = await check(database)
     assert report.discrepancies == ()
@@ -97,7 +101,7 @@ async def assert_exact(database: ServerDatabase, rows: int, running: int = 0) ->
 
 
 async def _spent_by_rows(
-    database: ServerDatabase,
+    database: PostgresqlDatabase,
 ) -> dict[tuple[str, str, str, int], tuple[int, int]]:
     """As the server's own calendar has it."""
     connection = await connect(database)

@@ -10,9 +10,11 @@ import pytest
 
 from gateway.admin.passwords import hash_password, verify_password
 from gateway.store import admins as store
-from gateway.store.database import Database, SqliteDatabase
+from gateway.store.database import Database
 from gateway.store.migrations import MIGRATIONS, migrate
+from gateway.store.open import open_database
 from gateway.store.records import Admin, AdminToken, Role, Scope
+from gateway.store.sqlite.database import SqliteDatabase
 from tests.support.databases import raw_connection
 
 NOW = 1_790_000_000_000_000
@@ -83,7 +85,7 @@ async def test_the_one_password_becomes_that_of_the_admin(path: Path) -> None:
         )
         connection.execute("INSERT INTO sessions VALUES (x'00', 1, 2, 'address', 'agent')")
     await writer.close()
-    database = await Database.open(path)
+    database = await open_database(path)
     (migrated,) = await store.all_admins(database)
     assert (migrated.name, migrated.role) == ("admin", Role.ADMIN)
     assert verify_password(PASSWORD, migrated.password_digest)

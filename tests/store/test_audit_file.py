@@ -8,10 +8,11 @@ import pytest
 
 from gateway.store.audit import AuditFilter, page
 from gateway.store.audit_file import add_to_file
-from gateway.store.database import Database, SqliteDatabase
 from gateway.store.errors import StoreError
 from gateway.store.migrations import MIGRATIONS, migrate
+from gateway.store.open import open_database
 from gateway.store.records import AuditRow
+from gateway.store.sqlite.database import SqliteDatabase
 
 pytestmark = pytest.mark.sqlite
 
@@ -19,9 +20,9 @@ ROW = AuditRow("aud_1", 1, "command: 0/root", None, "db.restore", "/a 'file'", N
 
 
 async def test_a_row_as_the_gateway_writes_it(path: Path) -> None:
-    await (await Database.open(path)).close()
+    await (await open_database(path)).close()
     assert add_to_file(path, ROW)
-    database = await Database.open(path)
+    database = await open_database(path)
     assert await page(database, AuditFilter()) == [ROW]
     await database.close()
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.limits import FREE, Cost
 from gateway.store.budget_leases import Figures, HolderKey, LeaseTable
 from gateway.store.errors import ReplicaRemoved
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from tests.store.sample_rows import START
 from tests.store.server_ledger import behind_proxy, connect, lease, leases, server_ledger
 from tests.support.proxy import Direction, FaultProxy
@@ -33,7 +33,7 @@ class Written(Toxic):
 
 
 @pytest.fixture
-async def database() -> AsyncIterator[ServerDatabase]:
+async def database() -> AsyncIterator[PostgresqlDatabase]:
     async with server_ledger() as database:
         await lease(database, EPOCH, PLAIN, 5, 6)
         await lease(database, EPOCH + 1, PLAIN, 70, -80)
@@ -41,14 +41,14 @@ async def database() -> AsyncIterator[ServerDatabase]:
 
 
 @asynccontextmanager
-async def opened(database: ServerDatabase) -> AsyncIterator[tuple[LeaseTable, FaultProxy]]:
+async def opened(database: PostgresqlDatabase) -> AsyncIterator[tuple[LeaseTable, FaultProxy]]:
     async with behind_proxy(database) as (proxy, server):
         table = LeaseTable(server)
         yield table, proxy
         table.disconnect()
 
 
-async def test_a_grant_says_what_there_is_and_adds_to_it(database: ServerDatabase) -> None:
+async def test_a_grant_says_what_there_is_and_adds_to_it(database: PostgresqlDatabase) -> None:
     seen: dict[HolderKey, Figures] = {}
 
     def decide(key: HolderKey, figures: Figures, now: int) -> Cost:
@@ -67,7 +67,7 @@ async def test_a_grant_says_what_there_is_and_adds_to_it(database: ServerDatabas
     assert ("key", "tok_1") not in await leases(database)
 
 
-async def test_figures_are_those_of_the_windows(database: ServerDatabase) -> None:
+async def test_figures_are_those_of_the_windows(database: PostgresqlDatabase) -> None:
     """Of the month, a week and five hours before the earliest request that asks."""
     day, hour, step = 86_400_000_000, 3_600_000_000, 300_000_000
     month = 1_788_220_800_000_000  # 2026-09-01T00:00:00Z; START is the 21st
@@ -89,7 +89,7 @@ async def test_figures_are_those_of_the_windows(database: ServerDatabase) -> Non
     assert list(spend.by_step) == starts["step"][1:]
 
 
-async def test_a_replica_that_was_removed_gets_nothing(database: ServerDatabase) -> None:
+async def test_a_replica_that_was_removed_gets_nothing(database: PostgresqlDatabase) -> None:
     async with opened(database) as (table, _):
         with pytest.raises(ReplicaRemoved):
             await table.grant(99, [ODD], START, lambda *_: Cost(1, 1))
@@ -97,7 +97,7 @@ async def test_a_replica_that_was_removed_gets_nothing(database: ServerDatabase)
     assert ODD not in await leases(database)
 
 
-async def test_a_grant_takes_three_round_trips(database: ServerDatabase) -> None:
+async def test_a_grant_takes_three_round_trips(database: PostgresqlDatabase) -> None:
     """Each is one write: the client sends nothing before the answer."""
     async with opened(database) as (table, proxy):
         await table.grant(EPOCH, [ODD], START, lambda *_: Cost(1, 1))

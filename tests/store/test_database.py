@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import DamagedDatabase, StoreError
+from gateway.store.open import open_database
 from gateway.store.schema import settings
 from tests.store.sample_rows import token
 from tests.support.databases import raw_connection
@@ -77,11 +78,11 @@ async def test_a_long_reader_never_blocks_the_writer(database: Database) -> None
 
 
 async def test_closing_leaves_a_single_file(path: Path) -> None:
-    database = await Database.open(path)
+    database = await open_database(path)
     await tokens.add_token(database, token(0))
     await database.close()
     assert [file.name for file in path.parent.iterdir()] == ["ledger.db"]
-    database = await Database.open(path)
+    database = await open_database(path)
     assert [found.id for found in await tokens.all_tokens(database)] == ["tok_0"]
     await database.close()
 
@@ -89,12 +90,12 @@ async def test_closing_leaves_a_single_file(path: Path) -> None:
 async def test_other_files_are_refused_and_unchanged(path: Path) -> None:
     path.write_bytes(b"x" * 5000)
     with pytest.raises(DamagedDatabase, match="there is no backup next to it"):
-        await Database.open(path)
+        await open_database(path)
     assert path.read_bytes() == b"x" * 5000
 
 
 async def test_a_damaged_page_is_refused_and_the_backup_named(path: Path) -> None:
-    database = await Database.open(path)
+    database = await open_database(path)
     for number in range(200):
         await tokens.add_token(database, token(number))
     await database.close()
@@ -105,11 +106,11 @@ async def test_a_damaged_page_is_refused_and_the_backup_named(path: Path) -> Non
         damaged[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(damaged)
     with pytest.raises(DamagedDatabase, match=r"ledger\.db\.schema-1\.copy"):
-        await Database.open(path)
+        await open_database(path)
 
 
 async def test_an_empty_file_is_refused_and_restored_by_the_command_named(path: Path) -> None:
-    database = await Database.open(path)
+    database = await open_database(path)
     await tokens.add_token(database, token(0))
     await database.close()
     backup = path.with_name("ledger.db.my backup")
@@ -119,23 +120,23 @@ async def test_an_empty_file_is_refused_and_restored_by_the_command_named(path: 
     with pytest.raises(
         DamagedDatabase, match=r"is empty \(0 bytes\).*ledger\.db\.my backup"
     ) as hint:
-        await Database.open(path)
+        await open_database(path)
     assert path.read_bytes() == b""
     command = str(hint.value).partition(" and run: ")[2]
     subprocess.run(["bash", "-c", command], check=True, timeout=10)
-    database = await Database.open(path)
+    database = await open_database(path)
     assert [found.id for found in await tokens.all_tokens(database)] == ["tok_0"]
     await database.close()
 
 
 async def test_an_unusable_path_is_refused() -> None:
     with pytest.raises(StoreError):
-        await Database.open("/proc/ledger.db")
+        await open_database("/proc/ledger.db")
 
 
 async def test_a_path_with_url_characters(tmp_path: Path) -> None:
     path = tmp_path / "a?b#c%41 d" / "ledger.db"
-    database = await Database.open(path)
+    database = await open_database(path)
     assert await tokens.all_tokens(database) == []
     await database.close()
     assert path.is_file()

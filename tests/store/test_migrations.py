@@ -13,15 +13,17 @@ from sqlalchemy import Connection, MetaData
 
 from gateway.core.limits import UNLIMITED
 from gateway.store import tokens
-from gateway.store.database import Database, SqliteDatabase
+from gateway.store.database import Database
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
 from gateway.store.log import pages
 from gateway.store.log.integrity import check
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.usage import Dimension, usage
 from gateway.store.migrations import MIGRATIONS, migrate
+from gateway.store.open import open_database
 from gateway.store.records import HOUR_US, ExchangeState, Group
 from gateway.store.schema import metadata
+from gateway.store.sqlite.database import SqliteDatabase
 from tests.store.sample_rows import (
     attempt,
     integrity_check,
@@ -91,11 +93,11 @@ async def test_recovery_and_paging_use_their_indexes(database: Database, path: P
 
 
 async def test_the_first_start_creates_the_default_group(path: Path) -> None:
-    database = await Database.open(path, clock_ns=lambda: NOW * 1000)
+    database = await open_database(path, clock_ns=lambda: NOW * 1000)
     assert await tokens.all_groups(database) == [Group("default", ("*",), NOW)]
     await tokens.remove_group(database, "default")
     await database.close()
-    database = await Database.open(path)
+    database = await open_database(path)
     assert await tokens.all_groups(database) == []
     await database.close()
 
@@ -118,7 +120,7 @@ async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
         connection.row_factory = sqlite3.Row
         before = {row["id"]: dict(row) for row in connection.execute("SELECT * FROM requests")}
     await writer.close()
-    database = await Database.open(path)
+    database = await open_database(path)
     recorder = Recorder(database, boot_id="boot")
     await recorder.start()
     rows = {row.id: row._asdict() for row in await pages.page(database)}
@@ -185,7 +187,7 @@ async def test_hourly_sums_are_computed_from_existing_rows(path: Path) -> None:
                 (f"req_{number}", FOURTH_HOUR + later, channel, model, state, sent, made, first),
             )
     await writer.close()
-    database = await Database.open(path)
+    database = await open_database(path)
     assert (await check(database)).ok
     found = [
         (
@@ -225,7 +227,7 @@ async def test_open_rows_become_running(path: Path) -> None:
                 (request_id(number), state),
             )
     await writer.close()
-    database = await Database.open(path)
+    database = await open_database(path)
 
     async def found(log_filter: pages.LogFilter) -> list[str]:
         return [row.id for row in await pages.page(database, log_filter)]
@@ -279,7 +281,7 @@ async def test_a_backup_precedes_a_migration(database: Database, path: Path) -> 
 
 
 async def test_only_the_newest_copies_are_kept(path: Path) -> None:
-    database = await Database.open(path)
+    database = await open_database(path)
     for version in range(5):
         await database.copy(version)
     await database.close()
@@ -296,7 +298,7 @@ async def test_without_space_nothing_is_changed(
     usage = SimpleNamespace(free=4096)
     monkeypatch.setattr("gateway.store.database.shutil.disk_usage", lambda _: usage)
     with pytest.raises(StoreError, match="too little space"):
-        await Database.open(path)
+        await open_database(path)
     with raw_connection(path) as connection:
         query = "SELECT value FROM settings WHERE name = 'schema_version'"
         assert connection.execute(query).fetchone() == ("3",)
@@ -315,7 +317,7 @@ async def test_a_failed_step_is_rolled_back(database: Database, path: Path) -> N
     await writer.close()
     with raw_connection(path) as connection:
         assert not has_remark(connection)
-    database = await Database.open(path)
+    database = await open_database(path)
     await database.close()
 
 
@@ -324,7 +326,7 @@ async def test_a_newer_schema_is_refused(database: Database, path: Path) -> None
     with raw_connection(path) as connection:
         connection.execute("UPDATE settings SET value = '99' WHERE name = 'schema_version'")
     with pytest.raises(NewerSchema, match=r"schema 99.*newer release"):
-        await Database.open(path)
+        await open_database(path)
 
 
 async def test_the_database_of_another_program_is_refused(path: Path) -> None:
@@ -332,4 +334,4 @@ async def test_the_database_of_another_program_is_refused(path: Path) -> None:
         connection.execute("CREATE TABLE birds (name TEXT)")
     connection.close()
     with pytest.raises(StoreError, match="another program"):
-        await Database.open(path)
+        await open_database(path)

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.database import Database
 from gateway.store.log.recorder import Recorder
+from gateway.store.open import open_database
 from gateway.store.postgresql.spool import Spool
 from tests.store.sample_rows import intent, settlement
 
@@ -21,7 +21,7 @@ from tests.store.sample_rows import intent, settlement
 async def run(path: str, first: int, url: str | None = None) -> None:
     spool = None if url is None else Spool(Path(path), 2**26)
     place = path if url is None else DatabaseServer.model_validate({"url": url})
-    database = await Database.open(place)
+    database = await open_database(place)
     recorder = Recorder(database, spool=spool)
     await recorder.start()
     numbers = iter(range(first, first + 1_000_000))

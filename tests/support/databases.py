@@ -50,7 +50,7 @@ def database_url(path: Path) -> str:
 
 
 def place_of(path: Path) -> Path | DatabaseServer:
-    """What `Database.open` takes."""
+    """What `open_database` takes."""
     if not _uses_server:
         return path
     return server_of(database_url(path))

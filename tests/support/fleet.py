@@ -22,7 +22,7 @@ from typing import Any, Final
 import orjson
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.database import Database
+from gateway.store.open import open_database
 from tests.bench import servers
 from tests.bench.servers import Server, count_requests
 from tests.support.paths import ROOT
@@ -211,7 +211,7 @@ async def run_fleet(
         postgres = PostgresServer(postgres_folder, durable=durable)
         stack.callback(lambda: postgres.stop(signal.SIGQUIT))
         url = postgres.url(await empty_database(postgres))
-        await (await Database.open(DatabaseServer.model_validate({"url": url}))).close()
+        await (await open_database(DatabaseServer.model_validate({"url": url}))).close()
         valkey_folder = folder / "valkey"
         valkey_folder.mkdir()
         valkey = ValkeyServer(valkey_folder, "--maxmemory-policy", "noeviction")

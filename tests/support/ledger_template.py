@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from gateway.store.database import Database
+from gateway.store.open import open_database
 from tests.support.databases import database_url, on_server, place_of
 
 _template: bytes | None = None
@@ -32,14 +33,14 @@ async def copy_ledger(path: Path) -> None:
 
 
 async def open_ledger(path: Path) -> Database:
-    """`Database.open` of a copy, or of what is there."""
+    """`open_database` of a copy, or of what is there."""
     await copy_ledger(path)
-    return await Database.open(place_of(path))
+    return await open_database(place_of(path))
 
 
 async def _migrated() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.db"
-        database = await Database.open(path)
+        database = await open_database(path)
         await database.close()
         return path.read_bytes()

@@ -21,7 +21,7 @@ import asyncpg
 import pytest
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.database import Database
+from gateway.store.open import open_database
 from tests.support.programs import REQUIRE_VARIABLE
 from tests.support.server_process import end_process, free_port, wait_until
 
@@ -177,7 +177,7 @@ async def new_database_url() -> str:
         await connection.close()
     if not exists:
         draft = await empty_database(server)
-        database = await Database.open(DatabaseServer.model_validate({"url": server.url(draft)}))
+        database = await open_database(DatabaseServer.model_validate({"url": server.url(draft)}))
         await database.close()
         connection = await asyncpg.connect(server.url("postgres"))
         await connection.execute(f"ALTER DATABASE {draft} RENAME TO {_TEMPLATE}")

@@ -17,14 +17,17 @@ from gateway.store.records import (
     TOKEN_TOTALS,
     USAGE_COUNTS,
     AttemptRow,
-    Entry,
     ExchangeState,
     HourDelta,
+    LogEntry,
     RequestRow,
     SearchRow,
     TokenDelta,
     sanitize_text,
 )
+
+MAX_BATCH: Final = 200
+"""Entries of one transaction."""
 
 _MAX_INTEGER: Final = 2**53
 
@@ -45,7 +48,7 @@ class Batch(NamedTuple):
     token_deltas: Sequence[TokenDelta]
 
 
-def settlements_without_intent(entries: Iterable[Entry], opened: Container[str]) -> list[str]:
+def settlements_without_intent(entries: Iterable[LogEntry], opened: Container[str]) -> list[str]:
     """The ids of rows whose state must be looked up: those of settlements whose intent is neither
     among the entries nor among the rows that are known to be running."""
     intents = set()
@@ -60,7 +63,7 @@ def settlements_without_intent(entries: Iterable[Entry], opened: Container[str])
 
 
 def build_batch(
-    entries: Iterable[Entry],
+    entries: Iterable[LogEntry],
     states: Mapping[str, str],
     opened: Container[str] = frozenset(),
     interrupted: Mapping[str, RequestRow] = MappingProxyType({}),
@@ -184,12 +187,12 @@ def token_deltas(hours: Iterable[HourDelta], used_at: Mapping[str, int]) -> list
     ]
 
 
-def sanitize_entry(entry: Entry) -> Entry:
+def sanitize_entry(entry: LogEntry) -> LogEntry:
     """The entry without what a database cannot hold: lone surrogates, NULs, huge integers. Header
     values may contain the first two; the row must not be lost for them."""
     attempts = tuple(AttemptRow._make(map(_sanitize, attempt)) for attempt in entry.attempts)
     searches = tuple(SearchRow._make(map(_sanitize, search)) for search in entry.searches)
-    return Entry(RequestRow._make(map(_sanitize, entry.row)), attempts, searches)
+    return LogEntry(RequestRow._make(map(_sanitize, entry.row)), attempts, searches)
 
 
 def _sanitize(value: Any) -> Any:

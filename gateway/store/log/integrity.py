@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,36 +21,16 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.log.recovery import left_by_earlier_boots
+from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, sum_of
 from gateway.store.log.retention import ROWS_KEPT_SINCE
-from gateway.store.log.statements import HOUR_KEY, IS_RUNNING, sum_of
-from gateway.store.records import HOUR_US, TOKEN_TOTALS, USAGE_COUNTS, ExchangeState
+from gateway.store.records import HOUR_US, TOKEN_TOTALS, USAGE_COUNTS, Discrepancy, ExchangeState
 from gateway.store.schema import attempts, requests, searches, tokens, usage_hours
-
-_LOG_TABLES: Final = ", ".join(table.name for table in (requests, attempts, searches))
 
 TIMEOUT: Final = 3600.0
 """Seconds: it reads every row."""
 
 MAX_DISCREPANCIES: Final = 1000
 """Rows of a table that are reported; one with more of them is not checked further."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discrepancy:
-    """A value of the ledger, `stands`, that should be `counted`.
-
-    `column` is `table.column`. A token's total has its token, an hourly sum (Unix hour) its
-    complete key, others have neither.
-    """
-
-    column: str
-    stands: int
-    counted: int
-    token_id: str | None = None
-    hour: int | None = None
-    group_name: str | None = None
-    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +61,15 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
     `boot_id` is that of the running recorder: there should be no running rows of others. With None
     no recorder runs, and running rows wait for the next one to settle them.
     """
-    async with _snapshot(database) as connection:
-        if damage := await _damage(connection):
+    async with database.snapshot(TIMEOUT) as connection:
+        if damage := await database.find_damage(connection):
             return Report(damage=damage)
         since = int(await connection.scalar(ROWS_KEPT_SINCE) or 0)
         discrepancies = [
-            *await _compare(connection, tokens, _totals(), _totals_of_hours()),
-            *await _compare(connection, usage_hours, _hours(since), _hours_of_rows(since)),
-            *await _stale_rows(connection, boot_id),
-            *await _server_tables(connection),
+            *await compare(connection, tokens, _totals(), _totals_of_hours()),
+            *await compare(connection, usage_hours, _hours(since), _hours_of_rows(since)),
+            *await _stale_rows(database, connection, boot_id),
+            *await database.wrong_sums(connection, MAX_DISCREPANCIES),
         ]
         return Report(
             keys=await _count(connection, select(func.count()).select_from(tokens)),
@@ -102,32 +81,9 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
         )
 
 
-@asynccontextmanager
-async def _snapshot(database: Database) -> AsyncIterator[AsyncConnection]:
-    """All reads see what was committed before the first of them."""
-    if database.dialect.name == "sqlite":
-        async with database.reader.connect() as connection:
-            await connection.exec_driver_sql("BEGIN")
-            try:
-                yield connection
-            finally:
-                await connection.rollback()
-        return
-    async with database.read_within(TIMEOUT) as connection:
-        await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        # Before the first read: no day of the log is dropped that the snapshot still has.
-        await connection.exec_driver_sql(f"LOCK TABLE {_LOG_TABLES} IN ACCESS SHARE MODE")
-        yield connection
-
-
-async def _damage(connection: AsyncConnection) -> tuple[str, ...]:
-    if connection.dialect.name != "sqlite":
-        return ()
-    findings = (await connection.exec_driver_sql("PRAGMA integrity_check")).scalars().all()
-    return tuple(finding for finding in findings if finding != "ok")
-
-
-async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[Discrepancy]:
+async def _stale_rows(
+    database: Database, connection: AsyncConnection, boot_id: str | None
+) -> list[Discrepancy]:
     """Attempts without a request, and running rows of other boots."""
     orphans = select(func.count()).select_from(attempts.outerjoin(requests))
     lost_searches = select(func.count()).select_from(searches.outerjoin(requests))
@@ -136,7 +92,7 @@ async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[
         "searches.request_id": lost_searches.where(requests.c.id.is_(None)),
     }
     if boot_id is not None:
-        left_by = left_by_earlier_boots(connection.dialect.name, boot_id)
+        left_by = database.left_by_earlier_boots(boot_id)
         of_others = select(func.count()).where(IS_RUNNING, left_by)
         queries["requests.boot_id"] = of_others
     return [
@@ -146,29 +102,11 @@ async def _stale_rows(connection: AsyncConnection, boot_id: str | None) -> list[
     ]
 
 
-async def _server_tables(connection: AsyncConnection) -> list[Discrepancy]:
-    """Sums of days, and spending, that are not the sums of their hours."""
-    if connection.dialect.name == "sqlite":
-        return []
-    from gateway.store.postgresql.integrity import sums_of_days, wrong_spending
-    from gateway.store.postgresql.schema import usage_days
-
-    return [
-        *await _compare(connection, usage_days, *sums_of_days()),
-        *[
-            Discrepancy(column=f"spending.{period}.{name}", stands=stands, counted=counted, **where)
-            async for period, name, stands, counted, where in wrong_spending(
-                connection, MAX_DISCREPANCIES
-            )
-        ],
-    ]
-
-
 async def _count(connection: AsyncConnection, query: Select[int]) -> int:
     return await connection.scalar(query) or 0
 
 
-async def _compare(
+async def compare(
     connection: AsyncConnection, table: Table, stands: Select[Any], counted: Select[Any]
 ) -> list[Discrepancy]:
     """Where the queries differ. Both have columns of a key, then counts of the same names."""

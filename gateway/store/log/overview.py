@@ -14,8 +14,8 @@ from typing import Any, Final
 from sqlalchemy import FromClause, Select, func, select, text
 
 from gateway.store.database import Database
+from gateway.store.log.expressions import sum_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
-from gateway.store.log.statements import sum_of
 from gateway.store.log.usage import Metrics, Totals
 from gateway.store.log.usage_span import sums_between
 from gateway.store.records import (
@@ -87,8 +87,8 @@ async def overview(database: Database, since: int, until: int) -> Overview:
     """From `since` to before `until` (Unix µs), aligned. Raises QueryTimeout."""
     since, until, step = align_span(since, until)
     span = since // HOUR_US, until // HOUR_US
-    sums = sums_between(database.dialect, *span, whole_days=True)
-    series = sums_between(database.dialect, *span, whole_days=step == DAY_US)
+    sums = sums_between(database, *span, whole_days=True)
+    series = sums_between(database, *span, whole_days=step == DAY_US)
     top_keys, top_models = (
         _sums(sums, _TOTALS, by)
         .order_by(text("cost_micro DESC"), text("requests DESC"), sums.c[by])

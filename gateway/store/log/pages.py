@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
-    Dialect,
     Row,
     Select,
     Table,
@@ -28,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.log.statements import IS_RUNNING
+from gateway.store.log.expressions import IS_RUNNING
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow
 from gateway.store.schema import attempts as attempts_table
 from gateway.store.schema import requests
@@ -97,7 +96,7 @@ async def page(
     is the next page. With `after` the page is the one that follows it most closely, so that a
     reader who continues from its first row misses none. Raises QueryTimeout after `seconds`.
     """
-    query = _query(database.dialect, log_filter, max(1, min(limit, MAX_PAGE)), before, after)
+    query = _query(database, log_filter, max(1, min(limit, MAX_PAGE)), before, after)
     rows = await _fetch(database, query, seconds)
     return rows if after is None else rows[::-1]
 
@@ -224,7 +223,7 @@ async def _fetch(
 
 
 def _query(
-    dialect: Dialect,
+    database: Database,
     log_filter: LogFilter,
     limit: int,
     before: str | None = None,
@@ -234,7 +233,7 @@ def _query(
     order = requests.c.id.desc() if after is None else requests.c.id
     by_name = (
         log_filter.model is not None
-        and dialect.name == "postgresql"
+        and database.has_model_indexes
         and log_filter.state is not ExchangeState.RUNNING
         and not _uses_failed_index(log_filter)
     )

@@ -12,30 +12,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import compress, islice
 from operator import not_
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
-
 from gateway.config.limits import RequestLog
 from gateway.store.database import Database
 from gateway.store.errors import InvalidRows, RowsLost, error_reason
-from gateway.store.log.batch import build_batch, sanitize_entry, settlements_without_intent
+from gateway.store.log.batch import MAX_BATCH, sanitize_entry
 from gateway.store.log.merged_rejections import WINDOW, Refusals
-from gateway.store.log.recovery import left_by_earlier_boots, mark_interrupted
-from gateway.store.log.statements import MAX_LOOKUP, Statements
-from gateway.store.postgresql.errors import is_data_error, is_temporary
-from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
+from gateway.store.records import AttemptRow, ExchangeState, LogEntry, RequestRow, SearchRow
 
-if TYPE_CHECKING:  # only with a database server are they imported
-    from gateway.store.postgresql.outage import Outage
+if TYPE_CHECKING:  # only with a database server is it imported
     from gateway.store.postgresql.spool import Spool
 
 _log = logging.getLogger(__name__)
@@ -46,8 +37,6 @@ _PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the
 _MAX_PAUSE = 0.005
 _RETRY_DELAYS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between tries of a batch that failed
 _WARNING_INTERVAL = 1.0  # seconds
-_SPOOL_AFTER = 0.5  # seconds in which nothing could be written, while the server answers
-_SERVER_TIMEOUT = 1.0  # seconds of a commit on a database server
 STUCK_AFTER: Final = 10.0
 """Seconds of one commit, after which systemd is no longer told that the gateway is alive."""
 
@@ -65,21 +54,17 @@ class Recorder:
     ) -> None:
         """`spool` is where entries wait while a database server cannot be reached."""
         self.boot_id = boot_id or secrets.token_hex(8)
-        self.on_commit: list[Callable[[Sequence[Entry]], None]] = []
+        self.on_commit: list[Callable[[Sequence[LogEntry]], None]] = []
         """Each is called after a commit with its entries, in order; it must not raise."""
-        self._database = database
-        self._server = database.entry_writer(self.boot_id)
-        self._outage: Outage | None = None
-        if self._server is not None and spool is not None:
-            self._outage = self._server.outage(spool, self._on_written_late)
-        self._statements = Statements(database.dialect, self.boot_id)
+        self._writer = database.entry_writer(self.boot_id, spool, self._on_written_late)
+        self._separates_intents = self._writer.separates_intents
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Entry] = deque()
+        self._queue: deque[LogEntry] = deque()
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._opened: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._is_open = self._is_closed = False
+        self._is_closed = False
         self._closing = False
         self._stopping = asyncio.Event()  # the same, to wait for
         self._flush_due = False
@@ -88,7 +73,7 @@ class Recorder:
         self._refusals = Refusals()
         self._refusals_timer: asyncio.TimerHandle | None = None
         self._pause_timer: asyncio.TimerHandle | None = None
-        self._limit = MAX_LOOKUP  # entries of one transaction
+        self._limit = MAX_BATCH  # entries of one transaction
         self._failures = 0
         self._commit_began: float | None = None
         self._warned_at = float("-inf")
@@ -99,8 +84,7 @@ class Recorder:
 
     def use_epoch(self, epoch: int) -> None:
         """This replica's among several: what its requests cost is taken from its leases."""
-        if self._server is not None:
-            self._server.epoch = epoch
+        self._writer.epoch = epoch
 
     @property
     def backlog(self) -> int:
@@ -109,7 +93,7 @@ class Recorder:
 
     def is_behind(self, limits: RequestLog) -> bool:
         """Whether too many entries wait, or have waited for too long while none was written."""
-        if self._outage is not None and self._failures and self._outage.is_full:
+        if self._failures and self._writer.is_full:
             return True
         if not self._queue:
             return False
@@ -118,7 +102,7 @@ class Recorder:
     @property
     def spool(self) -> Spool | None:
         """With its entries that wait for a database server: their number, size and time."""
-        return None if self._outage is None else self._outage.spool
+        return self._writer.spool
 
     @property
     def write_delay(self) -> float:
@@ -139,17 +123,13 @@ class Recorder:
     async def open(self) -> None:
         """Write what an earlier boot left in the spool. Until then its leases must not end: it was
         spent within them. Raises StoreError."""
-        if self._outage is not None and not self._is_open:
-            await self._outage.open()
-            self._is_open = True
+        await self._writer.open()
 
     async def start(self) -> None:
         """Write what an earlier boot left in the spool, settle what earlier boots left running as
         interrupted, then start the writer task. Raises StoreError."""
         await self.open()
-        left = left_by_earlier_boots(self._database.dialect.name, self.boot_id)
-        settle = partial(mark_interrupted, statements=self._statements, left_by=left)
-        if count := await self._database.write(settle):
+        if count := await self._writer.settle_interrupted():
             _log.warning("%d exchanges were interrupted by the end of an earlier run", count)
         self._launch()
 
@@ -159,7 +139,7 @@ class Recorder:
         nothing.
         """
         future = self._waiting[row.id] = self._loop.create_future()
-        self._push(Entry(row))
+        self._push(LogEntry(row))
         if self._pause_timer is None:
             self._wake.set()
         return future
@@ -180,9 +160,9 @@ class Recorder:
                 self._refusals_timer = self._loop.call_later(WINDOW, self._end_refusals)
             if self._refusals.merge(row):
                 return
-        self._push(Entry(row, attempts, searches))
+        self._push(LogEntry(row, attempts, searches))
         self._schedule_flush()
-        if self._server is not None:
+        if self._separates_intents:
             self._flush_enough()
 
     def _flush_enough(self) -> None:
@@ -195,7 +175,7 @@ class Recorder:
             self._refusals_timer.cancel()
             self._refusals_timer = None
         for row in self._refusals.end_window():
-            self._push(Entry(row))
+            self._push(LogEntry(row))
             self._schedule_flush()
 
     def _schedule_flush(self) -> None:
@@ -221,10 +201,7 @@ class Recorder:
         ends_at = self._loop.time() + deadline
         if self._task is not None:
             await self._finish(self._task, deadline)
-        if self._outage is not None and self._is_open:
-            await self._outage.close(max(0.0, ends_at - self._loop.time()))
-        if self._server is not None:
-            await self._server.close()
+        await self._writer.close(max(0.0, ends_at - self._loop.time()))
         if self._queue:
             lost = len({entry.row.id for entry in self._queue})
             raise RowsLost(
@@ -245,7 +222,7 @@ class Recorder:
             task.cancel()
             await asyncio.wait({task})
 
-    def _push(self, entry: Entry) -> None:
+    def _push(self, entry: LogEntry) -> None:
         if not self._queue:
             self._waiting_since = self._loop.time()
         self._queue.append(entry)
@@ -270,7 +247,7 @@ class Recorder:
     async def _run(self) -> None:
         while self._queue or not self._closing:
             if self._is_due():
-                count = self._limit if self._server is None else self._size_for_server()
+                count = self._size_of_kind() if self._separates_intents else self._limit
                 await self._commit_batch(list(islice(self._queue, count)))
             else:
                 self._wake.clear()
@@ -281,7 +258,7 @@ class Recorder:
             return bool(self._queue)
         return bool(self._waiting) and self._pause_timer is None
 
-    def _size_for_server(self) -> int:
+    def _size_of_kind(self) -> int:
         """Of the next batch, which is put first. Intents, which replies wait for, go without
         settlements, whose sums take longer; these go in pauses, or at last after an intent."""
         queue, waiting = self._queue, self._waiting
@@ -305,55 +282,37 @@ class Recorder:
         self._flush_due = True
         self._wake.set()
 
-    async def _commit_batch(self, entries: list[Entry]) -> None:
+    async def _commit_batch(self, entries: list[LogEntry]) -> None:
         if len(self._queue) == len(entries):
             self._flush_due = False
             if self._flush_timer is not None:
                 self._flush_timer.cancel()
                 self._flush_timer = None
         self._commit_began = self._loop.time()
-        if self._outage is not None and self._outage.is_open:
-            await self._keep(self._outage, entries)
-            return
+        opened = None if self._failures else self._opened
         try:
-            if self._server is None:
-                await self._database.write_rows(lambda cursor: self._write(cursor, entries))
-            else:
-                opened = None if self._failures else self._opened
-                await self._server.write(entries, opened, _SERVER_TIMEOUT)
+            is_committed = await self._writer.write(entries, opened)
         except Exception as error:
             self._commit_began = None
             self._failures += 1
             self._flush_due = True
             await self._handle_failure(entries, error)
-        else:
-            self._commit_began = None
-            self._failures = 0
-            self._waiting_since = self._loop.time()
-            self._limit = min(self._limit * 2, MAX_LOOKUP)
-            self._pause_after(self._acknowledge(entries))
-            self._tell(entries)
-
-    async def _keep(self, outage: Outage, entries: list[Entry]) -> None:
-        """In the spool."""
-        try:
-            await outage.append(entries)
-        except Exception as error:  # no room: they wait
-            self._commit_began = None
-            self._failures += 1
-            self._flush_due = True
-            self._warn(error)
-            await self._sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
-        else:
-            self._commit_began = None
-            self._waiting_since = self._loop.time()
+            return
+        self._commit_began = None
+        self._waiting_since = self._loop.time()
+        if not is_committed:
             self._acknowledge(entries, committed=False)
+            return
+        self._failures = 0
+        self._limit = min(self._limit * 2, MAX_BATCH)
+        self._pause_after(self._acknowledge(entries))
+        self._tell(entries)
 
-    def _tell(self, entries: Sequence[Entry]) -> None:
+    def _tell(self, entries: Sequence[LogEntry]) -> None:
         for committed in self.on_commit:
             committed(entries)
 
-    def _on_written_late(self, entries: Sequence[Entry]) -> None:
+    def _on_written_late(self, entries: Sequence[LogEntry]) -> None:
         """They were in the spool."""
         for entry in entries:
             if not entry.is_intent:
@@ -361,26 +320,6 @@ class Recorder:
             elif entry.row.boot_id == self.boot_id:
                 self._opened.add(entry.row.id)
         self._tell(entries)
-
-    def _write(self, cursor: DBAPICursor, entries: list[Entry]) -> None:
-        # A commit whose result was lost may have happened: after a failure every row is looked up.
-        # Otherwise the rows that this run has opened are known: only the recorder settles them.
-        statements = self._statements
-        opened = set() if self._failures else self._opened
-        ids = (
-            [entry.row.id for entry in entries]
-            if self._failures
-            else settlements_without_intent(entries, opened)
-        )
-        batch = build_batch(entries, statements.states.run(cursor, ids), opened)
-        statements.insert_intent.run(cursor, batch.intents)
-        statements.insert_complete.run(cursor, batch.complete_rows)
-        statements.update_settled.run(cursor, batch.settled_rows)
-        statements.insert_attempt.run(cursor, batch.attempts)
-        if batch.searches:
-            statements.insert_search.run(cursor, batch.searches)
-        statements.add_hour.run(cursor, batch.hour_deltas)
-        statements.add_to_token.run(cursor, batch.token_deltas)
 
     def _pause_after(self, intents: int) -> None:
         """After several intents the next ones wait a little, as a commit takes as much processor
@@ -393,7 +332,7 @@ class Recorder:
         self._pause_timer = None
         self._wake.set()
 
-    def _acknowledge(self, entries: Iterable[Entry], *, committed: bool = True) -> int:
+    def _acknowledge(self, entries: Iterable[LogEntry], *, committed: bool = True) -> int:
         """Drop what is committed, or in the spool; returns how many of it were intents."""
         intents = 0
         for entry in entries:
@@ -410,12 +349,12 @@ class Recorder:
                 future.set_result(None)
         return intents
 
-    async def _handle_failure(self, entries: list[Entry], error: Exception) -> None:
+    async def _handle_failure(self, entries: list[LogEntry], error: Exception) -> None:
         """Wait where the database is the cause; else sanitise the rows; else find the row that is
         the cause and drop it."""
-        if not is_row_error(error):
-            if self._outage is not None and self._is_outage(error):
-                self._outage.begin(error_reason(error))
+        if not isinstance(error, InvalidRows):
+            waited = float("inf") if self._closing else self.write_delay
+            if self._writer.begin_outage(error, self._failures, waited):
                 return
             self._warn(error)
             await self._sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
@@ -433,12 +372,6 @@ class Recorder:
             self._waiting.pop(id, None)
             kind = "intent" if lost.is_intent else "settlement"
             _log.error("cannot store the %s of %s: %s", kind, id, error_reason(error))
-
-    def _is_outage(self, error: Exception) -> bool:
-        """A connection that was lost once is opened again, which a failover takes. If that fails
-        too, entries go to the spool at once: in memory a kill would lose them."""
-        is_away = self._failures > 1 and is_temporary(error)
-        return is_away or self.write_delay >= _SPOOL_AFTER or self._closing
 
     async def _sleep(self, seconds: float) -> None:
         """Ends early when the recorder is closed meanwhile."""
@@ -458,13 +391,3 @@ class Recorder:
                 self.backlog,
                 self._last_error,
             )
-
-
-def is_row_error(error: Exception) -> bool:
-    """Whether a row is the cause, not the database: trying it again would fail every time."""
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return False
-    if isinstance(error, DBAPIError) and not isinstance(error.orig, sqlite3.Error):
-        return is_data_error(error)  # others, such as a missing permission, are no row's fault
-    kinds = DataError | IntegrityError | ProgrammingError | UnicodeError | OverflowError
-    return isinstance(error, kinds | InvalidRows)

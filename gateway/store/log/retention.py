@@ -4,18 +4,13 @@ shrinks the file."""
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from gateway.store.database import Database, FreePages
-from gateway.store.log.pages import first_id
-from gateway.store.records import HOUR_US, ExchangeState
-from gateway.store.schema import requests, settings
-
-if TYPE_CHECKING:  # only with a database server is it imported
-    from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.records import HOUR_US
+from gateway.store.schema import settings
 
 MIN_FREE: Final = 2**20
 """Bytes that stay free in any file."""
@@ -38,44 +33,15 @@ async def delete_before(
     """
     hour = cutoff_us // HOUR_US
     await database.write(lambda connection: _raise_hour(connection, hour))
-    server = server_of(database)
-    deleted = 0
-    if server is None:
-        delete_some = partial(_delete_from_file, database, hour * HOUR_US, batch)
-    else:
-        from gateway.store.postgresql.partitions import Day, delete_default_rows, drop_days_before
-
-        deleted = await drop_days_before(server, Day.of(hour * HOUR_US))
-        delete_some = partial(delete_default_rows, server, hour * HOUR_US, batch)
+    deleted = await database.drop_days_before(hour * HOUR_US)
     now = asyncio.get_running_loop().time
     while True:
         began = now()
-        count = await delete_some()
+        count = await database.delete_requests(hour * HOUR_US, batch)
         if not count:
             return deleted
         deleted += count
         await asyncio.sleep(max(pause, now() - began))
-
-
-async def _delete_from_file(database: Database, before_us: int, batch: int) -> int:
-    """Attempts and searches refer to their request and are deleted with it."""
-    expired = (
-        select(requests.c.id)
-        .where(
-            requests.c.id < first_id(before_us),
-            requests.c.started_at < before_us,
-            requests.c.state != ExchangeState.RUNNING,
-        )
-        .order_by(requests.c.id)
-        .limit(batch)
-    )
-    statement = delete(requests).where(requests.c.id.in_(expired.scalar_subquery()))
-    return await database.write(lambda connection: connection.execute(statement).rowcount)
-
-
-def server_of(database: Database) -> ServerDatabase | None:
-    """None for a file."""
-    return cast("ServerDatabase", database) if database.dialect.name == "postgresql" else None
 
 
 class Shrunk(NamedTuple):

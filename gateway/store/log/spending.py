@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.core.limits import FREE, Cost
 from gateway.store.database import Database
+from gateway.store.log.expressions import IS_RUNNING, sum_of
 from gateway.store.log.pages import first_id
 from gateway.store.log.retention import ROWS_KEPT_SINCE
-from gateway.store.log.statements import IS_RUNNING, sum_of
 from gateway.store.records import (
     DAY_US,
     HOUR_US,

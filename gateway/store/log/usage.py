@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, FromClause, literal, select
 
 from gateway.store.database import Database
-from gateway.store.log.statements import sum_of
+from gateway.store.log.expressions import sum_of
 from gateway.store.log.usage_span import END, sums_between
 from gateway.store.records import USAGE_COUNTS
 
@@ -143,7 +143,7 @@ def _sums(
     database: Database, since: int | None, until: int | None, *, whole_days: bool
 ) -> FromClause:
     span = since or 0, END if until is None else min(until, END)
-    return sums_between(database.dialect, *span, whole_days=whole_days)
+    return sums_between(database, *span, whole_days=whole_days)
 
 
 def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:

@@ -6,9 +6,9 @@ a release still works on what it leaves: `-- compatible with: 16`. It does so by
 columns with defaults, tables, indexes. Without that line only releases that know it do.
 
 Migrations are added at the end and never edited. The text between braces is what
-dialects write differently (`_DIALECTS`), or `now`, the present time in Unix µs. `NNN_name.sql` is
-for both dialects; of `NNN_name.postgresql.sql` and `NNN_name.sqlite.sql` each has the one with its
-name, and nothing to do where there is none.
+dialects write differently (`MigrationDialect.words`), or `now`, the present time in Unix µs.
+`NNN_name.sql` is for both dialects; of `NNN_name.postgresql.sql` and `NNN_name.sqlite.sql` each has
+the one with its name, and nothing to do where there is none.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import Connection, delete, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.store.errors import MigrationFailed, NewerSchema, StoreError
-from gateway.store.postgresql.errors import is_temporary
-from gateway.store.postgresql.migration_lock import change_schema_locked, lock_migrations
 from gateway.store.schema import settings
 
 _FILES: Final = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
@@ -45,11 +43,6 @@ def migrations_for(dialect: str) -> tuple[str, ...]:
 
 
 MIGRATIONS: Final = migrations_for("sqlite")
-
-_DIALECTS: Final[Mapping[str, Mapping[str, str]]] = {
-    "sqlite": {"binary": "BLOB", "false": "0", "true": "1", "without_rowid": "WITHOUT ROWID"},
-    "postgresql": {"binary": "BYTEA", "false": "false", "true": "true", "without_rowid": ""},
-}
 
 _END_OF_STATEMENT: Final = re.compile(r";\n(?! )")
 """The lines of a function's body, which have such ends too, are indented."""
@@ -73,6 +66,37 @@ END $$
 """
 """Texts compare by their bytes, as with SQLite and in Python, whatever the database's collation."""
 
+
+class MigrationDialect(NamedTuple):
+    """What migrations of one database do and those of the other do not.
+
+    `name` is in the names of files. `words` are what the text between braces becomes. `last` is a
+    statement at the end of each. `is_shared`: replicas of several releases use the database.
+    `restore`: what to do where no older release can use it any more.
+    """
+
+    name: str
+    words: Mapping[str, str]
+    last: str | None
+    is_shared: bool
+    restore: str
+
+
+SQLITE: Final = MigrationDialect(
+    "sqlite",
+    {"binary": "BLOB", "false": "0", "true": "1", "without_rowid": "WITHOUT ROWID"},
+    None,
+    is_shared=False,
+    restore="restore the copy that it made before it migrated",
+)
+POSTGRESQL: Final = MigrationDialect(
+    "postgresql",
+    {"binary": "BYTEA", "false": "false", "true": "true", "without_rowid": ""},
+    _BYTE_ORDER,
+    is_shared=True,
+    restore="restore a backup from before it",
+)
+
 _COMPATIBLE_WITH: Final = re.compile(r"-- compatible with: (\d+)\n")
 
 _VERSION: Final = "schema_version"
@@ -93,6 +117,9 @@ T = TypeVar("T")
 class MigrationTarget(Protocol):
     """A database that can be written, and copied before it is changed."""
 
+    @property
+    def migrations(self) -> MigrationDialect: ...
+    def is_temporary(self, error: Exception) -> bool: ...
     async def write(self, work: Callable[[Connection], T]) -> T: ...
     async def change_schema(self, work: Callable[[Connection], T]) -> T: ...
     async def copy(self, version: int) -> None: ...
@@ -101,17 +128,25 @@ class MigrationTarget(Protocol):
 async def migrate(
     database: MigrationTarget,
     now: int,
-    migrations: Sequence[str] = MIGRATIONS,
+    migrations: Sequence[str] | None = None,
     *,
     while_copying: bool = False,
 ) -> None:
-    """Bring the database to version `len(migrations)`, after a copy of one that is not empty.
+    """Bring the database to this release's version, or `len(migrations)`,
+    after a copy of one that is not empty.
 
     One with a newer schema that this release can use is left alone. Raises NewerSchema,
     MigrationFailed, or StoreError for a database that is not ours, or has a part of a copy and
     this is not `while_copying`.
     """
-    read = partial(read_version, newest=len(migrations), while_copying=while_copying)
+    if migrations is None:
+        migrations = migrations_for(database.migrations.name)
+    read = partial(
+        read_version,
+        dialect=database.migrations,
+        newest=len(migrations),
+        while_copying=while_copying,
+    )
     version = await database.write(read)
     if version > len(migrations):
         text = "the database has schema %d of a newer release, which this one (%d) can use"
@@ -127,15 +162,17 @@ async def migrate(
 
 
 async def apply_migration(
-    database: MigrationTarget, number: int, now: int, migrations: Sequence[str] = MIGRATIONS
+    database: MigrationTarget, number: int, now: int, migrations: Sequence[str]
 ) -> int:
     """From the schema before `number`, if no other replica has done it; returns the schema that the
     database has then. Raises MigrationFailed."""
-    apply = partial(_apply, sql=migrations[number - 1], number=number, now=now)
+    apply = partial(
+        _apply, dialect=database.migrations, sql=migrations[number - 1], number=number, now=now
+    )
     try:
-        return await change_schema_locked(database, apply)
+        return await database.change_schema(apply)
     except SQLAlchemyError as error:
-        if is_temporary(error):
+        if database.is_temporary(error):
             raise
         raise MigrationFailed(
             f"the migration from schema {number - 1} to {number} failed and was rolled back,"
@@ -144,7 +181,11 @@ async def apply_migration(
 
 
 def read_version(
-    connection: Connection, newest: int = len(MIGRATIONS), *, while_copying: bool = False
+    connection: Connection,
+    dialect: MigrationDialect,
+    newest: int = len(MIGRATIONS),
+    *,
+    while_copying: bool = False,
 ) -> int:
     """0 for an empty database. Raises NewerSchema where a release that knows `newest` cannot use
     it, or StoreError for one that is not ours or not complete."""
@@ -155,15 +196,10 @@ def read_version(
         )
     oldest = _compatible(connection) or version if version else 0
     if oldest > newest:
-        advice = (
-            "start the newer release, or restore the copy that it made before it migrated"
-            if connection.dialect.name == "sqlite"
-            else "start the newer release, or restore a backup from before it"
-        )
         least = f" for releases that know {oldest}" if oldest < version else ""
         raise NewerSchema(
             f"the database has schema {version}{least}, this release supports schemas up to "
-            f"{newest}: {advice}"
+            f"{newest}: start the newer release, or {dialect.restore}"
         )
     return version
 
@@ -182,7 +218,7 @@ def _version(connection: Connection) -> int:
 
 def _compatible(connection: Connection) -> int | None:
     """What a server's database has; a file is used by one release at a time."""
-    value = _setting(connection, _COMPATIBLE) if connection.dialect.name != "sqlite" else None
+    value = _setting(connection, _COMPATIBLE)
     return None if value is None else int(value)
 
 
@@ -190,32 +226,32 @@ def _setting(connection: Connection, name: str) -> str | None:
     return connection.scalar(select(settings.c.value).where(settings.c.name == name))
 
 
-def _apply(connection: Connection, sql: str, number: int, now: int) -> int:
-    lock_migrations(connection)
-    dialect = connection.dialect.name
-    if dialect != "sqlite" and (version := _version(connection)) >= number:
+def _apply(
+    connection: Connection, dialect: MigrationDialect, sql: str, number: int, now: int
+) -> int:
+    if dialect.is_shared and (version := _version(connection)) >= number:
         return version
     for statement in _statements(sql, dialect, now):
         connection.exec_driver_sql(statement)
-    if dialect == "postgresql":
-        connection.exec_driver_sql(_BYTE_ORDER)
+    if dialect.last is not None:
+        connection.exec_driver_sql(dialect.last)
     _set(connection, _VERSION, number)
-    if dialect != "sqlite":
+    if dialect.is_shared:
         stated = _COMPATIBLE_WITH.match(sql)
         oldest = int(stated[1]) if stated else number if sql else number - 1
         _set(connection, _COMPATIBLE, max(_compatible(connection) or number - 1, oldest))
     return number
 
 
-def _statements(sql: str, dialect: str, now: int) -> Iterator[str]:
-    text = sql.format(**_DIALECTS[dialect], now=now)
+def _statements(sql: str, dialect: MigrationDialect, now: int) -> Iterator[str]:
+    text = sql.format(**dialect.words, now=now)
     return filter(None, map(str.strip, _END_OF_STATEMENT.split(text)))
 
 
 def create_schema(connection: sqlite3.Connection, version: int) -> None:
     """What the migrations up to `version` leave in an empty file."""
     for sql in MIGRATIONS[:version]:
-        for statement in _statements(sql, "sqlite", 0):
+        for statement in _statements(sql, SQLITE, 0):
             connection.execute(statement)
 
 

@@ -48,7 +48,7 @@ class LeaseDelta(NamedTuple):
     usd: int
 
 
-class ServerBatch(NamedTuple):
+class FunctionArguments(NamedTuple):
     """The arguments of `server_function`, in their order."""
 
     inserted: list[RequestRow]
@@ -61,9 +61,9 @@ class ServerBatch(NamedTuple):
     leases: list[LeaseDelta]
 
 
-def server_batch(
+def function_arguments(
     batch: Batch, interrupted: Mapping[str, RequestRow], own: Container[str] | None
-) -> ServerBatch:
+) -> FunctionArguments:
     """`interrupted` are the rows that some of the batch's replace. `own`: the ids of the rows that
     spend leases, None for all; those of an earlier boot's do not, as its leases end at once."""
     ended = [*batch.complete_rows, *batch.settled_rows]
@@ -71,7 +71,7 @@ def server_batch(
     leased = ended, replaced
     if own is not None:
         leased = [row for row in ended if row.id in own], [row for row in replaced if row.id in own]
-    return ServerBatch(
+    return FunctionArguments(
         sorted([*batch.intents, *batch.complete_rows]),
         sorted(batch.settled_rows),
         sorted(batch.attempts, key=itemgetter(0, 1)),

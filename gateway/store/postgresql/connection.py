@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import asyncpg
 
@@ -17,6 +17,12 @@ APPLICATION: Final = "model-gateway"
 
 ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
 """What a lost or refused connection, and a statement on one, raise."""
+
+
+class Connector(Protocol):
+    """What opens connections that their callers own and close."""
+
+    async def connect(self, command_timeout: float | None = None) -> asyncpg.Connection: ...
 
 
 async def connect(

@@ -40,7 +40,6 @@ from gateway.store.postgresql.copy_ends import (
     server_source,
     server_target,
 )
-from gateway.store.postgresql.schema import spending
 from gateway.store.records import start_of_month
 from gateway.store.schema import groups, requests, settings, tokens, usage_hours
 from gateway.store.sqlite import backup
@@ -151,7 +150,7 @@ async def _copy(source: Source, target: Target, progress: Progress) -> CopiedTab
             progress(done, total)
     await _copy_settings(source, target)
     await _compare(source, target, counts)
-    await _fill_spending(target.database)
+    await target.add_spending(await _spending_of(target.database))
     await _check(target.database)
     await _finish(target)
     return CopiedTables(counts, done - before, time.monotonic() - began)
@@ -231,25 +230,16 @@ async def _check(database: Database) -> None:
         )
 
 
-async def _fill_spending(database: Database) -> None:
-    """Fill the table of spending on a server from the sums, so that budgets continue."""
-    if database.dialect.name == "sqlite":
-        return
+async def _spending_of(database: Database) -> list[dict[str, Any]]:
+    """The rows of the table of spending that the sums make."""
     spent = await load_spend(database)
-    rows = [
+    return [
         {"holder_kind": kind, "holder_id": name, "period": period, "start": start}
         | {"units": cost.units, "usd": cost.usd}
         for kind, holders in (("key", spent.tokens), ("group", spent.groups))
         for name, spend in holders.items()
         for (period, start), cost in _periods(spend).items()
     ]
-
-    def write(connection: Connection) -> None:
-        connection.execute(spending.delete())
-        if rows:
-            connection.execute(insert(spending), rows)
-
-    await database.write(write)
 
 
 def _periods(spend: Spend) -> dict[tuple[str, int], Cost]:

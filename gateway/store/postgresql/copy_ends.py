@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import asyncpg
-from sqlalchemy import Boolean, LargeBinary, Table, Text
+from sqlalchemy import Boolean, Connection, LargeBinary, Table, Text, insert
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
 from gateway.store.migrations import COPY_NOTE, MIGRATIONS
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.open import open_database
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.partitions import Day, create_listed
+from gateway.store.postgresql.schema import spending
 from gateway.store.records import sanitize_text
 from gateway.store.schema import metadata
 
@@ -59,6 +61,9 @@ class Target(Protocol):
         """Add rows and replace the note of the progress, in one transaction."""
 
     async def execute(self, statement: str) -> None: ...
+
+    async def add_spending(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Fill the table of spending, so that budgets continue."""
 
     async def prepare_days(self, days: Iterable[int]) -> None:
         """Create partitions of the request log for these days, counted from the Unix epoch."""
@@ -148,9 +153,12 @@ class FileTarget:
     async def prepare_days(self, days: Iterable[int]) -> None:
         """A file has no partitions."""
 
+    async def add_spending(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """With a file it is derived from the hourly sums."""
+
 
 class ServerTarget:
-    def __init__(self, database: ServerDatabase, session: asyncpg.Connection) -> None:
+    def __init__(self, database: PostgresqlDatabase, session: asyncpg.Connection) -> None:
         self.database = database
         self._session = session
 
@@ -171,6 +179,14 @@ class ServerTarget:
 
     async def prepare_days(self, days: Iterable[int]) -> None:
         await create_listed(self.database, map(Day, days))
+
+    async def add_spending(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        def write(connection: Connection) -> None:
+            connection.execute(spending.delete())
+            if rows:
+                connection.execute(insert(spending), rows)
+
+        await self.database.write(write)
 
 
 def _for_server(table: Table, rows: Rows) -> Iterable[Row]:
@@ -204,7 +220,7 @@ async def file_source(path: Path) -> AsyncIterator[Source]:
 
 @asynccontextmanager
 async def server_source(server: DatabaseServer) -> AsyncIterator[Source]:
-    database = ServerDatabase(server)
+    database = PostgresqlDatabase(server)
     try:
         await database.check()
     finally:
@@ -219,7 +235,7 @@ async def server_source(server: DatabaseServer) -> AsyncIterator[Source]:
 
 @asynccontextmanager
 async def file_target(path: Path) -> AsyncIterator[Target]:
-    database = await Database.open(path, while_copying=True)
+    database = await open_database(path, while_copying=True)
     try:
         yield FileTarget(database)
     finally:
@@ -228,9 +244,9 @@ async def file_target(path: Path) -> AsyncIterator[Target]:
 
 @asynccontextmanager
 async def server_target(server: DatabaseServer) -> AsyncIterator[Target]:
-    await (await Database.open(server, while_copying=True)).close()
+    await (await open_database(server, while_copying=True)).close()
     # Sums over all rows take longer than a request would wait.
-    database = ServerDatabase(server.model_copy(update={"timeout": _TIMEOUT}))
+    database = PostgresqlDatabase(server.model_copy(update={"timeout": _TIMEOUT}))
     try:
         async with _session(database) as session:
             await refuse_living_replicas(session)
@@ -240,7 +256,7 @@ async def server_target(server: DatabaseServer) -> AsyncIterator[Target]:
 
 
 @asynccontextmanager
-async def _session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]:
+async def _session(database: PostgresqlDatabase) -> AsyncIterator[asyncpg.Connection]:
     session = await database.connect(command_timeout=_TIMEOUT)
     try:
         yield session

@@ -7,29 +7,61 @@ answer at all, this side gives up its connection a little later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
 import asyncpg
-from sqlalchemy import URL, Connection, Dialect, String, event, text
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Dialect,
+    FromClause,
+    String,
+    Table,
+    and_,
+    event,
+    exists,
+    text,
+)
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncpgString
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import DisconnectionError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store.database import Database, driver_cursor
 from gateway.store.errors import DatabaseUnavailable, QueryTimeout, ServerUnavailable, StoreError
+from gateway.store.migrations import POSTGRESQL
 from gateway.store.postgresql.connection import (
     connect,
     connect_options,
     password_of,
     server_failure,
 )
-from gateway.store.postgresql.errors import is_cancelled, is_unavailable, opening_error, reason_of
-from gateway.store.postgresql.locks import AdvisoryLocks
-from gateway.store.postgresql.writer import ServerWriter
+from gateway.store.postgresql.errors import (
+    is_cancelled,
+    is_data_error,
+    is_temporary,
+    is_unavailable,
+    opening_error,
+    reason_of,
+)
+from gateway.store.postgresql.integrity import wrong_sums
+from gateway.store.postgresql.locks import AdvisoryLocks, lock_migrations, retry_migration
+from gateway.store.postgresql.partitions import (
+    Day,
+    create_days,
+    delete_default_rows,
+    drop_days_before,
+)
+from gateway.store.postgresql.schema import replicas
+from gateway.store.postgresql.spool import Spool
+from gateway.store.postgresql.usage_days import add_up_days, sums_of_days
+from gateway.store.postgresql.writer import PostgresqlWriter
+from gateway.store.records import Discrepancy, LogEntry
+from gateway.store.schema import attempts, requests, searches
 
 T = TypeVar("T")
 
@@ -40,8 +72,12 @@ _LOCK_TIMEOUT: Final = 1.2  # seconds for another transaction's lock; deadlocks 
 _IDLE_IN_TRANSACTION: Final = 20.0  # after which the server ends what a lost replica has begun
 
 
-class ServerDatabase(Database):
+class PostgresqlDatabase(Database):
     """One connection writes, a pool reads."""
+
+    migrations = POSTGRESQL
+    is_shared = True
+    has_model_indexes = True
 
     def __init__(self, server: DatabaseServer) -> None:
         super().__init__()
@@ -52,7 +88,6 @@ class ServerDatabase(Database):
         except (SQLAlchemyError, ImportError, OSError) as error:
             raise StoreError(opening_error(error, server)) from error
         self.reader: _Reader = _Reader(self._pool, server.timeout + _GRACE)
-        self.dialect = self._engine.dialect
         self._writing = asyncio.Lock()
         self._transactions: set[asyncio.Task[Any]] = set()
         self.locks = AdvisoryLocks(self.connect)
@@ -64,10 +99,13 @@ class ServerDatabase(Database):
     async def change_schema(self, work: Callable[[Connection], T]) -> T:
         def run(connection: Connection) -> T:
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-            connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+            lock_migrations(connection)
             return work(connection)
 
-        return await self._write(run, None)
+        return await retry_migration(lambda: self._write(run, None))
+
+    def lock_table(self, connection: Connection, table: Table) -> None:
+        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
 
     async def write_rows(self, work: Callable[[DBAPICursor], T]) -> T:
         def run(connection: Connection) -> T:
@@ -76,8 +114,10 @@ class ServerDatabase(Database):
 
         return await self.write(run)
 
-    def entry_writer(self, boot_id: str) -> ServerWriter:
-        return ServerWriter(self.server, boot_id)
+    def entry_writer(
+        self, boot_id: str, spool: Spool | None, committed: Callable[[Sequence[LogEntry]], None]
+    ) -> PostgresqlWriter:
+        return PostgresqlWriter(self, self.server, boot_id, spool, committed)
 
     async def connect(self, command_timeout: float | None = None) -> asyncpg.Connection:
         """A connection of the caller's own, which closes it. `command_timeout`: seconds of each of
@@ -154,17 +194,47 @@ class ServerDatabase(Database):
             )
         return None
 
+    @asynccontextmanager
+    async def snapshot(self, seconds: float) -> AsyncIterator[AsyncConnection]:
+        async with self.read_within(seconds) as connection:
+            await connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            # Before the first read: no day of the log is dropped that the snapshot still has.
+            await connection.exec_driver_sql(f"LOCK TABLE {_LOG_TABLES} IN ACCESS SHARE MODE")
+            yield connection
+
+    async def wrong_sums(self, connection: AsyncConnection, limit: int) -> list[Discrepancy]:
+        return await wrong_sums(connection, limit)
+
+    def is_row_error(self, error: Exception) -> bool:
+        if isinstance(error, DBAPIError):
+            # Others, such as a missing permission, are no row's fault.
+            return not error.connection_invalidated and is_data_error(error)
+        return isinstance(error, UnicodeError | OverflowError)
+
+    def is_temporary(self, error: Exception) -> bool:
+        return is_temporary(error)
+
+    def left_by_earlier_boots(self, boot_id: str) -> ColumnElement[bool]:
+        replica = exists().where(replicas.c.boot_id == requests.c.boot_id)
+        return and_(super().left_by_earlier_boots(boot_id), ~replica)
+
+    def sums_of_days(self, since: int, until: int) -> FromClause:
+        return sums_of_days(since, until)
+
+    async def add_up_days(self) -> None:
+        await add_up_days(self)
+
+    async def create_days(self, now_us: int) -> list[str]:
+        return [day.name for day in await create_days(self, now_us)]
+
+    async def drop_days_before(self, time_us: int) -> int:
+        return await drop_days_before(self, Day.of(time_us))
+
+    async def delete_requests(self, before_us: int, batch: int) -> int:
+        return await delete_default_rows(self, before_us, batch)
+
     def opening_error(self, error: Exception) -> StoreError:
         return server_failure(opening_error(error, self.server), error)
-
-    async def copy(self, version: int) -> None:
-        """Nothing to copy: a server's operator makes its backups."""
-
-    async def free_pages(self) -> None:
-        """A server looks after its space itself."""
-
-    async def shrink(self) -> None:
-        """Nothing to cut off."""
 
     async def close(self) -> None:
         if self.locks is not None:
@@ -173,6 +243,8 @@ class ServerDatabase(Database):
         await self._pool.dispose()
         await self._engine.dispose()
 
+
+_LOG_TABLES: Final = ", ".join(table.name for table in (requests, attempts, searches))
 
 _FACTS: Final = text(
     "SELECT current_setting('server_version_num'), current_setting('server_encoding'),"

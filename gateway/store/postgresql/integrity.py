@@ -8,10 +8,11 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.log.statements import sum_of
+from gateway.store.log.expressions import sum_of
+from gateway.store.log.integrity import compare
 from gateway.store.postgresql.batch import GROUP, KEY
 from gateway.store.postgresql.schema import spending, usage_days
-from gateway.store.records import DAY_US, HOUR_US, USAGE_COUNTS
+from gateway.store.records import DAY_US, HOUR_US, USAGE_COUNTS, Discrepancy
 from gateway.store.schema import usage_hours
 
 _HOLDERS: Final = {KEY: usage_hours.c.token_id, GROUP: usage_hours.c.group_name}
@@ -45,6 +46,17 @@ def sums_of_days() -> tuple[Select[Any], Select[Any]]:
         .group_by(day, *(usage_hours.c[name] for name in key))
     )
     return stands, counted
+
+
+async def wrong_sums(connection: AsyncConnection, limit: int) -> list[Discrepancy]:
+    """Sums of days, and spending, that are not the sums of their hours."""
+    return [
+        *await compare(connection, usage_days, *sums_of_days()),
+        *[
+            Discrepancy(column=f"spending.{period}.{name}", stands=stands, counted=counted, **where)
+            async for period, name, stands, counted, where in wrong_spending(connection, limit)
+        ],
+    ]
 
 
 async def wrong_spending(

@@ -1,17 +1,24 @@
-"""Session-level advisory locks on PostgreSQL: of all replicas one at a time holds a name, for as
-long as it wants. They have a connection of their own, with which the server ends them."""
+"""Locks of a database server, of which one replica at a time has each: advisory locks by name, for
+as long as it wants, and that of migrations."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from gateway.store.errors import error_reason
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from gateway.store.errors import ServerUnavailable, error_reason
 from gateway.store.postgresql.connection import ERRORS, server_failure
+from gateway.store.postgresql.schema import AdvisoryLock
+
+T = TypeVar("T")
 
 _PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.1, 0.15, 0.2, 0.2, 0.2)
 """Seconds between tries of `acquire`: the holder may be about to release the lock."""
@@ -21,13 +28,24 @@ _KEEPALIVE: Final = (
 )
 """The locks of a machine that has died end within half a minute."""
 
+MIGRATION_TIMEOUT: Final = 300.0
+"""Seconds of waiting for other replicas, and for transactions that use the tables."""
+
+_TABLE_LOCK_TIMEOUT: Final = 300  # milliseconds
+_MIGRATION_PAUSE: Final = 0.3  # seconds
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_DEADLOCK: Final = "40P01"
+
+_log = logging.getLogger(__name__)
+
 Connect = Callable[[float], Awaitable[Any]]
 """Opens a connection whose statements take that many seconds at most."""
 
 
 class AdvisoryLocks:
-    """Connects at the first use. After a lost connection the held locks are acquired again, except
-    those that another replica has acquired meanwhile."""
+    """Named locks. Their connection is opened at the first use, and with it the server ends them.
+    After a lost connection the held locks are acquired again, except those that another replica has
+    acquired meanwhile."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -91,3 +109,41 @@ def _number(name: tuple[str, ...]) -> int:
     """The key of the lock: a signed integer of 64 bits."""
     digest = blake2b("\0".join(name).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+class MigrationsLocked(Exception):
+    """Another replica holds the lock of migrations."""
+
+
+def lock_migrations(connection: Connection) -> None:
+    """Hold the lock until the transaction ends. Raises MigrationsLocked. Later statements of the
+    transaction wait for locks of tables for a short time only, because all later statements on a
+    table queue behind one that waits."""
+    query = f"SELECT pg_try_advisory_xact_lock({AdvisoryLock.MIGRATIONS:d})"
+    if not connection.exec_driver_sql(query).scalar():
+        raise MigrationsLocked
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_TABLE_LOCK_TIMEOUT}")
+
+
+async def retry_migration(migrate: Callable[[], Awaitable[T]]) -> T:
+    """Call it, whose transaction is rolled back each time, until it gets all locks. Raises
+    ServerUnavailable after `MIGRATION_TIMEOUT`."""
+    now = asyncio.get_running_loop().time
+    began, reason = now(), ""
+    while now() - began < MIGRATION_TIMEOUT:
+        try:
+            return await migrate()
+        except MigrationsLocked:
+            found = "another replica changes the database's schema"
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) not in (_LOCK_NOT_AVAILABLE, _DEADLOCK):
+                raise
+            found = "tables are in use by a long transaction"
+        if found != reason:
+            reason = found
+            _log.info("waiting: %s", reason)
+        await asyncio.sleep(_MIGRATION_PAUSE)
+    raise ServerUnavailable(
+        f"the schema was not changed within {MIGRATION_TIMEOUT:.0f} s: {reason}. Start it again; "
+        "pg_stat_activity shows who is in the way"
+    )

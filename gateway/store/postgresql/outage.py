@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from gateway.store.errors import InvalidRows, error_reason
 from gateway.store.postgresql.connection import server_failure
 from gateway.store.postgresql.spool import Spool
-from gateway.store.records import Entry
+from gateway.store.records import LogEntry
 
 _log = logging.getLogger(__name__)
 
@@ -28,14 +28,8 @@ _APPENDED: Final = 0.01  # seconds until what is being appended is there
 _PROGRESS: Final = 5.0  # seconds between two lines of the log
 
 
-class Writer(Protocol):
-    """`gateway.store.postgresql.writer`."""
-
-    @property
-    def timeout(self) -> float: ...
-    async def write(
-        self, entries: Sequence[Entry], opened: Container[str] | None, seconds: float
-    ) -> None: ...
+Write = Callable[[Sequence[LogEntry]], Awaitable[None]]
+"""Commits entries; they are looked up first, as they may be committed already."""
 
 
 class Outage:
@@ -44,13 +38,13 @@ class Outage:
     def __init__(
         self,
         spool: Spool,
-        writer: Writer,
+        write: Write,
         boot_id: str,
-        committed: Callable[[Sequence[Entry]], None],
+        committed: Callable[[Sequence[LogEntry]], None],
     ) -> None:
         self.spool = spool
         self.is_open = False
-        self._writer = writer
+        self._write = write
         self._boot_id = boot_id
         self._committed = committed
         self._appending = False
@@ -86,7 +80,7 @@ class Outage:
             text = "the database cannot be written (%s): requests are kept in %s"
             _log.warning(text, reason, self.spool.path)
 
-    async def append(self, entries: Sequence[Entry]) -> None:
+    async def append(self, entries: Sequence[LogEntry]) -> None:
         """Raises sqlite3.Error or OSError where there is no room."""
         self._appending = True
         try:
@@ -138,7 +132,7 @@ class Outage:
             await asyncio.sleep(_APPENDED)
             return
         try:
-            await self._writer.write(spooled.entries, None, self._writer.timeout)
+            await self._write(spooled.entries)
         except TimeoutError:
             self._limit = max(1, self._limit // 4)
             raise

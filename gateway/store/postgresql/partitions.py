@@ -20,9 +20,9 @@ from typing import Final, NamedTuple, TypeVar
 
 import asyncpg
 
-from gateway.store.errors import StoreError
+from gateway.store.errors import Busy
 from gateway.store.log.pages import first_id
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.connection import Connector
 from gateway.store.postgresql.schema import AdvisoryLock
 from gateway.store.records import DAY_US
 from gateway.store.schema import attempts, requests, searches
@@ -92,11 +92,7 @@ class Day(NamedTuple):
         return first_id(start), first_id(start + DAY_US)
 
 
-class Busy(StoreError):
-    """A lock was not free in time; nothing was changed."""
-
-
-async def create_days(database: ServerDatabase, now_us: int, ahead: int = DAYS_AHEAD) -> list[Day]:
+async def create_days(database: Connector, now_us: int, ahead: int = DAYS_AHEAD) -> list[Day]:
     """Create the partitions of today and of the days `ahead` that do not exist; returns those that
     were created here. Any number of replicas can do this at once. Raises Busy or an error of the
     driver."""
@@ -104,12 +100,12 @@ async def create_days(database: ServerDatabase, now_us: int, ahead: int = DAYS_A
     return await create_range(database, Day(today), Day(today + ahead))
 
 
-async def create_range(database: ServerDatabase, first: Day, last: Day) -> list[Day]:
+async def create_range(database: Connector, first: Day, last: Day) -> list[Day]:
     """Both days included. Raises Busy."""
     return await create_listed(database, map(Day, range(first.number, last.number + 1)))
 
 
-async def create_listed(database: ServerDatabase, days: Iterable[Day]) -> list[Day]:
+async def create_listed(database: Connector, days: Iterable[Day]) -> list[Day]:
     """Returns those that did not exist. Raises Busy."""
     async with lock_session(database) as session:
         existing = set(await _list_days(session))
@@ -120,13 +116,13 @@ async def create_listed(database: ServerDatabase, days: Iterable[Day]) -> list[D
         ]
 
 
-async def list_days(database: ServerDatabase) -> list[Day]:
+async def list_days(database: Connector) -> list[Day]:
     """The days that have partitions, the oldest first."""
     async with lock_session(database) as session:
         return await _list_days(session)
 
 
-async def drop_days_before(database: ServerDatabase, first_kept: Day) -> int:
+async def drop_days_before(database: Connector, first_kept: Day) -> int:
     """Drop all earlier days, the oldest first; returns how many requests they had. A day that is in
     use, or has a running request, stays until the next call.
 
@@ -150,7 +146,7 @@ async def drop_days_before(database: ServerDatabase, first_kept: Day) -> int:
     return dropped
 
 
-async def delete_default_rows(database: ServerDatabase, before_us: int, batch: int) -> int:
+async def delete_default_rows(database: Connector, before_us: int, batch: int) -> int:
     """Delete up to `batch` requests of the default partition that started before and have ended,
     attempts and searches included; returns their number."""
     async with lock_session(database) as session:
@@ -159,7 +155,7 @@ async def delete_default_rows(database: ServerDatabase, before_us: int, batch: i
 
 
 @asynccontextmanager
-async def lock_session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]:
+async def lock_session(database: Connector) -> AsyncIterator[asyncpg.Connection]:
     """A dedicated connection: a statement that waits for locks must not delay the recorder's."""
     session = await database.connect(command_timeout=_COMMAND_TIMEOUT)
     try:

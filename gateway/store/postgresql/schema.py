@@ -14,7 +14,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData,
 
 from gateway.store.records import USAGE_COUNTS
 
-server_metadata: Final = MetaData()
+postgresql_metadata: Final = MetaData()
 
 
 class AdvisoryLock(IntEnum):
@@ -30,7 +30,7 @@ class AdvisoryLock(IntEnum):
 
 replicas: Final = Table(
     "replicas",
-    server_metadata,
+    postgresql_metadata,
     Column("name", Text, primary_key=True),
     Column("epoch", BigInteger, nullable=False, unique=True),
     Column("boot_id", Text, nullable=False, unique=True),
@@ -48,7 +48,7 @@ replicas: Final = Table(
 
 change_version: Final = Table(
     "change_version",
-    server_metadata,
+    postgresql_metadata,
     Column("name", Text, primary_key=True),
     Column("version", BigInteger, nullable=False),
     Column("transaction_id", Text, nullable=False),
@@ -56,7 +56,7 @@ change_version: Final = Table(
 
 changes: Final = Table(
     "changes",
-    server_metadata,
+    postgresql_metadata,
     Column("version", BigInteger, primary_key=True),
     Column("kind", Text, primary_key=True),
     Column("id", Text, primary_key=True),
@@ -65,7 +65,7 @@ changes: Final = Table(
 
 spending: Final = Table(
     "spending",
-    server_metadata,
+    postgresql_metadata,
     Column("holder_kind", Text, primary_key=True),
     Column("holder_id", Text, primary_key=True),
     Column("period", Text, primary_key=True),
@@ -76,7 +76,7 @@ spending: Final = Table(
 
 usage_days: Final = Table(
     "usage_days",
-    server_metadata,
+    postgresql_metadata,
     Column("day", Integer, primary_key=True),
     *(Column(name, Text, primary_key=True) for name in ("token_id", "group_name", "model")),
     *(Column(name, BigInteger, nullable=False) for name in USAGE_COUNTS),
@@ -85,7 +85,7 @@ usage_days: Final = Table(
 
 budget_leases: Final = Table(
     "budget_leases",
-    server_metadata,
+    postgresql_metadata,
     Column("holder_kind", Text, primary_key=True),
     Column("holder_id", Text, primary_key=True),
     Column("epoch", BigInteger, ForeignKey(replicas.c.epoch, ondelete="CASCADE"), primary_key=True),

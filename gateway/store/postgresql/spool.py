@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import orjson
 
 from gateway.config.file_errors import file_error_reason
-from gateway.store.database import create_file
 from gateway.store.errors import StoreError
 from gateway.store.log.batch import sanitize_entry
-from gateway.store.records import AttemptRow, Entry, ExchangeState, RequestRow, SearchRow
+from gateway.store.records import AttemptRow, ExchangeState, LogEntry, RequestRow, SearchRow
+from gateway.store.sqlite.file import create_file
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ _PRAGMAS: Final = (
 class Spooled(NamedTuple):
     """Entries, oldest first, and the number of the last one (0: none)."""
 
-    entries: list[Entry]
+    entries: list[LogEntry]
     last: int
 
 
@@ -91,7 +91,7 @@ class Spool:
             reason = file_error_reason(error, self.path)
             raise StoreError(f"{self.path} cannot be opened: {reason}") from error
 
-    async def append(self, entries: Sequence[Entry], boot_id: str) -> None:
+    async def append(self, entries: Sequence[LogEntry], boot_id: str) -> None:
         """Rows that have no boot's id get this one. Raises sqlite3.Error where the disk or the
         file is full: then none of them is in it."""
         await self._run(lambda: self._append(entries, boot_id))
@@ -165,7 +165,7 @@ class Spool:
         )
         self.size = (pages - free) * _PAGE
 
-    def _append(self, entries: Sequence[Entry], boot_id: str) -> None:
+    def _append(self, entries: Sequence[LogEntry], boot_id: str) -> None:
         connection, at = self._opened(), self._clock_ns() // 1000
         rows = [(at, _encode(sanitize_entry(entry), boot_id)) for entry in entries]
         connection.execute("BEGIN IMMEDIATE")
@@ -216,7 +216,7 @@ _ADVICE: Final = (
 )
 
 
-def _encode(entry: Entry, boot_id: str) -> bytes:
+def _encode(entry: LogEntry, boot_id: str) -> bytes:
     row = entry.row
     if not row.boot_id:
         row = row._replace(boot_id=boot_id)
@@ -225,11 +225,11 @@ def _encode(entry: Entry, boot_id: str) -> bytes:
     )
 
 
-def _decode(parts: list[Any], fields: list[list[str]]) -> Entry:
+def _decode(parts: list[Any], fields: list[list[str]]) -> LogEntry:
     row, attempts, searches = parts
     of_row, of_attempt, of_search = fields
     decoded = RequestRow(**dict(zip(of_row, row, strict=True)))
-    return Entry(
+    return LogEntry(
         decoded._replace(state=ExchangeState(decoded.state)),
         tuple(AttemptRow(**dict(zip(of_attempt, each, strict=True))) for each in attempts),
         tuple(SearchRow(**dict(zip(of_search, each, strict=True))) for each in searches),

@@ -12,15 +12,19 @@ from functools import partial
 from typing import Final
 
 import asyncpg
+from sqlalchemy import FromClause, func, literal, select, union_all
 
-from gateway.store.postgresql.database import ServerDatabase
-from gateway.store.postgresql.partitions import Busy, brief_transaction, lock_session, retry_locks
+from gateway.store.log.usage_span import SUM_FIELDS, hours_since
+from gateway.store.postgresql.connection import Connector
+from gateway.store.postgresql.partitions import brief_transaction, lock_session, retry_locks
+from gateway.store.postgresql.schema import usage_days
 from gateway.store.records import USAGE_COUNTS
-
-__all__ = ["Busy", "add_up_days"]
+from gateway.store.schema import usage_hours
 
 _MARGIN: Final = 3600
 """Seconds from the end of a day: most of what began in it has ended then."""
+
+_HOURS_OF_A_DAY: Final = literal(24, literal_execute=True)
 
 _LOCK: Final = "LOCK TABLE usage_hours IN SHARE ROW EXCLUSIVE MODE"
 
@@ -39,7 +43,7 @@ _ADD_UP: Final = (
 )
 
 
-async def add_up_days(database: ServerDatabase) -> int:
+async def add_up_days(database: Connector) -> int:
     """Add up every day that is over and not yet there, the oldest first, each in a transaction of
     its own; returns their number. Any number of replicas can do this at once. Raises Busy."""
     days = 0
@@ -59,3 +63,20 @@ async def _add_up_next(session: asyncpg.Connection) -> bool:
         if day is not None:
             await session.execute(_ADD_UP, day)
         return True
+
+
+def sums_of_days(since: int, until: int) -> FromClause:
+    """The sums from `since` to before `until` (Unix hours), with the columns of `usage_hours`:
+    those of whole days, which are a twentieth as many, and of the hours around them."""
+    day = usage_days.c.day
+    first, end = -(-since // 24), until // 24
+    of_days = select(
+        (day * _HOURS_OF_A_DAY).label("hour"), *(usage_days.c[name] for name in SUM_FIELDS)
+    ).where(day >= first, day < end)
+    # The hours of the days that are not there yet: one statement sees both as of one moment.
+    complete = select(func.coalesce(func.max(day) + 1, 0)).scalar_subquery()
+    rest = func.greatest(func.least(complete, end), first) * _HOURS_OF_A_DAY
+    parts = [of_days, hours_since(rest).where(usage_hours.c.hour < until)]
+    if since < first * 24:
+        parts.append(hours_since(since).where(usage_hours.c.hour < min(first * 24, until)))
+    return union_all(*parts).subquery()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.database import Database, SqliteDatabase
+from gateway.store.database import Database
 from gateway.store.errors import StoreError
 from gateway.store.migrations import (
     MIGRATIONS,
@@ -27,6 +28,7 @@ from gateway.store.sqlite.backup import (
     size_with_log,
     trial_copy,
 )
+from gateway.store.sqlite.database import SqliteDatabase
 from gateway.store.sqlite.lock import DATABASE_NAME, check_owner, lock_state_dir
 
 
@@ -75,10 +77,10 @@ def migrate_now(state_dir: Path) -> Migrated:
 
 def migrate_server(server: DatabaseServer, *, dry_run: bool) -> Migrated:
     """While replicas run. A dry run only says what would be done. Raises StoreError."""
-    from gateway.store.postgresql.database import ServerDatabase
+    from gateway.store.postgresql.database import PostgresqlDatabase
 
     async def run() -> tuple[Step, ...]:
-        return await _migrate(ServerDatabase(server), dry_run=dry_run)
+        return await _migrate(PostgresqlDatabase(server), dry_run=dry_run)
 
     return Migrated(len(MIGRATIONS), asyncio.run(run()), None, None)
 
@@ -92,10 +94,10 @@ class _Uncopied(SqliteDatabase):
 
 async def _migrate(database: Database, *, dry_run: bool = False) -> tuple[Step, ...]:
     steps: list[Step] = []
-    migrations = migrations_for(database.dialect.name)
+    migrations = migrations_for(database.migrations.name)
     try:
         await database.check()
-        version = await database.write(read_version)
+        version = await database.write(partial(read_version, dialect=database.migrations))
         for number in range(version + 1, len(MIGRATIONS) + 1):
             began = time.monotonic()
             if not dry_run:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gateway.store.log.batch import Batch, build_batch, sanitize_entry, settlements_without_intent
 from gateway.store.records import (
     HOUR_US,
-    Entry,
     ExchangeState,
     HourDelta,
+    LogEntry,
     RequestRow,
     TokenDelta,
 )
@@ -24,7 +24,7 @@ RUNNING, SETTLED = "running", "ok"
 
 
 def build(rows: Sequence[RequestRow], states: Mapping[str, str] | None = None) -> Batch:
-    return build_batch([Entry(row) for row in rows], states or {})
+    return build_batch([LogEntry(row) for row in rows], states or {})
 
 
 def test_both_halves_in_one_batch_become_one_complete_row() -> None:
@@ -44,10 +44,10 @@ def test_only_the_first_settlement_of_a_running_row_counts() -> None:
 
 
 def test_attempts_are_written_with_their_settlement() -> None:
-    two = Entry(settlement(1), (failed_attempt(), attempt()))
+    two = LogEntry(settlement(1), (failed_attempt(), attempt()))
     rows = [(request_id(1), 1, *failed_attempt()), (request_id(1), 2, *attempt())]
     for batch in (
-        build_batch([Entry(intent(1)), two, two], {}),
+        build_batch([LogEntry(intent(1)), two, two], {}),
         build_batch([two, two], {request_id(1): RUNNING}),
         build_batch([two, two], {}, {request_id(1)}),
     ):
@@ -114,20 +114,20 @@ def test_a_token_was_last_used_when_the_last_of_its_exchanges_ended() -> None:
 
 def test_only_earlier_batches_are_queried() -> None:
     rows = [settlement(1), intent(2), settlement(2), settlement(3)]
-    assert settlements_without_intent([Entry(row) for row in rows], {request_id(3)}) == [
+    assert settlements_without_intent([LogEntry(row) for row in rows], {request_id(3)}) == [
         request_id(1)
     ]
 
 
 def test_sanitising_removes_only_invalid_characters() -> None:
-    sent = Entry(intent(1, user_agent="a\udcff\0b", bytes_in=2**80))
-    assert sanitize_entry(sent) == Entry(intent(1, user_agent="a?\ufffdb", bytes_in=2**53))
-    clean = sanitize_entry(Entry(intent(1)))
-    assert clean == Entry(intent(1))
+    sent = LogEntry(intent(1, user_agent="a\udcff\0b", bytes_in=2**80))
+    assert sanitize_entry(sent) == LogEntry(intent(1, user_agent="a?\ufffdb", bytes_in=2**53))
+    clean = sanitize_entry(LogEntry(intent(1)))
+    assert clean == LogEntry(intent(1))
     assert clean.is_intent
     assert clean.row.stream is True
     attempts = (failed_attempt(), failed_attempt(error="a\udcff\0b", status=2**80))
-    assert sanitize_entry(Entry(settlement(1), attempts)) == Entry(
+    assert sanitize_entry(LogEntry(settlement(1), attempts)) == LogEntry(
         settlement(1), (failed_attempt(), failed_attempt(error="a?\ufffdb", status=2**53))
     )
 
@@ -142,16 +142,16 @@ def test_any_batching_settles_each_row_once(
 ) -> None:
     """A row is settled once whatever is sent twice, wherever batches end, even if one is
     written again because its commit was not heard of."""
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     intended: set[int] = set()
     settled: set[int] = set()
     for kind, number in order:
         if kind == "settle":
             settled.add(number)
-            entries.append(Entry(settlement(number), (attempt(),) * number))
+            entries.append(LogEntry(settlement(number), (attempt(),) * number))
         elif number not in intended | settled:
             intended.add(number)
-            entries.append(Entry(intent(number)))
+            entries.append(LogEntry(intent(number)))
     rows: dict[str, str] = {}
     requests = attempts = 0
     rest = list(entries)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.store.log import recorder as module
 from gateway.store.log.recorder import Recorder
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from tests.store.sample_rows import attempt, intent, settlement
 from tests.store.server_ledger import assert_exact, server_ledger
 from tests.support.databases import all_written
@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.servers]
 
 
 @pytest.fixture
-async def database() -> AsyncIterator[ServerDatabase]:
+async def database() -> AsyncIterator[PostgresqlDatabase]:
     async with server_ledger() as database:
         yield database
 
 
-async def started(database: ServerDatabase, commits: list[list[str]]) -> Recorder:
+async def started(database: PostgresqlDatabase, commits: list[list[str]]) -> Recorder:
     """`commits` get what each wrote, as the numbers of intents and settlements."""
     recorder = Recorder(database)
     recorder.on_commit.append(
@@ -36,7 +36,7 @@ async def started(database: ServerDatabase, commits: list[list[str]]) -> Recorde
 
 
 async def test_an_intent_does_not_wait_for_settlements(
-    database: ServerDatabase, monkeypatch: pytest.MonkeyPatch
+    database: PostgresqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BATCH_DELAY", 0.5)
     commits: list[list[str]] = []
@@ -56,7 +56,7 @@ async def test_an_intent_does_not_wait_for_settlements(
 
 
 async def test_many_settlements_are_not_put_off(
-    database: ServerDatabase, monkeypatch: pytest.MonkeyPatch
+    database: PostgresqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many intents arrive meanwhile."""
     monkeypatch.setattr(module, "_BATCH_DELAY", 30)
@@ -72,7 +72,7 @@ async def test_many_settlements_are_not_put_off(
 
 
 async def test_settlements_are_written_between_intents(
-    database: ServerDatabase, monkeypatch: pytest.MonkeyPatch
+    database: PostgresqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are due have their turn, however many intents wait, and wait for no pause."""
     monkeypatch.setattr(module, "_MAX_PAUSE", 1.0)
@@ -94,7 +94,7 @@ async def test_settlements_are_written_between_intents(
 
 
 async def test_a_settlement_follows_an_intent_that_still_waits(
-    database: ServerDatabase, monkeypatch: pytest.MonkeyPatch
+    database: PostgresqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in a pause, in which nothing else is written."""
     monkeypatch.setattr(module, "_MAX_PAUSE", 30.0)

@@ -16,13 +16,13 @@ from sqlalchemy import insert
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import Cost
 from gateway.store import tokens
-from gateway.store.database import Database
 from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.log.integrity import check
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.retention import delete_before
 from gateway.store.log.spending import load_spend
+from gateway.store.open import open_database
 from gateway.store.postgresql import copy, copy_ends
 from gateway.store.postgresql.copy import to_file, to_server
 from gateway.store.records import HOUR_US
@@ -58,7 +58,7 @@ async def state(tmp_path: Path) -> Path:
     """A gateway's state directory with a row in each table, and seventy requests."""
     path = tmp_path / "state"
     path.mkdir()
-    database = await Database.open(path / DATABASE_NAME)
+    database = await open_database(path / DATABASE_NAME)
     for number in range(2):
         await tokens.add_token(database, token(number, note="a\0b" if number else None))
     recorder = Recorder(database)
@@ -116,7 +116,7 @@ async def session(server: DatabaseServer) -> AsyncIterator[asyncpg.Connection]:
 
 async def everything(place: Path | DatabaseServer) -> dict[str, set[tuple[Any, ...]]]:
     """All rows by table."""
-    database = await Database.open(place)
+    database = await open_database(place)
     found = {}
     async with database.reader.connect() as connection:
         for table in metadata.sorted_tables:
@@ -151,7 +151,7 @@ async def test_budgets_go_on_with_what_is_spent(
     state: Path, server: DatabaseServer, session: asyncpg.Connection
 ) -> None:
     """Also of hours whose rows are deleted."""
-    database = await Database.open(state / DATABASE_NAME)
+    database = await open_database(state / DATABASE_NAME)
     await delete_before(database, START + 66 * HOUR_US)
     before = await load_spend(database)
     await database.close()
@@ -168,7 +168,7 @@ async def test_budgets_go_on_with_what_is_spent(
             assert found.get((kind, name, "step"), {}) == spend.by_step
             months = found[kind, name, "month"].values()
             assert sum(cost.units for cost in months) == spend.total.units
-    database = await Database.open(server)
+    database = await open_database(server)
     after = await load_spend(database)
     await database.close()
     assert after == before
@@ -196,7 +196,7 @@ async def test_a_killed_copy_goes_on_without_doubling(
         process = await asyncio.create_subprocess_exec(*command, cwd=Path.cwd())
         killed += await process.wait() == -9
         with pytest.raises(StoreError, match="part of a copy"):
-            await Database.open(server)
+            await open_database(server)
     assert killed == 5
     database_file = state / DATABASE_NAME
     copied = await to_server(state, server, quiet)
@@ -205,7 +205,7 @@ async def test_a_killed_copy_goes_on_without_doubling(
     assert {name: len(rows) for name, rows in original.items()} == {
         name: len(rows) for name, rows in there.items()
     }
-    database = await Database.open(server)
+    database = await open_database(server)
     assert (await check(database)).ok
     await database.close()
 
@@ -250,7 +250,7 @@ async def test_an_interrupted_copy_back_goes_on(
     with pytest.raises(StoreError, match=r"interrupted: no space.*goes on"):
         await to_file(server, back, quiet)
     with pytest.raises(StoreError, match="part of a copy"):
-        await Database.open(back / DATABASE_NAME)
+        await open_database(back / DATABASE_NAME)
     monkeypatch.setattr(copy_ends.FileTarget, "write", write)
     copied = await to_file(server, back, quiet)
     assert 0 < copied.copied < sum(copied.rows.values())
@@ -266,7 +266,7 @@ async def test_a_source_that_has_changed_since_is_refused(
     monkeypatch.setattr(copy, "_compare", fail)
     with pytest.raises(StoreError, match="interrupted"):
         await to_server(state, server, quiet)
-    database = await Database.open(state / DATABASE_NAME)
+    database = await open_database(state / DATABASE_NAME)
     await tokens.add_token(database, token(7))
     await database.close()
     with pytest.raises(StoreError, match="the source has changed since"):
@@ -276,7 +276,7 @@ async def test_a_source_that_has_changed_since_is_refused(
 async def test_a_target_with_data_is_refused(
     state: Path, server: DatabaseServer, tmp_path: Path
 ) -> None:
-    database = await Database.open(server)
+    database = await open_database(server)
     await tokens.add_token(database, token(5))
     await database.close()
     with pytest.raises(StoreError, match="rows in `tokens`: 1"):
@@ -321,7 +321,7 @@ async def test_a_server_that_cannot_be_used_is_named(state: Path, tmp_path: Path
 
 async def test_settings_are_copied(state: Path, server: DatabaseServer) -> None:
     await to_server(state, server, quiet)
-    database = await Database.open(server)
+    database = await open_database(server)
     await load_disabled(database)
     await database.close()
     assert ("name of settings", "value of settings") in (await everything(server))["settings"]

@@ -22,6 +22,7 @@ from gateway.config.cluster import Tls, TlsMode
 from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.errors import DatabaseUnavailable, QueryTimeout, StoreError
+from gateway.store.open import open_database
 from tests.store.sample_rows import token
 from tests.support.databases import server_of
 from tests.support.postgres import (
@@ -48,7 +49,7 @@ async def url() -> AsyncIterator[str]:
 
 @pytest.fixture
 async def database(url: str) -> AsyncIterator[Database]:
-    database = await Database.open(server_of(url, timeout=1.0))
+    database = await open_database(server_of(url, timeout=1.0))
     yield database
     await database.close()
 
@@ -57,7 +58,7 @@ async def refusal(url: str, **options: Any) -> str:
     """What a start says; it takes no longer than the configured time, and names no secret."""
     began = time.monotonic()
     with pytest.raises(StoreError) as caught:
-        await Database.open(server_of(url, timeout=1.0, **options))
+        await open_database(server_of(url, timeout=1.0, **options))
     assert time.monotonic() - began < SLACK
     assert SECRET not in str(caught.value)
     return str(caught.value)
@@ -123,7 +124,7 @@ async def test_a_user_who_may_not_create_tables() -> None:
         message = await refusal(poor)
         assert 'the user "poor" may not create tables in the schema public' in message
         await execute(server.url(name), "GRANT CREATE ON SCHEMA public TO poor")
-        database = await Database.open(server_of(poor))
+        database = await open_database(server_of(poor))
         await database.close()
     finally:
         await drop_database(server, name)
@@ -259,7 +260,7 @@ async def fails(work: Callable[[Database], Awaitable[None]], database: Database)
 async def test_a_server_that_hangs_restarts_and_goes_away(own_server: PostgresServer) -> None:
     name = await empty_database(own_server)
     server = server_of(own_server.url(name), timeout=1.0)
-    database = await Database.open(server)
+    database = await open_database(server)
     await works(database)
     with frozen(own_server):
         assert "does not answer in time" in await fails(read, database)
@@ -291,7 +292,7 @@ async def test_a_wrong_password_and_a_standby(own_server: PostgresServer) -> Non
     wrong = address.replace("gateway@", "gateway:wrong@")
     assert 'the password of the user "gateway" is wrong' in await refusal(wrong)
     right = address.replace("gateway@", f"gateway:{SECRET}@")
-    database = await Database.open(server_of(right))
+    database = await open_database(server_of(right))
     await database.close()
     own_server.stop()
     (own_server.folder / "data" / "standby.signal").touch()

@@ -11,6 +11,7 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.log.integrity import check
 from gateway.store.log.recorder import Recorder
+from gateway.store.open import open_database
 from gateway.store.records import HOUR_US
 from tests.store.sample_rows import START, intent, settlement, token
 from tests.support.databases import server_of
@@ -24,7 +25,7 @@ COST = 14
 @pytest.fixture
 async def database() -> AsyncIterator[Database]:
     url = await new_database_url()
-    database = await Database.open(server_of(url))
+    database = await open_database(server_of(url))
     await tokens.add_token(database, token(0))
     recorder = Recorder(database)
     await recorder.start()

@@ -15,13 +15,12 @@ import pytest
 
 from gateway.config.cluster import DatabaseServer
 from gateway.config.limits import RequestLog
-from gateway.store.database import Database
 from gateway.store.log import pages
 from gateway.store.log import recorder as recorder_module
 from gateway.store.log.recorder import Recorder
-from gateway.store.log.recovery import mark_interrupted
-from gateway.store.log.statements import Statements
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.open import open_database
+from gateway.store.postgresql.database import PostgresqlDatabase
+from gateway.store.postgresql.recovery import mark_interrupted
 from gateway.store.postgresql.spool import Spool
 from gateway.store.records import ExchangeState, RequestRow
 from gateway.store.schema import requests
@@ -38,7 +37,7 @@ BOUNDS = RequestLog()
 
 
 @pytest.fixture
-async def database() -> AsyncIterator[ServerDatabase]:
+async def database() -> AsyncIterator[PostgresqlDatabase]:
     async with server_ledger() as database:
         yield database
 
@@ -143,7 +142,7 @@ async def test_a_server_that_is_stopped_for_a_minute(
 @pytest.mark.slow("waits for a PostgreSQL that says nothing")
 @pytest.mark.parametrize("directions", [tuple(Direction), (Direction.DOWN,)])
 async def test_a_server_that_hangs(
-    database: ServerDatabase, tmp_path: Path, directions: tuple[Direction, ...]
+    database: PostgresqlDatabase, tmp_path: Path, directions: tuple[Direction, ...]
 ) -> None:
     """Its address swallows all; what it did meanwhile nobody knows."""
     async with behind_proxy(database) as (proxy, there):
@@ -193,7 +192,7 @@ async def test_a_server_that_refuses_connections_leaves_nothing_in_memory(
 
 
 async def test_one_lost_connection_is_opened_again(
-    database: ServerDatabase,
+    database: PostgresqlDatabase,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -218,11 +217,11 @@ async def test_one_lost_connection_is_opened_again(
 
 def recorder_at(there: DatabaseServer, tmp_path: Path, size: int = 2**24) -> Recorder:
     """Nothing but the recorder's connection goes through the address."""
-    return Recorder(ServerDatabase(there), spool=Spool(tmp_path / "spool.db", size))
+    return Recorder(PostgresqlDatabase(there), spool=Spool(tmp_path / "spool.db", size))
 
 
 async def test_a_network_that_is_cut_again_and_again(
-    database: ServerDatabase, tmp_path: Path
+    database: PostgresqlDatabase, tmp_path: Path
 ) -> None:
     async with behind_proxy(database) as (proxy, there):
         recorder = recorder_at(there, tmp_path)
@@ -237,7 +236,7 @@ async def test_a_network_that_is_cut_again_and_again(
 
 
 async def test_an_end_while_the_server_is_gone(
-    database: ServerDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    database: PostgresqlDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next start writes what waits: rows keep their boot, and those without an end are
     interrupted."""
@@ -266,7 +265,7 @@ async def test_an_end_while_the_server_is_gone(
 
 
 async def test_rows_that_others_interrupt_meanwhile(
-    database: ServerDatabase, tmp_path: Path
+    database: PostgresqlDatabase, tmp_path: Path
 ) -> None:
     """This replica is cut off for so long that others settle its requests."""
     async with behind_proxy(database) as (proxy, there):
@@ -277,9 +276,8 @@ async def test_rows_that_others_interrupt_meanwhile(
         for number in range(9):
             recorder.record_settlement(ended(number), (attempt(),))
         await recorder.record_intent(opened(10))
-        statements = Statements(database.dialect, "")
         left_by = requests.c.boot_id == recorder.boot_id
-        settle = partial(mark_interrupted, statements=statements, left_by=left_by)
+        settle = partial(mark_interrupted, left_by=left_by)
         assert await database.write(settle) == 10
         await assert_exact(database, 10)
         proxy.clear()
@@ -294,7 +292,7 @@ async def test_rows_that_others_interrupt_meanwhile(
 
 
 async def test_a_spool_without_room(
-    database: ServerDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    database: PostgresqlDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """New requests are to be refused; those that run are still written when the server is back."""
     async with behind_proxy(database) as (proxy, there):
@@ -322,7 +320,7 @@ async def test_a_spool_without_room(
 
 
 async def test_rows_that_no_server_takes_do_not_stop_the_others(
-    database: ServerDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    database: PostgresqlDatabase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with behind_proxy(database) as (proxy, there):
         recorder = recorder_at(there, tmp_path)
@@ -378,7 +376,7 @@ async def test_a_process_that_is_killed_while_its_spool_has_rows(
 
 
 async def test_a_database_that_is_a_file_has_no_spool(tmp_path: Path) -> None:
-    database = await Database.open(tmp_path / "ledger.db")
+    database = await open_database(tmp_path / "ledger.db")
     recorder = Recorder(database, spool=Spool(tmp_path / "spool.db", 2**20))
     await recorder.start()
     assert recorder.spool is None

@@ -14,15 +14,15 @@ from sqlalchemy.dialects import postgresql
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store import tokens
-from gateway.store.database import Database
 from gateway.store.log import integrity, pages
 from gateway.store.log.integrity import check
 from gateway.store.log.pages import LogFilter
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.retention import ROWS_KEPT_SINCE, delete_before
 from gateway.store.log.usage import Dimension, usage
+from gateway.store.open import open_database
 from gateway.store.postgresql import partitions
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.partitions import (
     DAY_US,
     Day,
@@ -42,17 +42,17 @@ TODAY = Day.of(START)
 
 
 @pytest.fixture
-async def database() -> AsyncIterator[ServerDatabase]:
+async def database() -> AsyncIterator[PostgresqlDatabase]:
     server = DatabaseServer.model_validate({"url": await new_database_url()})
-    database = await Database.open(server)
-    assert isinstance(database, ServerDatabase)
+    database = await open_database(server)
+    assert isinstance(database, PostgresqlDatabase)
     await tokens.add_token(database, token(0))
     yield database
     await database.close()
 
 
 @pytest.fixture
-async def recorder(database: ServerDatabase) -> AsyncIterator[Recorder]:
+async def recorder(database: PostgresqlDatabase) -> AsyncIterator[Recorder]:
     recorder = Recorder(database)
     await recorder.start()
     yield recorder
@@ -60,7 +60,7 @@ async def recorder(database: ServerDatabase) -> AsyncIterator[Recorder]:
 
 
 @pytest.fixture
-async def session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]:
+async def session(database: PostgresqlDatabase) -> AsyncIterator[asyncpg.Connection]:
     session = await database.connect(command_timeout=10)
     yield session
     await session.close()
@@ -88,7 +88,9 @@ def test_a_day_is_named_and_bounded() -> None:
     assert row_at((day.number + 1) * DAY_US).id >= end
 
 
-async def test_days_are_created_once_by_any_number_of_replicas(database: ServerDatabase) -> None:
+async def test_days_are_created_once_by_any_number_of_replicas(
+    database: PostgresqlDatabase,
+) -> None:
     created = await asyncio.gather(*(create_days(database, START) for _ in range(4)))
     days = [Day(TODAY.number + ahead) for ahead in range(3)]
     assert sorted(day for each in created for day in each) == days
@@ -97,7 +99,7 @@ async def test_days_are_created_once_by_any_number_of_replicas(database: ServerD
 
 
 async def test_rows_go_to_their_day_and_others_to_the_default(
-    database: ServerDatabase, recorder: Recorder, session: asyncpg.Connection
+    database: PostgresqlDatabase, recorder: Recorder, session: asyncpg.Connection
 ) -> None:
     await create_days(database, START, ahead=0)
     tomorrow = START + DAY_US
@@ -118,7 +120,7 @@ async def test_rows_go_to_their_day_and_others_to_the_default(
 
 
 async def test_a_day_takes_its_rows_from_the_default(
-    database: ServerDatabase, recorder: Recorder, session: asyncpg.Connection
+    database: PostgresqlDatabase, recorder: Recorder, session: asyncpg.Connection
 ) -> None:
     await recorder.record_intent(row_at(START, 1))
     recorder.record_settlement(settlement_at(START, 2), (attempt(),))
@@ -136,7 +138,7 @@ async def test_a_day_takes_its_rows_from_the_default(
 
 
 async def test_too_many_rows_stay_in_the_default(
-    database: ServerDatabase, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    database: PostgresqlDatabase, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "MAX_MOVED", 1)
     for number in range(2):
@@ -147,7 +149,7 @@ async def test_too_many_rows_stay_in_the_default(
 
 
 async def test_days_are_created_while_rows_arrive(
-    database: ServerDatabase, recorder: Recorder, session: asyncpg.Connection
+    database: PostgresqlDatabase, recorder: Recorder, session: asyncpg.Connection
 ) -> None:
     """No row is refused or lost in the moment in which its day appears."""
     ended = asyncio.Event()
@@ -177,7 +179,7 @@ async def test_days_are_created_while_rows_arrive(
 
 
 async def test_a_day_is_dropped_but_not_with_a_running_request(
-    database: ServerDatabase, recorder: Recorder, session: asyncpg.Connection
+    database: PostgresqlDatabase, recorder: Recorder, session: asyncpg.Connection
 ) -> None:
     await create_days(database, START)
     tomorrow = Day(TODAY.number + 1)
@@ -196,7 +198,7 @@ async def test_a_day_is_dropped_but_not_with_a_running_request(
 
 
 async def test_a_day_that_was_only_detached_is_dropped_by_the_next_round(
-    database: ServerDatabase, session: asyncpg.Connection
+    database: PostgresqlDatabase, session: asyncpg.Connection
 ) -> None:
     await create_days(database, START)
     for table in ("requests", "attempts", "searches"):
@@ -207,7 +209,7 @@ async def test_a_day_that_was_only_detached_is_dropped_by_the_next_round(
 
 
 async def test_nobody_waits_long_behind_a_long_query(
-    database: ServerDatabase,
+    database: PostgresqlDatabase,
     recorder: Recorder,
     session: asyncpg.Connection,
     monkeypatch: pytest.MonkeyPatch,
@@ -260,7 +262,7 @@ async def test_a_table_has_its_indexes_and_no_reference(
 
 
 async def test_retention_drops_days_and_deletes_rows_of_the_default(
-    database: ServerDatabase, recorder: Recorder, session: asyncpg.Connection
+    database: PostgresqlDatabase, recorder: Recorder, session: asyncpg.Connection
 ) -> None:
     """`rows_kept_since` is right for both, and the sums stay."""
     await create_days(database, START, ahead=0)
@@ -282,7 +284,7 @@ async def test_retention_drops_days_and_deletes_rows_of_the_default(
 
 
 async def test_a_day_stays_until_its_last_hour_has_expired(
-    database: ServerDatabase, recorder: Recorder
+    database: PostgresqlDatabase, recorder: Recorder
 ) -> None:
     await create_days(database, START, ahead=0)
     recorder.record_settlement(settlement_at(START), (attempt(),))
@@ -294,7 +296,7 @@ async def test_a_day_stays_until_its_last_hour_has_expired(
 
 
 async def test_a_check_sees_all_days_of_its_moment(
-    database: ServerDatabase, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    database: PostgresqlDatabase, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Days that retention drops meanwhile are not missing: it waits for the check."""
     monkeypatch.setattr(partitions, "_TRIES", 2)
@@ -331,8 +333,8 @@ def full() -> DatabaseServer:
 
     async def fill() -> DatabaseServer:
         server = DatabaseServer.model_validate({"url": await new_database_url()})
-        database = await Database.open(server)
-        assert isinstance(database, ServerDatabase)
+        database = await open_database(server)
+        assert isinstance(database, PostgresqlDatabase)
         first = TODAY.number - 4
         await create_range(database, Day(first), TODAY)
         session = await database.connect(command_timeout=60)
@@ -362,9 +364,9 @@ FROM generate_series(0, 19999) AS n
 async def test_a_page_reads_few_rows(full: DatabaseServer, page: str) -> None:
     """Of a hundred thousand: whatever the filter, an index finds what is rare. Blocks of the table
     and its indexes are counted, as time would be noise."""
-    database = await Database.open(full)
-    assert isinstance(database, ServerDatabase)
-    query = pages._query(database.dialect, PAGES[page], 50).compile(
+    database = await open_database(full)
+    assert isinstance(database, PostgresqlDatabase)
+    query = pages._query(database, PAGES[page], 50).compile(
         dialect=postgresql.dialect(),  # type: ignore[no-untyped-call]
         compile_kwargs={"literal_binds": True},
     )

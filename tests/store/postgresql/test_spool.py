@@ -14,7 +14,7 @@ import pytest
 
 from gateway.store.errors import StoreError
 from gateway.store.postgresql.spool import Spool
-from gateway.store.records import Entry, SearchRow
+from gateway.store.records import LogEntry, SearchRow
 from tests.store.sample_rows import attempt, failed_attempt, intent, request_id, settlement
 
 SIZE = 2**20
@@ -24,13 +24,13 @@ import asyncio, sys
 from pathlib import Path
 from gateway.store.postgresql.spool import Spool
 from tests.store.sample_rows import intent
-from gateway.store.records import Entry
+from gateway.store.records import LogEntry
 
 async def run():
     spool = Spool(Path(sys.argv[1]), 2**26)
     await spool.open()
     for number in range(1_000_000):
-        await spool.append([Entry(intent(number * 10 + each)) for each in range(10)], "boot")
+        await spool.append([LogEntry(intent(number * 10 + each)) for each in range(10)], "boot")
         print(number, flush=True)
 
 asyncio.run(run())
@@ -45,20 +45,22 @@ async def spool(tmp_path: Path) -> AsyncIterator[Spool]:
     await spool.close()
 
 
-def ids(entries: list[Entry]) -> list[str]:
+def ids(entries: list[LogEntry]) -> list[str]:
     return [entry.row.id for entry in entries]
 
 
 async def test_entries_come_back_as_they_were(spool: Spool) -> None:
     entries = [
-        Entry(intent(1)),
-        Entry(settlement(1), (failed_attempt(), attempt()), (SearchRow("query", 1, 2, 3),)),
-        Entry(settlement(2, boot_id="an earlier one")),
+        LogEntry(intent(1)),
+        LogEntry(settlement(1), (failed_attempt(), attempt()), (SearchRow("query", 1, 2, 3),)),
+        LogEntry(settlement(2, boot_id="an earlier one")),
     ]
     await spool.append(entries, "boot")
     spooled = await spool.first(10)
     assert spooled.entries == [
-        Entry(each.row._replace(boot_id=each.row.boot_id or "boot"), each.attempts, each.searches)
+        LogEntry(
+            each.row._replace(boot_id=each.row.boot_id or "boot"), each.attempts, each.searches
+        )
         for each in entries
     ]
     assert [type(entry.row.state) for entry in spooled.entries] == [type(intent(1).state)] * 3
@@ -66,7 +68,7 @@ async def test_entries_come_back_as_they_were(spool: Spool) -> None:
 
 
 async def test_texts_that_no_database_holds_are_repaired(spool: Spool) -> None:
-    await spool.append([Entry(intent(1, user_agent="a\udcffb\0", bytes_in=2**70))], "boot")
+    await spool.append([LogEntry(intent(1, user_agent="a\udcffb\0", bytes_in=2**70))], "boot")
     (entry,) = (await spool.first(1)).entries
     assert (entry.row.user_agent, entry.row.bytes_in) == ("a?b\ufffd", 2**53)
 
@@ -77,7 +79,7 @@ async def test_it_is_emptied(tmp_path: Path) -> None:
     await spool.open()
     empty = spool.size
     assert (spool.count, spool.since, spool.seconds) == (0, None, 0)
-    await spool.append([Entry(settlement(number)) for number in range(300)], "boot")
+    await spool.append([LogEntry(settlement(number)) for number in range(300)], "boot")
     assert (spool.count, spool.since) == (300, 1234)
     assert spool.size > 100_000
     now += 2_500_000_000
@@ -85,7 +87,7 @@ async def test_it_is_emptied(tmp_path: Path) -> None:
     spooled = await spool.first(200)
     await spool.remove(spooled.last)
     assert spool.count == 100
-    await spool.append([Entry(intent(1000))], "boot")
+    await spool.append([LogEntry(intent(1000))], "boot")
     spooled = await spool.first(200)
     assert ids(spooled.entries) == [*map(request_id, range(200, 300)), request_id(1000)]
     await spool.remove(spooled.last)
@@ -100,7 +102,7 @@ async def test_a_full_one_takes_nothing_more_and_keeps_what_it_has(tmp_path: Pat
     batches = 0
     with pytest.raises(sqlite3.Error, match="full"):
         while True:
-            await spool.append([Entry(settlement(number)) for number in range(10)], "boot")
+            await spool.append([LogEntry(settlement(number)) for number in range(10)], "boot")
             batches += 1
             assert spool.is_full == (spool.size > 0.9 * 2**18)
     assert spool.is_full
@@ -109,7 +111,7 @@ async def test_a_full_one_takes_nothing_more_and_keeps_what_it_has(tmp_path: Pat
     spooled = await spool.first(150)
     await spool.remove(spooled.last)
     assert not spool.is_full
-    await spool.append([Entry(settlement(number)) for number in range(10)], "boot")
+    await spool.append([LogEntry(settlement(number)) for number in range(10)], "boot")
     await spool.close()
     again = Spool(tmp_path / "spool.db", 2**18)
     await again.open()
@@ -134,8 +136,8 @@ def test_a_killed_process_leaves_all_that_it_was_told_of(tmp_path: Path) -> None
 
 async def test_a_damaged_tail_is_cut_off(tmp_path: Path, spool: Spool) -> None:
     """The last writes of a machine that lost its power: half of a transaction in the log."""
-    await spool.append([Entry(intent(1))], "boot")
-    await spool.append([Entry(intent(2))], "boot")
+    await spool.append([LogEntry(intent(1))], "boot")
+    await spool.append([LogEntry(intent(2))], "boot")
     copied = tmp_path / "after" / "spool.db"
     copied.parent.mkdir()
     copied.write_bytes((tmp_path / "spool.db").read_bytes())
@@ -160,7 +162,7 @@ async def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, conten
     else:
         spool = Spool(path, SIZE)
         await spool.open()
-        await spool.append([Entry(settlement(number)) for number in range(300)], "boot")
+        await spool.append([LogEntry(settlement(number)) for number in range(300)], "boot")
         await spool.close()
         if content == "damage":
             with path.open("r+b") as file:
@@ -185,7 +187,7 @@ async def test_entries_of_an_earlier_release_are_read(tmp_path: Path) -> None:
     path = tmp_path / "spool.db"
     spool = Spool(path, SIZE)
     await spool.open()
-    await spool.append([Entry(settlement(1), (attempt(),))], "boot")
+    await spool.append([LogEntry(settlement(1), (attempt(),))], "boot")
     await spool.close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE format SET fields = replace(fields, ',\"usd_micro\"]', ']')")
@@ -195,9 +197,9 @@ async def test_entries_of_an_earlier_release_are_read(tmp_path: Path) -> None:
     later = Spool(path, SIZE)
     await later.open()
     spooled = await later.first(1)
-    assert spooled.entries == [Entry(settlement(1, boot_id="boot"), (attempt(),))]
+    assert spooled.entries == [LogEntry(settlement(1, boot_id="boot"), (attempt(),))]
     await later.remove(spooled.last)
-    await later.append([Entry(settlement(2, usd_micro=5))], "boot")
+    await later.append([LogEntry(settlement(2, usd_micro=5))], "boot")
     (entry,) = (await later.first(1)).entries
     assert entry.row.usd_micro == 5
     await later.close()

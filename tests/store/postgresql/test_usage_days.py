@@ -17,7 +17,8 @@ from gateway.store.log.integrity import check
 from gateway.store.log.overview import Overview, overview
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.usage import Dimension, UsageRow, usage
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.open import open_database
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.usage_days import _ADD_UP, _LOCK, add_up_days
 from gateway.store.records import DAY_US, HOUR_US, RequestRow
 from tests.store.sample_rows import settlement, token
@@ -46,10 +47,10 @@ BY = [
 
 
 @pytest.fixture
-async def database() -> AsyncIterator[ServerDatabase]:
+async def database() -> AsyncIterator[PostgresqlDatabase]:
     url = await new_database_url()
-    database = await Database.open(server_of(url))
-    assert isinstance(database, ServerDatabase)
+    database = await open_database(server_of(url))
+    assert isinstance(database, PostgresqlDatabase)
     for number in range(2):
         await tokens.add_token(database, token(number))
     yield database
@@ -71,7 +72,7 @@ async def settle(database: Database, *rows: RequestRow) -> None:
 
 
 @pytest.fixture
-async def used(database: ServerDatabase) -> ServerDatabase:
+async def used(database: PostgresqlDatabase) -> PostgresqlDatabase:
     """Monday, Tuesday, not Wednesday, Thursday."""
     hours = (1, 6, 6, 22, 23, 24, 27, 47, 72, 73, 95)
     models = ("alpha-5", "beta-5.4", None)
@@ -105,13 +106,13 @@ async def reports(database: Database) -> tuple[list[list[UsageRow]], list[Overvi
     return rows, seen
 
 
-async def days_of(database: ServerDatabase) -> list[tuple[int, int]]:
+async def days_of(database: PostgresqlDatabase) -> list[tuple[int, int]]:
     query = text("SELECT day, sum(requests)::bigint FROM usage_days GROUP BY 1 ORDER BY 1")
     async with database.reader.connect() as connection:
         return [(day, count) for day, count in await connection.execute(query)]
 
 
-async def test_reports_do_not_change(used: ServerDatabase) -> None:
+async def test_reports_do_not_change(used: PostgresqlDatabase) -> None:
     before = await reports(used)
     assert before[0][0][0].requests == 11
     assert await add_up_days(used) == 3
@@ -121,7 +122,7 @@ async def test_reports_do_not_change(used: ServerDatabase) -> None:
     assert await add_up_days(used) == 0
 
 
-async def test_reports_read_the_days(used: ServerDatabase) -> None:
+async def test_reports_read_the_days(used: PostgresqlDatabase) -> None:
     """Else they would be as slow as before."""
     await add_up_days(used)
     await used.write(lambda connection: connection.execute(text("DELETE FROM usage_hours")))
@@ -132,7 +133,7 @@ async def test_reports_read_the_days(used: ServerDatabase) -> None:
 
 
 @pytest.mark.parametrize("hour", [6, 7, 50, -5], ids=["same", "new", "empty day", "earlier day"])
-async def test_what_is_settled_later_is_in_both(used: ServerDatabase, hour: int) -> None:
+async def test_what_is_settled_later_is_in_both(used: PostgresqlDatabase, hour: int) -> None:
     await add_up_days(used)
     before = sum(count for _, count in await days_of(used))
     for number in (100, 101, 102):
@@ -144,7 +145,7 @@ async def test_what_is_settled_later_is_in_both(used: ServerDatabase, hour: int)
     assert (await check(used)).ok
 
 
-async def test_a_day_that_is_not_over_is_left(database: ServerDatabase) -> None:
+async def test_a_day_that_is_not_over_is_left(database: PostgresqlDatabase) -> None:
     now = time.time_ns() // 1000 // HOUR_US
     await settle(database, ended(1, now))
     assert await add_up_days(database) == 0
@@ -152,7 +153,7 @@ async def test_a_day_that_is_not_over_is_left(database: ServerDatabase) -> None:
     assert row.requests == 1
 
 
-async def test_a_writer_in_the_middle_of_its_transaction(used: ServerDatabase) -> None:
+async def test_a_writer_in_the_middle_of_its_transaction(used: PostgresqlDatabase) -> None:
     writer = await used.connect()
     transaction = writer.transaction()
     await transaction.start()
@@ -167,7 +168,7 @@ async def test_a_writer_in_the_middle_of_its_transaction(used: ServerDatabase) -
     assert sum(count for _, count in await days_of(used)) == 11 + 4 * 5
 
 
-async def test_a_writer_that_waits_for_a_day_to_be_added_up(used: ServerDatabase) -> None:
+async def test_a_writer_that_waits_for_a_day_to_be_added_up(used: PostgresqlDatabase) -> None:
     session = await used.connect()
     async with session.transaction():
         await session.execute(_LOCK)
@@ -182,13 +183,13 @@ async def test_a_writer_that_waits_for_a_day_to_be_added_up(used: ServerDatabase
     assert (await check(used)).ok
 
 
-async def test_several_at_once_add_up_each_day_once(used: ServerDatabase) -> None:
+async def test_several_at_once_add_up_each_day_once(used: PostgresqlDatabase) -> None:
     async with asyncio.timeout(30):
         await asyncio.gather(*(add_up_days(used) for _ in range(4)))
     assert await days_of(used) == [(MONDAY, 5), (MONDAY + 1, 3), (MONDAY + 3, 3)]
 
 
-async def test_sums_that_do_not_agree_are_found(used: ServerDatabase) -> None:
+async def test_sums_that_do_not_agree_are_found(used: PostgresqlDatabase) -> None:
     await add_up_days(used)
     wrong = text(
         f"UPDATE usage_days SET cost_micro = cost_micro + 3 WHERE day = {MONDAY + 3}"

@@ -11,11 +11,10 @@ import pytest
 from gateway.store.errors import InvalidRows
 from gateway.store.log import pages
 from gateway.store.log.recorder import Recorder
-from gateway.store.log.recovery import mark_interrupted
-from gateway.store.log.statements import Statements
-from gateway.store.postgresql.database import ServerDatabase
-from gateway.store.postgresql.writer import ServerWriter
-from gateway.store.records import HOUR_US, Entry, ExchangeState
+from gateway.store.postgresql.database import PostgresqlDatabase
+from gateway.store.postgresql.recovery import mark_interrupted
+from gateway.store.postgresql.writer import PostgresqlWriter
+from gateway.store.records import HOUR_US, ExchangeState, LogEntry
 from gateway.store.schema import requests
 from tests.store.sample_rows import START, attempt, failed_attempt, intent, request_id, settlement
 from tests.store.server_ledger import (
@@ -37,37 +36,37 @@ COST = {"cost_micro": 1_000, "usd_micro": 70}
 
 
 @pytest.fixture
-async def database() -> AsyncIterator[ServerDatabase]:
+async def database() -> AsyncIterator[PostgresqlDatabase]:
     async with server_ledger() as database:
         yield database
 
 
 @pytest.fixture
-async def writer(database: ServerDatabase) -> AsyncIterator[ServerWriter]:
-    writer = ServerWriter(database.server, "boot")
+async def writer(database: PostgresqlDatabase) -> AsyncIterator[PostgresqlWriter]:
+    writer = PostgresqlWriter(database, database.server, "boot")
     yield writer
     await writer.close()
 
 
-def ended(number: int, **changes: object) -> Entry:
+def ended(number: int, **changes: object) -> LogEntry:
     row = settlement(number, f"tok_{number % 2}", **COST | changes)  # type: ignore[operator]
-    return Entry(row._replace(attempts=2), (failed_attempt(), attempt()))
+    return LogEntry(row._replace(attempts=2), (failed_attempt(), attempt()))
 
 
-def started(number: int) -> Entry:
+def started(number: int) -> LogEntry:
     known = {"expected_input_tokens": 30, "expected_micro": 400, "expected_usd_micro": 9}
-    return Entry(intent(number, f"tok_{number % 2}", **known))
+    return LogEntry(intent(number, f"tok_{number % 2}", **known))
 
 
-async def interrupt(database: ServerDatabase, epoch: int | None = None) -> int:
+async def interrupt(database: PostgresqlDatabase, epoch: int | None = None) -> int:
     """As another replica does."""
-    statements, left_by = Statements(database.dialect, ""), requests.c.boot_id == "boot"
-    settle = partial(mark_interrupted, statements=statements, left_by=left_by, epoch=epoch)
+    left_by = requests.c.boot_id == "boot"
+    settle = partial(mark_interrupted, left_by=left_by, epoch=epoch)
     return await database.write(settle)
 
 
 async def test_money_is_written_with_its_rows(
-    database: ServerDatabase, writer: ServerWriter
+    database: PostgresqlDatabase, writer: PostgresqlWriter
 ) -> None:
     """In the periods of their start, and from this replica's leases, however small."""
     await lease(database, 1, ("key", "tok_0"), 1_500, 1_000)
@@ -75,10 +74,10 @@ async def test_money_is_written_with_its_rows(
     await lease(database, 2, ("key", "tok_1"), 500, 500)
     writer.epoch = 1
     at = {"started_at": START + 40 * 24 * HOUR_US}
-    await writer.write([started(number) for number in range(4)], set(), 5)
+    await writer.write_batch([started(number) for number in range(4)], set(), 5)
     opened = {request_id(number) for number in range(4)}
-    await writer.write([ended(number) for number in range(4)], opened, 5)
-    await writer.write([ended(4, **at), ended(5, cost_micro=0, usd_micro=0)], set(), 5)
+    await writer.write_batch([ended(number) for number in range(4)], opened, 5)
+    await writer.write_batch([ended(4, **at), ended(5, cost_micro=0, usd_micro=0)], set(), 5)
     assert await leases(database) == {
         ("key", "tok_0"): (-1_500, 790),
         ("group", "default"): (4_000, 8_650),
@@ -89,29 +88,29 @@ async def test_money_is_written_with_its_rows(
 
 
 async def test_a_repeated_batch_changes_nothing(
-    database: ServerDatabase, writer: ServerWriter
+    database: PostgresqlDatabase, writer: PostgresqlWriter
 ) -> None:
     entries = [started(0), ended(0), started(1), started(2), ended(3)]
-    await writer.write(entries, set(), 5)
+    await writer.write_batch(entries, set(), 5)
     for opened in (set(), {request_id(0)}, None):
-        await writer.write([*entries, ended(0, cost_micro=5)], opened, 5)
+        await writer.write_batch([*entries, ended(0, cost_micro=5)], opened, 5)
     await assert_exact(database, 4, running=2)
     assert await pages.attempts(database, request_id(0)) == [failed_attempt(), attempt()]
 
 
 async def test_a_late_truth_replaces_an_interruption_once(
-    database: ServerDatabase, writer: ServerWriter
+    database: PostgresqlDatabase, writer: PostgresqlWriter
 ) -> None:
     await lease(database, 1, ("key", "tok_0"), 500, 500)
     writer.epoch = 1
-    await writer.write([started(number) for number in range(4)], set(), 5)
+    await writer.write_batch([started(number) for number in range(4)], set(), 5)
     opened = {request_id(number) for number in range(4)}
-    await writer.write([ended(0)], opened, 5)
+    await writer.write_batch([ended(0)], opened, 5)
     assert await interrupt(database, epoch=1) == 3
     assert (await leases(database))["key", "tok_0"] == (500 - 1_000 - 400, 500 - 70 - 9)
     await assert_exact(database, 4)
     await asyncio.gather(
-        writer.write([ended(0), ended(1), ended(2)], opened, 5),
+        writer.write_batch([ended(0), ended(1), ended(2)], opened, 5),
         *(settle_apart(database, number) for number in range(4)),
     )
     await assert_exact(database, 4)
@@ -122,22 +121,24 @@ async def test_a_late_truth_replaces_an_interruption_once(
     assert (await leases(database))["key", "tok_0"] == (500 - 2 * 1_000, 500 - 2 * 70)
 
 
-async def settle_apart(database: ServerDatabase, number: int) -> None:
-    other = ServerWriter(database.server, "boot")
-    await other.write([ended(number)], {request_id(number)}, 5)
+async def settle_apart(database: PostgresqlDatabase, number: int) -> None:
+    other = PostgresqlWriter(database, database.server, "boot")
+    await other.write_batch([ended(number)], {request_id(number)}, 5)
     await other.close()
 
 
-async def test_deadlocks_are_tried_again(database: ServerDatabase, writer: ServerWriter) -> None:
+async def test_deadlocks_are_tried_again(
+    database: PostgresqlDatabase, writer: PostgresqlWriter
+) -> None:
     """Another connection takes a token's lock, then that of a row: the other way round."""
     before = postgres_server().log.count("deadlock detected")
-    await writer.write([started(0)], set(), 5)
+    await writer.write_batch([started(0)], set(), 5)
     other = await connect(database)
     await other.execute("SET deadlock_timeout = '5s'")
     lock = "SELECT 1 FROM {} WHERE id = $1 FOR UPDATE"
     async with other.transaction():
         await other.execute(lock.format("tokens"), "tok_0")
-        writing = asyncio.ensure_future(writer.write([ended(0)], {request_id(0)}, 5))
+        writing = asyncio.ensure_future(writer.write_batch([ended(0)], {request_id(0)}, 5))
         await asyncio.sleep(0.2)
         await other.execute(lock.format("requests"), request_id(0))
     await writing
@@ -146,49 +147,49 @@ async def test_deadlocks_are_tried_again(database: ServerDatabase, writer: Serve
     await assert_exact(database, 1)
 
 
-async def test_an_acknowledgement_that_is_lost(database: ServerDatabase) -> None:
+async def test_an_acknowledgement_that_is_lost(database: PostgresqlDatabase) -> None:
     """The server commits, its answer never comes."""
     async with behind_proxy(database) as (proxy, there):
-        writer = ServerWriter(there, "boot")
-        await writer.write([started(0), started(1)], set(), 5)
+        writer = PostgresqlWriter(database, there, "boot")
+        await writer.write_batch([started(0), started(1)], set(), 5)
         proxy.add(Timeout(), Direction.DOWN)
         with pytest.raises(TimeoutError):
-            await writer.write([ended(0)], {request_id(0), request_id(1)}, 0.5)
+            await writer.write_batch([ended(0)], {request_id(0), request_id(1)}, 0.5)
         await assert_exact(database, 2, running=1)
         proxy.clear()
-        await writer.write([ended(0), ended(1)], None, 5)
+        await writer.write_batch([ended(0), ended(1)], None, 5)
         await writer.close()
     await assert_exact(database, 2)
 
 
 @pytest.mark.parametrize("bad", ["a\udcffb", "a\0b", 2**70])
 async def test_rows_that_the_server_refuses_are_told_from_its_failures(
-    database: ServerDatabase, writer: ServerWriter, bad: object
+    database: PostgresqlDatabase, writer: PostgresqlWriter, bad: object
 ) -> None:
     column = "bytes_out" if isinstance(bad, int) else "user_agent"
     with pytest.raises(InvalidRows):
-        await writer.write([ended(0, **{column: bad}), ended(1)], set(), 5)
-    await writer.write([ended(1)], set(), 5)
+        await writer.write_batch([ended(0, **{column: bad}), ended(1)], set(), 5)
+    await writer.write_batch([ended(1)], set(), 5)
     await assert_exact(database, 1)
 
 
 async def test_a_newer_schema_is_no_fault_of_a_row(
-    database: ServerDatabase, writer: ServerWriter
+    database: PostgresqlDatabase, writer: PostgresqlWriter
 ) -> None:
     other = await connect(database)
     await other.execute("ALTER TABLE requests ADD COLUMN later text")
-    await writer.write([ended(0)], set(), 5)
+    await writer.write_batch([ended(0)], set(), 5)
     await other.execute("ALTER TABLE requests RENAME COLUMN notes TO remarks")
     with pytest.raises(Exception, match="does not exist") as raised:
-        await writer.write([ended(1)], set(), 5)
+        await writer.write_batch([ended(1)], set(), 5)
     assert not isinstance(raised.value, InvalidRows)
     await other.execute("ALTER TABLE requests RENAME COLUMN remarks TO notes")
     await other.close()
-    await writer.write([ended(1)], None, 5)
+    await writer.write_batch([ended(1)], None, 5)
     await assert_exact(database, 2)
 
 
-async def test_two_recorders_of_one_key_add_up(database: ServerDatabase) -> None:
+async def test_two_recorders_of_one_key_add_up(database: PostgresqlDatabase) -> None:
     """Both write the same hours, totals and periods all the time."""
     recorders = [Recorder(database) for _ in range(2)]
     for each in recorders:
@@ -222,7 +223,7 @@ DEFERRABLE INITIALLY {when} FOR EACH ROW EXECUTE FUNCTION fail();
 @pytest.mark.parametrize("when", ["DEFERRED", "IMMEDIATE"])
 @pytest.mark.parametrize("code", ["40001", "40P01", "53100"])
 async def test_statements_and_commits_that_fail_are_tried_again(
-    database: ServerDatabase, when: str, code: str
+    database: PostgresqlDatabase, when: str, code: str
 ) -> None:
     """Conflicts at once, other failures as those of the server; each three times."""
     other = await connect(database)
@@ -239,7 +240,7 @@ async def test_statements_and_commits_that_fail_are_tried_again(
     await assert_exact(database, 4, running=1)
 
 
-async def test_rows_that_others_interrupt_all_the_time(database: ServerDatabase) -> None:
+async def test_rows_that_others_interrupt_all_the_time(database: PostgresqlDatabase) -> None:
     """Every request is declared interrupted while it runs, or while it ends."""
     recorder = Recorder(database, boot_id="boot")
     await recorder.start()
@@ -281,7 +282,7 @@ AND relname LIKE 'requests%' AND relkind IN ('r', 'p') AND wait_event_type = 'Lo
 
 
 async def test_only_the_days_of_its_rows_are_opened(
-    database: ServerDatabase, writer: ServerWriter
+    database: PostgresqlDatabase, writer: PostgresqlWriter
 ) -> None:
     """Else a batch would cost more with each day that is kept."""
     other = await connect(database)
@@ -291,13 +292,13 @@ async def test_only_the_days_of_its_rows_are_opened(
                 f"CREATE TABLE {table}_{number} PARTITION OF {table}"
                 f" FOR VALUES FROM ('req_9{number:02d}') TO ('req_9{number + 1:02d}')"
             )
-    await writer.write([started(0), started(4)], set(), 5)
+    await writer.write_batch([started(0), started(4)], set(), 5)
     observer = await connect(database)
     for number, opened in ((0, {request_id(0)}), (4, None)):
         async with other.transaction():
             await other.execute("SELECT 1 FROM tokens WHERE id = 'tok_0' FOR UPDATE")
             entries = [ended(number), ended(number + 2)]
-            writing = asyncio.ensure_future(writer.write(entries, opened, 5))
+            writing = asyncio.ensure_future(writer.write_batch(entries, opened, 5))
             async with asyncio.timeout(4):
                 while not await observer.fetchval(WAITING):
                     await asyncio.sleep(0.02)

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from gateway.store import tokens
-from gateway.store.database import Database
 from gateway.store.errors import DamagedDatabase, NewerSchema, StateLocked, StoreError
 from gateway.store.log.integrity import check
 from gateway.store.log.recorder import Recorder
 from gateway.store.migrations import MIGRATIONS, create_schema
+from gateway.store.open import open_database
 from gateway.store.sqlite import backup as backups
 from gateway.store.sqlite.backup import back_up, backup_name, compact, restore
 from gateway.store.sqlite.lock import DATABASE_NAME, LOCK_NAME, lock_state_dir
@@ -46,7 +46,7 @@ async def state(tmp_path: Path) -> Path:
     """A state directory whose database has one key; no gateway runs."""
     folder = tmp_path / "state"
     await copy_ledger(folder / DATABASE_NAME)
-    database = await Database.open(folder / DATABASE_NAME)
+    database = await open_database(folder / DATABASE_NAME)
     await tokens.add_token(database, token(0))
     await database.close()
     return folder
@@ -80,7 +80,7 @@ async def test_a_backup_is_one_private_file(state: Path) -> None:
 
 async def test_a_backup_while_a_gateway_writes(state: Path) -> None:
     """It is of one moment, and the writer never waits for it."""
-    database = await Database.open(state / DATABASE_NAME)
+    database = await open_database(state / DATABASE_NAME)
     recorder = Recorder(database)
     await recorder.start()
     over = asyncio.Event()
@@ -105,7 +105,7 @@ async def test_a_backup_while_a_gateway_writes(state: Path) -> None:
         await recorder.close()
         await database.close()
     for target in targets:
-        copy = await Database.open(target)
+        copy = await open_database(target)
         report = await check(copy)
         assert report.ok
         assert report.rows > 0
@@ -216,7 +216,7 @@ async def test_a_killed_backup_leaves_nothing_under_the_name(state: Path) -> Non
     process.kill()
     process.wait(10)
     assert [each.suffix for each in folder.iterdir()] == [".part"]
-    database = await Database.open(state / DATABASE_NAME)
+    database = await open_database(state / DATABASE_NAME)
     await database.close()
     back_up(state, folder / backup_name(NOW), quiet, keep=7)
     assert [each.name for each in folder.iterdir()] == [backup_name(NOW)]
@@ -243,7 +243,7 @@ async def test_two_backups_to_one_target(state: Path) -> None:
 async def test_a_restored_database_is_that_of_the_backup(state: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     back_up(state, copy, quiet)
-    database = await Database.open(state / DATABASE_NAME)
+    database = await open_database(state / DATABASE_NAME)
     await tokens.add_token(database, token(1))
     await database.close()
     restored = restore(state, copy, quiet, NOW)
@@ -251,7 +251,7 @@ async def test_a_restored_database_is_that_of_the_backup(state: Path, tmp_path: 
     assert restored.replaced == state / "gateway.db.replaced-20261123T070000Z"
     assert (keys_of(restored.file), keys_of(restored.replaced / DATABASE_NAME)) == (1, 2)
     assert stat.S_IMODE(restored.file.stat().st_mode) == 0o600
-    database = await Database.open(state / DATABASE_NAME)
+    database = await open_database(state / DATABASE_NAME)
     assert (await check(database)).ok
     await database.close()
     assert not list(state.glob("*.part"))
@@ -370,7 +370,7 @@ async def test_a_compacted_file_shrinks_by_itself_from_then_on(state: Path) -> N
     compacted = compact(state)
     assert compacted.size_before > 10 * 2**20 > 5 * 2**20 > compacted.size == path.stat().st_size
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    database = await Database.open(path)
+    database = await open_database(path)
     state_of_pages = await database.free_pages()
     assert state_of_pages is not None
     assert state_of_pages.can_shrink

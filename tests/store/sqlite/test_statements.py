@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, insert
-from sqlalchemy.dialects.postgresql import asyncpg
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from gateway.store.database import Database, driver_cursor
 from gateway.store.log.batch import Batch, build_batch
-from gateway.store.log.statements import MultiRowStatement, SingleRowStatement, Statements
-from gateway.store.records import Entry, ExchangeState
+from gateway.store.records import ExchangeState, LogEntry
 from gateway.store.schema import metadata, requests, usage_hours
 from gateway.store.schema import tokens as tokens_table
+from gateway.store.sqlite.statements import Statement, Statements
 from tests.store.sample_rows import (
     START,
     attempt,
@@ -32,46 +31,47 @@ from tests.store.sample_rows import (
 from tests.support.databases import locked, raw_connection
 from tests.support.hypothesis_profiles import examples
 
-FORMS = (MultiRowStatement, SingleRowStatement)
 
-
-def write(statements: Statements, cursor: DBAPICursor, batch: Batch) -> None:
-    statements.insert_intent.run(cursor, batch.intents)
-    statements.insert_complete.run(cursor, batch.complete_rows)
-    statements.update_settled.run(cursor, batch.settled_rows)
-    statements.insert_attempt.run(cursor, batch.attempts)
-    statements.add_hour.run(cursor, batch.hour_deltas)
-    statements.add_to_token.run(cursor, batch.token_deltas)
+def write(statements: Statements, cursor: DBAPICursor, batch: Batch, at_once: int) -> None:
+    runs: list[tuple[Statement, Sequence[tuple[Any, ...]]]] = [
+        (statements.insert_intent, batch.intents),
+        (statements.insert_complete, batch.complete_rows),
+        (statements.update_settled, batch.settled_rows),
+        (statements.insert_attempt, batch.attempts),
+        (statements.add_hour, batch.hour_deltas),
+        (statements.add_to_token, batch.token_deltas),
+    ]
+    for statement, rows in runs:
+        for start in range(0, len(rows), at_once):
+            statement.run(cursor, rows[start : start + at_once])
 
 
 def batches(opened: int, settled: int, refused: int, owners: int) -> list[Batch]:
     """First some rows are opened, then some of them settled while others come whole."""
     first = {
-        request_id(number): Entry(intent(number, f"tok_{number % owners}"))
+        request_id(number): LogEntry(intent(number, f"tok_{number % owners}"))
         for number in range(opened)
     }
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     for number in range(min(settled, opened)):
         tried = (failed_attempt(), attempt())[number % 3 :]
         changes: dict[str, Any] = {"attempts": len(tried)}
         if number % 2:
             changes |= {"channel": "spare", "account": "b", "error_code": "x", "first_event_us": 7}
         row = settlement(number, f"tok_{number % owners}", **changes)
-        entries.append(Entry(row, tried))
+        entries.append(LogEntry(row, tried))
     for number in range(opened, opened + refused):
         owner = f"tok_{number % owners}"
         changes = {"stream": False, "catalog_model": "m", "first_event_us": None}
         row = settlement(number, owner, state=ExchangeState.REJECTED, **changes)
-        entries.append(Entry(row))
+        entries.append(LogEntry(row))
     return [build_batch(first.values(), {}), build_batch(entries, {}, first)]
 
 
-def written(
-    form: type[MultiRowStatement] | type[SingleRowStatement], steps: Sequence[Batch]
-) -> list[Any]:
+def written(steps: Sequence[Batch], at_once: int = 1000) -> list[Any]:
     """Every row of every table that the recorder writes, in a database in memory."""
     engine = create_engine("sqlite://")
-    statements = Statements(engine.dialect, "boot", form)
+    statements = Statements("boot")
     with engine.connect() as connection:
         metadata.create_all(connection)
         for number in range(3):
@@ -80,7 +80,7 @@ def written(
             connection.execute(insert(tokens_table).values(row))
         with driver_cursor(connection) as cursor:
             for batch in steps:
-                write(statements, cursor, batch)
+                write(statements, cursor, batch, at_once)
         tables = (requests, usage_hours, tokens_table, metadata.tables["attempts"])
         rows = [connection.execute(table.select().order_by(*table.primary_key)) for table in tables]
         found = [tuple(row) for result in rows for row in result]
@@ -90,39 +90,24 @@ def written(
 
 @examples(0.6)
 @given(st.integers(0, 140), st.integers(0, 140), st.integers(0, 70), st.integers(1, 3))
-def test_both_forms_write_the_same(opened: int, settled: int, refused: int, owners: int) -> None:
+def test_many_rows_are_written_as_each_alone(
+    opened: int, settled: int, refused: int, owners: int
+) -> None:
     steps = batches(opened, settled, refused, owners)
-    assert written(MultiRowStatement, steps) == written(SingleRowStatement, steps)
+    assert written(steps) == written(steps, at_once=1)
 
 
-@pytest.mark.parametrize(
-    "count", sorted({n + more for n in MultiRowStatement.SIZES for more in (0, 1)})
-)
+@pytest.mark.parametrize("count", sorted({n + more for n in Statement.SIZES for more in (0, 1)}))
 def test_any_number_of_rows_is_written_exactly(count: int) -> None:
-    rows = written(MultiRowStatement, batches(count, count, 0, 1))
+    rows = written(batches(count, count, 0, 1))
     in_requests = [row for row in rows if str(row[0]).startswith("req_") and len(row) > 20]
     assert [row[0] for row in in_requests] == [request_id(number) for number in range(count)]
 
 
-def test_a_server_gets_the_portable_form() -> None:
-    statements = Statements(asyncpg.dialect(), "boot")
-    for each in (
-        statements.insert_intent,
-        statements.update_settled,
-        statements.add_hour,
-        statements.add_to_token,
-    ):
-        assert isinstance(each, SingleRowStatement)
-        assert "given" not in each._sql
-    assert isinstance(statements.add_hour, SingleRowStatement)
-    assert "ON CONFLICT" in statements.add_hour._sql
-
-
 @pytest.mark.sqlite
 async def test_updates_use_the_primary_key(database: Database, path: Path) -> None:
-    statements = Statements(database.dialect, "boot")
+    statements = Statements("boot")
     for each in (statements.update_settled, statements.add_to_token):
-        assert isinstance(each, MultiRowStatement)
         with raw_connection(path) as connection:
             for sql in each._texts:
                 plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("",) * sql.count("?"))
@@ -132,20 +117,19 @@ async def test_updates_use_the_primary_key(database: Database, path: Path) -> No
                 assert searched[0].endswith("(id=?)")
 
 
-@pytest.mark.parametrize("form", [pytest.param(FORMS[0], marks=pytest.mark.sqlite), FORMS[1]])
-async def test_a_row_without_its_key_is_refused_by_every_form(
-    database: Database, form: type[MultiRowStatement] | type[SingleRowStatement]
-) -> None:
-    statements = Statements(database.dialect, "boot", form)
+@pytest.mark.sqlite
+async def test_a_row_without_its_key_is_refused(database: Database) -> None:
+    statements = Statements("boot")
     rows = [intent(1), intent(2, id=None)]
     with pytest.raises(IntegrityError):
         await database.write_rows(lambda cursor: statements.insert_intent.run(cursor, rows))
 
 
+@pytest.mark.sqlite
 async def test_an_error_rolls_back_and_the_next_transaction_works(
     database: Database, path: Path
 ) -> None:
-    statements = Statements(database.dialect, "boot")
+    statements = Statements("boot")
 
     def fail(cursor: DBAPICursor) -> None:
         statements.insert_intent.run(cursor, [intent(1)])

@@ -13,14 +13,14 @@ from sqlalchemy.exc import DBAPIError
 
 from gateway.config.cluster import DatabaseServer
 from gateway.store import tokens
-from gateway.store.database import Database
 from gateway.store.errors import MigrationFailed, NewerSchema, ServerUnavailable
 from gateway.store.log import pages
 from gateway.store.log.integrity import check
 from gateway.store.log.recorder import Recorder
 from gateway.store.migrations import migrate, migrations_for
-from gateway.store.postgresql import migration_lock
-from gateway.store.postgresql.database import ServerDatabase
+from gateway.store.open import open_database
+from gateway.store.postgresql import locks
+from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.schema import AdvisoryLock
 from tests.store.sample_rows import attempt, intent, settled, token
 from tests.support.next_release import COMPATIBLE, INCOMPATIBLE
@@ -43,14 +43,14 @@ async def server() -> DatabaseServer:
 
 
 @pytest.fixture
-async def database(server: DatabaseServer) -> AsyncIterator[ServerDatabase]:
-    database = ServerDatabase(server)
+async def database(server: DatabaseServer) -> AsyncIterator[PostgresqlDatabase]:
+    database = PostgresqlDatabase(server)
     yield database
     await database.close()
 
 
 @pytest.fixture
-async def session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]:
+async def session(database: PostgresqlDatabase) -> AsyncIterator[asyncpg.Connection]:
     session = await database.connect(command_timeout=10)
     yield session
     await session.close()
@@ -59,7 +59,7 @@ async def session(database: ServerDatabase) -> AsyncIterator[asyncpg.Connection]
 async def test_replicas_that_start_together_migrate_once() -> None:
     postgres = postgres_server()
     server = server_at(postgres.url(await empty_database(postgres)))
-    replicas = [ServerDatabase(server) for _ in range(6)]
+    replicas = [PostgresqlDatabase(server) for _ in range(6)]
     await asyncio.gather(*(migrate(each, NOW, (*THIS_RELEASE, ONCE)) for each in replicas))
     session = await replicas[0].connect()
     assert await session.fetchval("SELECT count(*) FROM once") == 1
@@ -72,10 +72,10 @@ async def test_replicas_that_start_together_migrate_once() -> None:
 
 
 async def test_the_previous_release_runs_on_a_compatible_schema(
-    server: DatabaseServer, database: ServerDatabase
+    server: DatabaseServer, database: PostgresqlDatabase
 ) -> None:
     await migrate(database, NOW, (*THIS_RELEASE, COMPATIBLE))
-    previous = await Database.open(server)
+    previous = await open_database(server)
     await tokens.add_token(previous, token(0))
     recorder = Recorder(previous)
     await recorder.start()
@@ -89,23 +89,23 @@ async def test_the_previous_release_runs_on_a_compatible_schema(
 
 @pytest.mark.parametrize("then", [(), (COMPATIBLE.replace("next_release", "later"),)])
 async def test_an_incompatible_schema_stops_the_start_of_the_previous_release(
-    server: DatabaseServer, database: ServerDatabase, then: tuple[str, ...]
+    server: DatabaseServer, database: PostgresqlDatabase, then: tuple[str, ...]
 ) -> None:
     """Also where a compatible one followed."""
     await migrate(database, NOW, (*THIS_RELEASE, INCOMPATIBLE, *then))
     with pytest.raises(NewerSchema, match=rf"supports schemas up to {len(THIS_RELEASE)}: start"):
-        await Database.open(server)
+        await open_database(server)
 
 
 async def test_requests_go_on_while_the_schema_changes(
     server: DatabaseServer,
-    database: ServerDatabase,
+    database: PostgresqlDatabase,
     session: asyncpg.Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The migration has to wait for a long query. Nothing waits behind it for long, and statements
     that were prepared before are right after it."""
-    previous = await Database.open(server)
+    previous = await open_database(server)
     await tokens.add_token(previous, token(0))
     recorder = Recorder(previous)
     await recorder.start()
@@ -144,9 +144,9 @@ async def test_requests_go_on_while_the_schema_changes(
 
 
 async def test_waiting_ends(
-    database: ServerDatabase, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    database: PostgresqlDatabase, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migration_lock, "MIGRATION_TIMEOUT", 1.0)
+    monkeypatch.setattr(locks, "MIGRATION_TIMEOUT", 1.0)
     await session.execute("BEGIN; LOCK TABLE requests IN ACCESS SHARE MODE")
     with pytest.raises(ServerUnavailable, match="in use by a long transaction"):
         await migrate(database, NOW, (*THIS_RELEASE, COMPATIBLE))
@@ -155,7 +155,7 @@ async def test_waiting_ends(
         await migrate(database, NOW, (*THIS_RELEASE, COMPATIBLE))
 
 
-async def test_other_errors_are_raised_at_once(database: ServerDatabase) -> None:
+async def test_other_errors_are_raised_at_once(database: PostgresqlDatabase) -> None:
     began = time.monotonic()
     with pytest.raises(MigrationFailed, match="rolled back") as failed:
         await migrate(database, NOW, (*THIS_RELEASE, "ALTER TABLE nowhere ADD COLUMN x TEXT"))

@@ -1,0 +1,66 @@
+"""Terms of statements on the request log that both databases take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Insert,
+    Update,
+    case,
+    cast,
+    func,
+    literal,
+    literal_column,
+    or_,
+    update,
+)
+
+from gateway.store.records import HOUR_US, TOKEN_TOTALS, ExchangeState
+from gateway.store.schema import requests, tokens
+
+IS_RUNNING = requests.c.state == literal_column(f"'{ExchangeState.RUNNING}'")
+"""A literal: with a parameter SQLite could not use the partial index."""
+
+HOUR_KEY: Mapping[str, ColumnElement[Any]] = {
+    # Literals: a server would take two parameters for two different expressions.
+    "hour": requests.c.started_at // literal(HOUR_US, literal_execute=True),
+    "token_id": requests.c.token_id,
+    "group_name": requests.c.group_name,
+    "model": func.coalesce(requests.c.catalog_model, literal("", literal_execute=True)),
+}
+"""The key of the hourly sums that a row of `requests` is counted in."""
+
+
+def sum_of(column: ColumnElement[int]) -> ColumnElement[int]:
+    """An integer, 0 of no rows: a server's own sums are decimal numbers, or null."""
+    return cast(func.coalesce(func.sum(column), 0), BigInteger)
+
+
+def add_to_row(insertion: Any) -> Insert:
+    """Make an insertion, of a dialect that has `excluded`, add to the row of the same key, if there
+    is one."""
+    into = insertion.table
+    key = into.primary_key.columns
+    added = {
+        column.name: column + insertion.excluded[column.name]
+        for column in into.columns
+        if column.name not in key
+    }
+    upsert: Insert = insertion.on_conflict_do_update(index_elements=list(key), set_=added)
+    return upsert
+
+
+def add_to_token(terms: Mapping[str, Any]) -> Update:
+    """Add to a token's totals; the terms are the fields of a TokenDelta."""
+    used_at = terms["used_at"]
+    later = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < used_at)
+    return (
+        update(tokens)
+        .where(tokens.c.id == terms["token_id"])
+        .values({name: tokens.c[name] + terms[name] for name in TOKEN_TOTALS})
+        .values(last_used_at=case((later, used_at), else_=tokens.c.last_used_at))
+    )
