@@ -14,8 +14,6 @@ from gateway.console.context import ConsoleContext
 from gateway.core.formats import Format
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
-from gateway.server.count_tokens import count_input_tokens, count_tokens
-from gateway.server.generate import generate_handler
 from gateway.server.http.auth import authenticate
 from gateway.server.http.base_address import base_address_hint
 from gateway.server.http.cors import allow_origins
@@ -23,8 +21,10 @@ from gateway.server.http.health import healthz, readyz
 from gateway.server.http.metrics import show_metrics
 from gateway.server.http.middleware import add_response_headers, exchange_middleware
 from gateway.server.images.adapter import CHECK_IMAGES
-from gateway.server.incoming_request import Stages
-from gateway.server.models import list_models, show_model
+from gateway.server.proxy.count_tokens import count_input_tokens, count_tokens
+from gateway.server.proxy.generate import generate_handler
+from gateway.server.proxy.incoming_request import Stages
+from gateway.server.proxy.models import list_models, show_model
 from gateway.server.record.exchange import RUNTIME
 from gateway.server.search.attempt import PLAN_SEARCHES
 from gateway.server.stored.background import (

@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gateway.admin.access import Access
+from gateway.admin.access.access import Access
 from gateway.admin.accounts import Accounts
-from gateway.admin.api import build_admin_app
-from gateway.admin.api_access import add_access_routes
-from gateway.admin.api_alerts import add_alert_routes
-from gateway.admin.api_console import add_session_routes
-from gateway.admin.api_feed import add_feed_routes
-from gateway.admin.api_live import add_live_routes
-from gateway.admin.api_replicas import add_replica_routes
+from gateway.admin.api.access import add_access_routes
+from gateway.admin.api.alerts import add_alert_routes
+from gateway.admin.api.console import add_session_routes
+from gateway.admin.api.feed import add_feed_routes
+from gateway.admin.api.live import add_live_routes
+from gateway.admin.api.replicas import add_replica_routes
+from gateway.admin.api.routes import build_admin_app
+from gateway.admin.api.socket import serve_admin
 from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import ConfigSource, Reloader
 from gateway.admin.retention import run_retention
-from gateway.admin.socket import serve_admin
 from gateway.admission.budgets import budget_holders, load_budgets
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.local import Admission
@@ -38,18 +38,18 @@ from gateway.replicas import Fleet
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.health import Health
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
-from gateway.server.account_probe import probe_account
 from gateway.server.http.listener import Listener, serve
 from gateway.server.http.systemd import announced_reload, notify, run_watchdog
+from gateway.server.proxy.account_probe import probe_account
 from gateway.server.record.deadlines import abort_all
 from gateway.server.stored.background import end_interrupted
 from gateway.store.database import Database
-from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked
 from gateway.store.log.recorder import Recorder
 from gateway.store.open import open_database
 from gateway.store.registry import Registry
-from gateway.store.replies import ReplyStore
+from gateway.store.responses import ReplyStore
+from gateway.store.settings import load_disabled
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.tokens import record_origin
 from gateway.telemetry.metrics import run_metrics
@@ -58,7 +58,7 @@ from gateway.telemetry.tracing import tracing
 from gateway.wire.responses.stored import item_ids
 
 if TYPE_CHECKING:  # only with servers are they imported
-    from gateway.cluster.start import Member
+    from gateway.fleet.start import Member
     from gateway.store.postgresql.spool import Spool
 
 LOCK_TIMEOUT: Final = 1.5
@@ -126,7 +126,7 @@ async def run_daemon(
         quota, health, affinity_index = Quota(), Health(), AffinityIndex()
         fleet, admission, cluster = Fleet(), Admission(quota), None
         if member is not None:
-            from gateway.cluster.cluster import Cluster
+            from gateway.fleet.cluster import Cluster
 
             quota, holders = Quota(LeasedTracker), partial(budget_holders, registry)
             fleet = cluster = Cluster(
@@ -228,7 +228,7 @@ async def _join(
     """Registers this replica of a database server, until everything else has ended."""
     if config.database is None:
         return None
-    from gateway.cluster.start import joined
+    from gateway.fleet.start import joined
 
     return await stack.enter_async_context(joined(database, config.database, config, boot_id))
 

@@ -33,18 +33,18 @@ from gateway.routing.latency import LatencyTracker
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
 from gateway.scheduler import DeadlineScheduler
-from gateway.store.disabled_accounts import Disabling
 from gateway.store.log.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
-from gateway.store.replies import ReplyStore
+from gateway.store.responses import ReplyStore
+from gateway.store.settings import Disabling
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observed_request import BeginTrace, Observer
 from gateway.turns import LoopTurns, Worker
-from gateway.upstream.bulk_turns import BulkTurns
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.image_download import ImageDownloader
 from gateway.upstream.search_client import SearchClient
+from gateway.upstream.turns import BulkTurns
 from gateway.wire.token_estimate import estimate_tokens
 
 

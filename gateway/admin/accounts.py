@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from math import isinf
 from typing import Any
 
-from gateway.admin.actor import current_actor
-from gateway.admin.audit import Audit
+from gateway.admin.access.audit import Audit
+from gateway.admin.access.permissions import current_actor
 from gateway.admin.errors import UnknownAccount, UnknownModel
 from gateway.config.channel import Account, Channel
 from gateway.core.formats import Lane
@@ -18,7 +18,7 @@ from gateway.routing.circuit_breaker import AccountStatus, HealthState
 from gateway.routing.health import AccountRef, HealthReport
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
-from gateway.store.disabled_accounts import Disabling, add_disabled, remove_disabled
+from gateway.store.settings import Disabling, add_disabled, remove_disabled
 
 ProbeFn = Callable[[Candidate], Awaitable[Any]]
 """Sends one small request; the result is a dataclass with an `ok`."""

@@ -12,7 +12,16 @@ from dataclasses import replace
 from typing import Final, Generic, TypeVar, Unpack
 
 from gateway.admin import token_lifecycle
-from gateway.admin.audit import Audit
+from gateway.admin.access.audit import Audit
+from gateway.admin.api.key_forms import (
+    GroupSettings,
+    ImportedKeyForm,
+    KeyChanges,
+    KeySettings,
+    apply_settings,
+    key_label,
+    record_fields,
+)
 from gateway.admin.errors import (
     MAX_LISTED_USERS,
     ExpiryPassed,
@@ -23,15 +32,6 @@ from gateway.admin.errors import (
     UnknownGroup,
     UnknownKey,
     UnknownRequest,
-)
-from gateway.admin.key_forms import ImportedKeyForm
-from gateway.admin.key_settings import (
-    GroupSettings,
-    KeyChanges,
-    KeySettings,
-    apply_settings,
-    key_label,
-    record_fields,
 )
 from gateway.admission.budgets import budget_holders, load_budgets
 from gateway.quota.limits import BudgetStatus, Quota

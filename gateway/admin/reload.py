@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from gateway.admin.actor import FILE_WATCHER, SIGNAL, acting_as
-from gateway.admin.audit import Audit
+from gateway.admin.access.audit import Audit
+from gateway.admin.access.permissions import FILE_WATCHER, SIGNAL, acting_as
 from gateway.config.document import ConfigError, ConfigProblem
 from gateway.config.schema import Config
 from gateway.runtime import Runtime, unix_microseconds

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, NoReturn
 
-from gateway.admin.audit import Audit
+from gateway.admin.access.audit import Audit
 from gateway.runtime import Runtime
 from gateway.store import audit as store
 from gateway.store.conversations import remove_unused

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
+from gateway.admin.api.key_forms import KeyChanges, KeySettings, apply_settings
 from gateway.admin.errors import ExpiryPassed, KeyRevoked
-from gateway.admin.key_settings import KeyChanges, KeySettings, apply_settings
 from gateway.store import keys
 from gateway.store.records import Token, TokenState
 

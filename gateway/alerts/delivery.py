@@ -23,8 +23,12 @@ from gateway.config.monitoring import Webhook
 from gateway.config.schema import Config
 from gateway.core.text import escape_unprintable
 from gateway.quota.budgets import format_utc
-from gateway.upstream.address_guard import AddressRefused, SocketFactory, guarded_factory
-from gateway.upstream.name_lookup import NameLookup
+from gateway.upstream.public_addresses import (
+    AddressRefused,
+    NameLookup,
+    SocketFactory,
+    guarded_factory,
+)
 
 SIGNATURE_HEADER: Final = "x-gateway-signature"
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import Any, Final, NoReturn
 
-from gateway.admin.alerts import AlertView, WebhookTest
+from gateway.admin.api.alerts import AlertView, WebhookTest
 from gateway.alerts.conditions import (
     Condition,
     DiskProbe,
@@ -26,10 +26,10 @@ from gateway.alerts.replicas import Report, exchange, merge
 from gateway.alerts.webhook_queue import Retries, WebhookQueue
 from gateway.config.monitoring import AlertKind, Alerts, Webhook
 from gateway.runtime import Runtime
-from gateway.store.alerts import load_alerts, save_alerts
 from gateway.store.database import Database
 from gateway.store.errors import StoreError, error_reason
 from gateway.store.records import Token
+from gateway.store.settings import load_alerts, save_alerts
 
 MAX_EVENTS: Final = 100
 """Keys that are reported for new clients at a time."""

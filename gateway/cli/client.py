@@ -22,7 +22,7 @@ import click
 import orjson
 
 from gateway.admin import API_PATH
-from gateway.admin.socket import AdminSocketError, serve_admin, socket_path
+from gateway.admin.api.socket import AdminSocketError, serve_admin, socket_path
 from gateway.cli.errors import (
     RUNNING_CONFIG,
     RUNNING_RELEASE,
@@ -205,7 +205,7 @@ class Client:
     async def _serve(self) -> bool:
         """Serves the socket, unless another process holds the lock."""
         # Imported here: it is half of a command's start time, and not needed with a gateway.
-        from gateway.admin.api_console import open_admin_app
+        from gateway.admin.api.console import open_admin_app
 
         if not self._may_serve:
             raise GatewayUnreachable(f"No gateway runs on the state directory {self._state_dir}.")

@@ -387,7 +387,7 @@ def _place(server: DatabaseServer) -> str:
 
 def audit_row(action: str, file: Path) -> AuditRow:
     """Make a row of the audit log, by the user of this process."""
-    from gateway.admin.actor import user_name
+    from gateway.admin.access.permissions import user_name
     from gateway.store.audit import first_id
 
     now, actor = now_us(), f"command: {user_name(os.geteuid())}"
@@ -398,7 +398,7 @@ def audit_row(action: str, file: Path) -> AuditRow:
 def note_backup(state_dir: Path, file: Path) -> None:
     """Note it through the gateway, or in the file if none runs. The backup exists in any case, so
     it is only a note if that fails."""
-    from gateway.store.audit_file import add_to_file
+    from gateway.store.audit import add_to_file
 
     try:
         try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.export import ExportFormat, export_header, export_rows
+from gateway.admin.api.export import ExportFormat, export_header, export_rows
 from gateway.admin.request_summary import headline, sections
 from gateway.admin.units import format_duration, format_field
 from gateway.cli.budgets import units_of, usd_of

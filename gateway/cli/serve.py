@@ -19,8 +19,8 @@ from typing import Final, NoReturn
 import click
 from aiohttp import web
 
+from gateway.admin.api.socket import AdminSocketError, socket_path
 from gateway.admin.reload import ConfigSource
-from gateway.admin.socket import AdminSocketError, socket_path
 from gateway.cli.errors import EX_CONFIG, EX_UNAVAILABLE, report_config_errors
 from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config

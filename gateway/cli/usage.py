@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from gateway.admin.export import csv_text
+from gateway.admin.api.export import csv_text
 from gateway.cli.budgets import cost_columns
 from gateway.cli.client import connect
 from gateway.cli.key import find_key, key_names

@@ -10,13 +10,13 @@ import orjson
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from gateway.admin.api import build_admin_app
-from gateway.admin.api_access import add_access_routes
-from gateway.admin.api_alerts import add_alert_routes
-from gateway.admin.api_feed import add_feed_routes
-from gateway.admin.api_live import add_live_routes
-from gateway.admin.api_replicas import add_replica_routes
-from gateway.admin.audit import audit_actions
+from gateway.admin.access.audit import audit_actions
+from gateway.admin.api.access import add_access_routes
+from gateway.admin.api.alerts import add_alert_routes
+from gateway.admin.api.feed import add_feed_routes
+from gateway.admin.api.live import add_live_routes
+from gateway.admin.api.replicas import add_replica_routes
+from gateway.admin.api.routes import build_admin_app
 from gateway.admin.errors import AdminError
 from gateway.console.context import ConsoleContext
 from gateway.console.guard import SIGN_IN, Guard, add_guard

@@ -8,9 +8,9 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.admin.access import Access
+from gateway.admin.access.access import Access
 from gateway.admin.accounts import Accounts
-from gateway.admin.alerts import AlertSource
+from gateway.admin.api.alerts import AlertSource
 from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import Reloader

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
+from gateway.admin.api.forms import Form, LogFilterForm, validate
 from gateway.admin.errors import FieldError, FormError
-from gateway.admin.forms import Form, LogFilterForm, validate
 from gateway.admin.text_fields import format_fields, parse_field
 from gateway.admin.units import parse_duration, parse_time
 from gateway.core.limits import LIMIT_NAMES

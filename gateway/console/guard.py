@@ -2,7 +2,7 @@
 requests of browsers are rejected.
 
 Every path is denied unless it is in `PUBLIC_PATHS`, or its handler states a permission
-(`gateway.admin.permissions`) and the role or the scope has it.
+(`gateway.admin.access.permissions`) and the role or the scope has it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 from yarl import URL
 
-from gateway.admin.actor import Actor, acting_as, admin_actor
-from gateway.admin.api_feed import STILL_ALLOWED
-from gateway.admin.audit import SAFE
-from gateway.admin.permissions import PERMISSIONS, requirement_of
-from gateway.admin.sessions import Session
+from gateway.admin.access.audit import SAFE
+from gateway.admin.access.permissions import (
+    PERMISSIONS,
+    Actor,
+    acting_as,
+    admin_actor,
+    requirement_of,
+)
+from gateway.admin.access.sessions import Session
+from gateway.admin.api.feed import STILL_ALLOWED
 from gateway.admission.client_address import client_address
 from gateway.admission.local_client import is_local_client, is_loopback_host
 from gateway.config.schema import Server

@@ -14,7 +14,7 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from gateway.admin import units
-from gateway.admin.actor import current_actor
+from gateway.admin.access.permissions import current_actor
 from gateway.config.limits import Money
 from gateway.console.charts import HEIGHT, WIDTH, Chart
 from gateway.console.context import CONTEXT, ConsoleContext

@@ -73,8 +73,8 @@ def _facts(connection: Connection) -> tuple[str, int]:
 
 
 async def _check_shared(area: Area, server: SharedServer) -> None:
-    from gateway.shared.connection import Connection as SharedConnection
-    from gateway.shared.errors import SharedError
+    from gateway.fleet.valkey.connection import Connection as SharedConnection
+    from gateway.fleet.valkey.errors import SharedError
 
     place = f"{server.address.host}:{server.address.port}"
     connection = SharedConnection(server, "doctor")

@@ -1,17 +1,38 @@
-"""The audit log in the database: rows are added and expire, and never change."""
+"""Rows of the audit log."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Table, delete, insert, select
+from sqlalchemy.dialects import sqlite
 
 from gateway.store.database import Database
+from gateway.store.errors import StoreError
 from gateway.store.records import AuditRow
 from gateway.store.schema import audit_log
+
+
+def add_to_file(path: Path, row: AuditRow) -> bool:
+    """False if its schema is older than the audit log. The caller holds the lock of the state
+    directory, or alone knows the file. Raises StoreError."""
+    statement = str(insert(audit_log).compile(dialect=sqlite.dialect()))
+    try:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'audit_log'")
+            if known.fetchone() is None:
+                return False
+            connection.execute(statement, tuple(row))
+            return True
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error
+
 
 MAX_PAGE: Final = 1000
 

@@ -328,7 +328,7 @@ TOKEN_TOTALS: Final = TokenDelta._fields[1:-1]
 
 class StoredReply(NamedTuple):
     """A reply that is kept, with the request that it answers: a row of `stored_replies`, whose key
-    is token and id (`gateway.store.replies`).
+    is token and id (`gateway.store.responses`).
 
     `format` is the client's. `previous_id` is the reply that this one continues, `root_id` the
     first of that chain, its own where it continues none. `request_id` is its row in the request
@@ -399,7 +399,7 @@ class ConversationItem(NamedTuple):
 
 
 class Role(FastStrEnum):
-    """What an admin may do (`gateway.admin.permissions`)."""
+    """What an admin may do (`gateway.admin.access.permissions`)."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -407,7 +407,7 @@ class Role(FastStrEnum):
 
 
 class Scope(FastStrEnum):
-    """What a token of the admin API may do (`gateway.admin.permissions`)."""
+    """What a token of the admin API may do (`gateway.admin.access.permissions`)."""
 
     READ = "read"
     KEYS = "keys"

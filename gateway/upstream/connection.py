@@ -15,8 +15,6 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind
-from gateway.upstream.bulk_turns import BulkTurns
-from gateway.upstream.read_turns import READ_SIZE, ReadTurns
 from gateway.upstream.response import (
     AttemptFailed,
     StaleConnection,
@@ -24,6 +22,7 @@ from gateway.upstream.response import (
     attempt_failed,
 )
 from gateway.upstream.socket_state import unacknowledged
+from gateway.upstream.turns import READ_SIZE, BulkTurns, ReadTurns
 
 MAX_OVERHEAD: Final = 256 * 1024
 """Bytes without any of a body: interim responses, the head, trailers."""

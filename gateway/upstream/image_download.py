@@ -28,8 +28,12 @@ from yarl import URL
 
 from gateway import __version__
 from gateway.config.schema import Images
-from gateway.upstream.address_guard import GuardedResolver, SocketFactory, guarded_factory
-from gateway.upstream.name_lookup import NameLookup
+from gateway.upstream.public_addresses import (
+    GuardedResolver,
+    NameLookup,
+    SocketFactory,
+    guarded_factory,
+)
 
 MAX_REDIRECTS: Final = 3
 TIMEOUT: Final = 10.0

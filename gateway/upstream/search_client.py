@@ -10,9 +10,9 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
 from gateway import __version__
 from gateway.config.search import SearchEndpoint
 from gateway.core.prompt import WebSearch
-from gateway.wire.json_fields import lenient_object
-from gateway.wire.json_limits import load_json
-from gateway.wire.search_results import SearchResult, parse_results, restricted_query
+from gateway.wire.json.fields import lenient_object
+from gateway.wire.json.limits import load_json
+from gateway.wire.search.results import SearchResult, parse_results, restricted_query
 
 MAX_BODY: Final = 2 * 1024 * 1024
 """Bytes of an answer."""

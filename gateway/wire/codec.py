@@ -17,9 +17,9 @@ from gateway.core.target import Target
 from gateway.core.value import value
 from gateway.errors import GatewayError
 from gateway.wire.error_body import chat_error_body
-from gateway.wire.json_fields import Payload
-from gateway.wire.model_name import ModelNamePatcher
-from gateway.wire.sse import Frame
+from gateway.wire.json.edit import ModelNamePatcher
+from gateway.wire.json.fields import Payload
+from gateway.wire.stream.sse import Frame
 
 
 @value(kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 
 from gateway.errors import GatewayError
-from gateway.wire.json_fields import Payload
+from gateway.wire.json.fields import Payload
 
 
 def chat_error_fields(error: GatewayError) -> Payload:

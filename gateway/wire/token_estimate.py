@@ -30,7 +30,7 @@ from gateway.core.parts import (
     UnknownPart,
 )
 from gateway.core.prompt import OutputFormat, Prompt, Tool, ToolKind
-from gateway.wire.images import image_size
+from gateway.wire.images.sources import image_size
 
 PER_TURN: Final = 4
 PER_CALL: Final = 8

@@ -16,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 from gateway.core.events import Failure, FailureKind
-from gateway.wire.json_fields import dump_json
+from gateway.wire.json.fields import dump_json
 
 MAX_BODY: Final = 8 * 1024
 """Characters of an upstream's error in the log row."""

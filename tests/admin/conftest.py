@@ -9,9 +9,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.admin.api import build_admin_app
+from gateway.admin.api.routes import build_admin_app
+from gateway.admin.api.socket import serve_admin
 from gateway.admin.operations import AdminOperations
-from gateway.admin.socket import serve_admin
 from gateway.store.database import Database
 from gateway.store.records import ExchangeState, LogEntry, RequestRow
 from gateway.store.registry import Registry

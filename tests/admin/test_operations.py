@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from gateway.admin.api.key_forms import ImportedKeyForm
 from gateway.admin.errors import GroupExists, GroupInUse, ImportRejected, UnknownGroup, UnknownKey
-from gateway.admin.key_forms import ImportedKeyForm
 from gateway.admin.operations import AdminOperations
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.core.limits import Limits

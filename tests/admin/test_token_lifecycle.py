@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.admin import token_lifecycle
+from gateway.admin.api.key_forms import ImportedKeyForm, KeySettings, apply_settings
 from gateway.admin.errors import ExpiryPassed, KeyRevoked
-from gateway.admin.key_forms import ImportedKeyForm
-from gateway.admin.key_settings import KeySettings, apply_settings
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.store import keys
 from gateway.store.records import Group, TokenState

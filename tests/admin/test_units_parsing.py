@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import TypeAdapter
 
-from gateway.admin.field_types import Budget, Count
+from gateway.admin.api.field_types import Budget, Count
 from gateway.admin.units import parse_count, parse_duration, parse_time, parse_units
 
 NOW = 1_790_000_000_000_000

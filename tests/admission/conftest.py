@@ -12,8 +12,8 @@ import pytest
 from gateway.admission.local import Admission
 from gateway.quota.limits import Quota
 from gateway.store import tokens
-from gateway.store.budget_leases import LeaseTable
 from gateway.store.database import Database
+from gateway.store.postgresql.budget_leases import LeaseTable
 from tests.admission.lease_replicas import GrantsOf
 from tests.store.sample_rows import token
 from tests.support.ledger_template import open_ledger

@@ -15,17 +15,16 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from gateway.admission.budget_leases import BudgetLeases
 from gateway.core.limits import UNLIMITED, Cost, Limits
 from gateway.errors import GatewayError, InsufficientQuota
+from gateway.fleet.budget_leases import BudgetLeases
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store import tokens
 from gateway.store.log.recorder import Recorder
 from gateway.store.open import open_database
 from gateway.store.postgresql.database import PostgresqlDatabase
-from gateway.store.records import ExchangeState, Group, RequestRow
-from gateway.store.replicas import (
+from gateway.store.postgresql.replicas import (
     OwnReplica,
     Registration,
     expire,
@@ -33,6 +32,7 @@ from gateway.store.replicas import (
     remove,
     steady_seconds,
 )
+from gateway.store.records import ExchangeState, Group, RequestRow
 from tests.admission.broken_connections import BreakableServer, breakable
 from tests.store.sample_rows import intent, request_id
 from tests.store.server_ledger import server_ledger

@@ -11,17 +11,17 @@ from itertools import count
 
 from sqlalchemy import func, insert, select
 
-from gateway.admission.budget_leases import BudgetLeases
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import FREE, Cost, Limits
+from gateway.fleet.budget_leases import BudgetLeases
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
 from gateway.store.database import Database
 from gateway.store.log.recorder import Recorder
 from gateway.store.postgresql.database import PostgresqlDatabase
+from gateway.store.postgresql.replicas import OwnReplica, steady_seconds
 from gateway.store.postgresql.schema import budget_leases, replicas, spending
 from gateway.store.records import ExchangeState
-from gateway.store.replicas import OwnReplica, steady_seconds
 from gateway.store.schema import requests
 from tests.store.sample_rows import intent
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gateway.admission import budget_leases
 from gateway.core.limits import BUDGETS, FREE, UNLIMITED, Cost, Currency, Limits
 from gateway.errors import GatewayError
+from gateway.fleet import budget_leases
 from gateway.store.log.integrity import check
 from tests.admission.broken_connections import Fault
 from tests.admission.lease_bounds import DAY, HOUR, STEP, Bounds, HolderKey, read_ledger

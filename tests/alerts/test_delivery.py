@@ -20,7 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from gateway.alerts.delivery import Delivery, DeliveryFailed
 from gateway.config.load import parse_config
 from gateway.config.monitoring import Webhook
-from gateway.upstream.address_guard import AddressInfo
+from gateway.upstream.public_addresses import AddressInfo
 from tests.alerts.receiver import OK, Receiver
 from tests.support.paths import ROOT
 from tests.support.tcp_server import listening

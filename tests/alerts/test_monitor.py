@@ -23,7 +23,7 @@ from gateway.core.formats import Format
 from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, Currency
 from gateway.routing.circuit_breaker import HealthState
 from gateway.store.postgresql.database import PostgresqlDatabase
-from gateway.store.replicas import OwnReplica
+from gateway.store.postgresql.replicas import OwnReplica
 from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.admin.config_follower import follow_config
 from tests.alerts.receiver import OK, Receiver

@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 from click.testing import CliRunner, Result
 
-from gateway.admin.api import build_admin_app
+from gateway.admin.api.routes import build_admin_app
+from gateway.admin.api.socket import serve_admin
 from gateway.admin.operations import AdminOperations
-from gateway.admin.socket import serve_admin
 from gateway.cli import main
 from gateway.cli.options import now_us
 from gateway.store.database import Database

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
-from gateway.wire.signatures import wrap
+from gateway.wire.prompt.signatures import wrap
 from tests.wire.golden_files import TARGET
 
 ClientRequest = tuple[Format, dict[str, Any]]

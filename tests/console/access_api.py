@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import ClientResponse, ClientSession, DummyCookieJar, web
 from aiohttp.web_urldispatcher import PrefixedSubAppResource
 
-from gateway.admin.access import Access
+from gateway.admin.access.access import Access
 from gateway.app import build_app
 from gateway.store.audit import AuditFilter, page
 from gateway.store.records import AuditRow, Role, Scope

@@ -13,7 +13,7 @@ from tests.support.gateway import RunningGateway
 @pytest.fixture(autouse=True)
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """A password is hashed in 2 ms instead of 60."""
-    monkeypatch.setattr("gateway.admin.passwords._SCRYPT_N", 2**10)
+    monkeypatch.setattr("gateway.admin.access.passwords._SCRYPT_N", 2**10)
 
 
 @pytest.fixture

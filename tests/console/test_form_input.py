@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.admin.api.key_forms import (
+    CreateGroupForm,
+    CreateKeyForm,
+    UpdateGroupForm,
+    UpdateKeyForm,
+)
 from gateway.admin.errors import FormError
-from gateway.admin.key_forms import CreateGroupForm, CreateKeyForm, UpdateGroupForm, UpdateKeyForm
 from gateway.console.form_input import (
     error_messages,
     group_to_texts,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admin.sessions import IDLE_TIMEOUT
+from gateway.admin.access.sessions import IDLE_TIMEOUT
 from gateway.core.formats import Format
-from gateway.store.sessions import touch_session
+from gateway.store.access import touch_session
 from tests.admin.feed_client import follow_feed
 from tests.console.browser import FORM_HEADERS, Browser
 from tests.console.test_guard import ENDLESS, assert_protected

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from gateway.admin.permissions import EVERYTHING, PERMISSIONS, Permission, requirement_of
+from gateway.admin.access.permissions import EVERYTHING, PERMISSIONS, Permission, requirement_of
 from gateway.console.app import build_console_api, build_console_app
 from gateway.console.guard import PUBLIC_PATHS
 from gateway.store.records import Role, Scope

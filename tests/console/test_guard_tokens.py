@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from gateway.config.schema import Server
-from gateway.store import admins as store
+from gateway.store import access as store
 from gateway.store.database import Writer
 from gateway.store.keys import ADMIN_PREFIX, generate_key, well_formed
 from gateway.store.records import AdminToken, Role, Scope

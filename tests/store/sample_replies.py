@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.store import reply_rows
+from gateway.store import response_rows
 from gateway.store.database import Database
 from gateway.store.records import StoredReply
 
@@ -32,5 +32,5 @@ def stored_reply(
 
 
 async def write_replies(database: Database, *replies: StoredReply) -> None:
-    packed = list(map(reply_rows.Packer().pack, replies))
-    await database.write(partial(reply_rows.write, replies=packed, items=()))
+    packed = list(map(response_rows.Packer().pack, replies))
+    await database.write(partial(response_rows.write, replies=packed, items=()))

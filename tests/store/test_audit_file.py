@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.audit import AuditFilter, page
-from gateway.store.audit_file import add_to_file
+from gateway.store.audit import AuditFilter, add_to_file, page
 from gateway.store.errors import StoreError
 from gateway.store.migrations import MIGRATIONS, migrate
 from gateway.store.open import open_database

@@ -20,20 +20,19 @@ MARKED_FOLDERS: Final = {
     "attacks": "attacks",
     "bodies": "large",
     "chaos": "chaos",
-    "cluster": "servers",
     "browser": "browser",
     "deploy": "deploy",
-    "fleet": "fleet",
+    "fleet": "servers",
     "local_model": "local_model",
-    "shared": "servers",
+    "replicas": "fleet",
 }
 """Folders whose tests are all of one kind."""
 SLOW_FOLDERS: Final = {
     "attacks": "reads paced streams while it attacks",
     "browser": "waits for pages",
     "chaos": "waits for deaths, locks and drains",
-    "fleet": "starts replicas and servers, and waits for outages and expiries",
     "local_model": "waits for a real model",
+    "replicas": "starts replicas and servers, and waits for outages and expiries",
 }
 """Folders with many tests over 5 s, and why."""
 SLOW_KINDS: Final = (

@@ -16,7 +16,7 @@ from gateway.core.parts import Part, Text, ToolCall
 from gateway.core.reply import Reply
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.registry import CODECS
-from gateway.wire.reply_stream import encode_reply
+from gateway.wire.stream.event_builder import encode_reply
 from tests.support.gateway import RunningGateway, channel, request_body, run_gateway
 from tests.support.upstream import (
     Response,

@@ -16,8 +16,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.config.schema import Images
 from gateway.upstream import image_download
-from gateway.upstream.address_guard import AddressInfo
 from gateway.upstream.image_download import DownloadFailed, ImageDownloader
+from gateway.upstream.public_addresses import AddressInfo
 from tests.support.answer import Answer
 from tests.support.image_files import PNG
 from tests.support.upstream import ReceivedRequest, Response, scripted_upstream

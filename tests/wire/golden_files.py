@@ -27,8 +27,8 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.target import SamplingStyle, Target, ThinkingStyle, ToolEffort
 from gateway.errors import ServiceUnavailable, UnsupportedField
-from gateway.wire import signatures
 from gateway.wire.codec import Encoder, Rendering, ReplyMetadata
+from gateway.wire.prompt import signatures
 from gateway.wire.registry import CODECS
 from tests.support.fixture_json import from_json, read_events, to_json, write_prompt
 from tests.support.paths import FIXTURES

@@ -29,8 +29,7 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.core.target import EFFORTS, Target, ThinkingStyle
-from gateway.wire.ids import sanitize_name
-from gateway.wire.tool_names import upstream_name
+from gateway.wire.prompt.tool_names import sanitize_name, upstream_name
 from tests.wire.event_strategy import objects
 
 _PNG = "iVBORw0KGgoAAAANSUhEUg=="  # no codec reads more of it

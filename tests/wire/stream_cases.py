@@ -16,7 +16,7 @@ from gateway.core.parts import Part, ToolCall
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.wire.codec import Decoder
-from gateway.wire.sse import Frame, Framer, read_frame
+from gateway.wire.stream.sse import Frame, Framer, read_frame
 from tests.support.paths import FIXTURES
 
 UPSTREAM_MODEL = "upstream-model"

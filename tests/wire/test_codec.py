@@ -20,9 +20,9 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import ReplyFailed, collect_reply
 from gateway.core.target import Target
 from gateway.errors import InvalidRequest, ServiceUnavailable, TooManyRequests
-from gateway.wire.native_translator import NativeTranslator
 from gateway.wire.registry import CODECS
-from gateway.wire.sse import Frame
+from gateway.wire.stream.native_translator import NativeTranslator
+from gateway.wire.stream.sse import Frame
 from gateway.wire.upstream_errors import parse_http_error
 from tests.support.cases import in_one_test
 from tests.support.fixture_json import expected_file, read_events, to_json

@@ -19,9 +19,8 @@ from gateway.core.prompt import Prompt, Reasoning
 from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.target import Target
 from gateway.wire.codec import Rendering
-from gateway.wire.ids import sanitize_name
+from gateway.wire.prompt.tool_names import CUSTOM_TOOL_ARG, sanitize_name, upstream_name
 from gateway.wire.registry import CODECS
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
 from tests.conformance.rules import chat, messages, responses
 from tests.conformance.rules.ids import IssuedIds
 from tests.support.formats.readers import check, check_body

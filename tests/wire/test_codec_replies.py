@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.core.events import Event, Failure
 from gateway.core.formats import Format
 from gateway.core.reply import Reply, ReplyFailed, collect_reply, reply_events
-from gateway.wire.json_fields import Payload
+from gateway.wire.json.fields import Payload
 from gateway.wire.registry import CODECS
 from tests.support.hypothesis_profiles import examples
 from tests.wire.event_strategy import event_streams, invalid_usages, usages

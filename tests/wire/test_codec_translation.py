@@ -21,8 +21,8 @@ from gateway.core.prompt import Role
 from gateway.core.reply import collect_reply, reply_events
 from gateway.errors import ServiceUnavailable
 from gateway.wire.registry import CODECS
-from gateway.wire.reply_stream import encode_reply, with_estimated_usage
-from gateway.wire.translator import CrossFormatTranslator
+from gateway.wire.stream.event_builder import encode_reply, with_estimated_usage
+from gateway.wire.stream.translator import CrossFormatTranslator
 from tests.support.cases import in_one_test
 from tests.support.fixture_json import expected_file, from_json, read_events, to_json
 from tests.support.formats.readers import check, check_body

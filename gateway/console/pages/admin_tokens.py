@@ -6,10 +6,10 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.admin.api_access import CreateTokenForm
+from gateway.admin.access.permissions import Permission, requires
+from gateway.admin.api.access import CreateTokenForm
+from gateway.admin.api.forms import validate
 from gateway.admin.errors import AdminError, ExpiryPassed, FieldError, FormError, TokenNameTaken
-from gateway.admin.forms import validate
-from gateway.admin.permissions import Permission, requires
 from gateway.admin.text_fields import parse_field
 from gateway.console.context import CONTEXT
 from gateway.console.form_input import Texts, error_messages

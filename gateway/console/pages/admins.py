@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from gateway.admin.api_access import CreateAdminForm, UpdateAdminForm
+from gateway.admin.access.permissions import Permission, requires
+from gateway.admin.api.access import CreateAdminForm, UpdateAdminForm
+from gateway.admin.api.forms import validate
 from gateway.admin.errors import AdminError, AdminExists, FormError, LastAdmin
-from gateway.admin.forms import validate
-from gateway.admin.permissions import Permission, requires
 from gateway.console.context import CONTEXT
 from gateway.console.form_input import Texts, error_messages
 from gateway.console.pages.token_forms import submitted_texts

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 import orjson
 from aiohttp import web
 
-from gateway.admin.api_access import audit_json
-from gateway.admin.permissions import Permission, requires
+from gateway.admin.access.permissions import Permission, requires
+from gateway.admin.api.access import audit_json
 from gateway.admin.units import parse_time
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render

@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from gateway.admin.permissions import Permission, requires
+from gateway.admin.access.permissions import Permission, requires
 from gateway.console.channel_view import channel_health
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import flash, pop_stash, redirect, render, stash_once

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.admin.permissions import Permission, requires
+from gateway.admin.access.permissions import Permission, requires
 from gateway.config.schema import Lifecycle
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render

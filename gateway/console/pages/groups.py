@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from gateway.admin.access.permissions import Permission, requires
+from gateway.admin.api.key_forms import CreateGroupForm, UpdateGroupForm
 from gateway.admin.errors import AdminError
-from gateway.admin.key_forms import CreateGroupForm, UpdateGroupForm
-from gateway.admin.permissions import Permission, requires
 from gateway.admin.text_fields import YES
 from gateway.admission.budgets import holder_of
 from gateway.console.context import CONTEXT, ConsoleContext

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.admin import API_PATH
-from gateway.admin.export import ExportFormat
-from gateway.admin.permissions import Permission, requires
+from gateway.admin.access.permissions import Permission, requires
+from gateway.admin.api.export import ExportFormat
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import LogSearch, parse_search
 from gateway.console.rendering import render

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.admin.permissions import Permission, requires
+from gateway.admin.access.permissions import Permission, requires
 from gateway.console import CONSOLE_PATH
 from gateway.console.channel_view import channel_health
 from gateway.console.charts import CHARTS, HEIGHT, WIDTH

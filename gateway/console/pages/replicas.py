@@ -6,8 +6,8 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.admin.permissions import Permission, requires
-from gateway.admin.replicas import replica_views
+from gateway.admin.access.permissions import Permission, requires
+from gateway.admin.api.replicas import replica_views
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render
 

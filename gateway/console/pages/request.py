@@ -7,9 +7,9 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.admin.permissions import Permission, requires
+from gateway.admin.access.permissions import Permission, requires
+from gateway.admin.api.responses import StoredResponses
 from gateway.admin.request_summary import headline, sections
-from gateway.admin.stored_responses import StoredResponses
 from gateway.admin.units import format_field
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import format_time, render

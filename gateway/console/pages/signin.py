@@ -6,9 +6,8 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from gateway.admin.actor import admin_actor
-from gateway.admin.admins import DEFAULT_NAME
-from gateway.admin.permissions import Permission, requires
+from gateway.admin.access.admins import DEFAULT_NAME
+from gateway.admin.access.permissions import Permission, admin_actor, requires
 from gateway.admission.client_address import client_address
 from gateway.console import CONSOLE_PATH
 from gateway.console.context import CONTEXT

@@ -6,9 +6,9 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.admin.access.permissions import Permission, requires
+from gateway.admin.api.key_forms import CreateKeyForm, UpdateKeyForm
 from gateway.admin.errors import AdminError, ExpiryPassed, FormError, UnknownGroup
-from gateway.admin.key_forms import CreateKeyForm, UpdateKeyForm
-from gateway.admin.permissions import Permission, requires
 from gateway.console.context import CONTEXT
 from gateway.console.form_input import Texts, error_messages, key_to_texts, parse_form
 from gateway.console.pages.tokens import LIST_PATH, requested_token

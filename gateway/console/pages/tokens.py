@@ -10,8 +10,8 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.admin.access.permissions import Permission, requires
 from gateway.admin.errors import FormError
-from gateway.admin.permissions import Permission, requires
 from gateway.admission.budgets import holder_of
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import error_messages, parse_overlap

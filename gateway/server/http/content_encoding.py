@@ -14,7 +14,7 @@ import brotli
 from gateway.core.zstandard import zstd
 from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.server.http.body_buffer import BodyBuffer
-from gateway.wire.json_limits import Raw
+from gateway.wire.json.limits import Raw
 
 MAX_RATIO: Final = 200
 """Decompressed to compressed size. Conversations compress to a third, repetitive ones to a 30th."""

@@ -25,16 +25,16 @@ from gateway.server.http.body_buffer import BodyBuffer
 from gateway.server.http.content_encoding import ENCODINGS, decompress
 from gateway.server.record.deadlines import AbortableTimeout
 from gateway.server.record.exchange import EXCHANGE, Exchange
-from gateway.wire.json_limits import (
+from gateway.wire.json.limits import (
     JsonTooComplex,
     Raw,
     check_complexity,
     count_unquoted_values,
     count_values,
 )
-from gateway.wire.json_numbers import parse_json
-from gateway.wire.long_texts import LongTexts
-from gateway.wire.surrogates import LONE_SURROGATE, replace_lone_surrogates
+from gateway.wire.json.long_texts import LongTexts
+from gateway.wire.json.numbers import parse_json
+from gateway.wire.json.surrogates import LONE_SURROGATE, replace_lone_surrogates
 
 UPLOAD_WINDOW: Final = 15.0
 """Seconds in which as much of a body has to arrive as `server.min_upload_rate` says, or its end."""

@@ -27,13 +27,13 @@ from gateway.errors import (
 from gateway.routing.router import Candidate
 from gateway.server.http.request_body import write_object
 from gateway.server.images.fit import CannotFit, can_fit, fit_in_process
-from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.deadlines import AbortableTimeout
 from gateway.server.record.exchange import Exchange
 from gateway.upstream.image_download import DownloadFailed, DownloadTooLarge
 from gateway.wire.codec import Codec
-from gateway.wire.image_check import (
+from gateway.wire.images.check import (
     IMAGE_LIMITS,
     KINDS,
     check_count,
@@ -42,10 +42,10 @@ from gateway.wire.image_check import (
     check_size,
     is_oversized,
 )
-from gateway.wire.image_files import HEIC, encode
-from gateway.wire.image_parts import ImagePart, find_images, replace_images
-from gateway.wire.json_fields import Payload
-from gateway.wire.object_edit import edit_object
+from gateway.wire.images.files import HEIC, encode
+from gateway.wire.images.parts import ImagePart, find_images, replace_images
+from gateway.wire.json.edit import edit_object
+from gateway.wire.json.fields import Payload
 
 DOWNLOAD_TIME: Final = 30.0
 """Seconds for all images of a request."""

@@ -16,9 +16,9 @@ from asyncio.subprocess import DEVNULL, PIPE
 from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
-from gateway.wire.image_files import GIF, JPEG, PNG, WEBP, decode
-from gateway.wire.image_parts import ImagePart
-from gateway.wire.images import Size, image_size
+from gateway.wire.images.files import GIF, JPEG, PNG, WEBP, decode
+from gateway.wire.images.parts import ImagePart
+from gateway.wire.images.sources import Size, image_size
 
 if TYPE_CHECKING:
     from PIL import Image

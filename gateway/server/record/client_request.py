@@ -14,8 +14,8 @@ from gateway.core.value import value
 from gateway.routing.router import Candidate
 from gateway.runtime import Snapshot
 from gateway.wire.codec import Codec, ReplyMetadata
-from gateway.wire.json_fields import Payload
-from gateway.wire.reply_stream import encode_reply, with_estimated_usage
+from gateway.wire.json.fields import Payload
+from gateway.wire.stream.event_builder import encode_reply, with_estimated_usage
 from gateway.wire.upstream_errors import unwritable
 
 _REQUEST_ID_PREFIX: Final = "req_"

@@ -27,7 +27,7 @@ from gateway.server.record.billing import Bill, UsageMeter
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, Token
 from gateway.telemetry.observed_request import ObservedRequest
 from gateway.turns import Args, Result, Turns
-from gateway.wire.long_texts import LongTexts
+from gateway.wire.json.long_texts import LongTexts
 
 INTENT_TIMEOUT: Final = 0.25
 """Seconds that a reply, or a request to an upstream, waits until its intent row is committed."""

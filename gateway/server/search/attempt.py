@@ -14,22 +14,22 @@ from gateway.core.value import replace
 from gateway.errors import UnsupportedField
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
-from gateway.server.attempt import Attempt, TranslatedAttempt
-from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.proxy.attempt import Attempt, TranslatedAttempt
+from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.client_request import ClientRequest, CompleteReply
 from gateway.server.record.exchange import Exchange
 from gateway.server.search.event_translator import EventQueue, EventTranslator
 from gateway.server.search.rounds import SearchLoop, SearchPlan
 from gateway.upstream.response import UpstreamResponse
-from gateway.wire.reply_stream import ReplyCollector
-from gateway.wire.search_rounds import first_prompt, function_name
-from gateway.wire.web_search import (
+from gateway.wire.search.calls import (
     can_express,
     declared_search,
     max_calls,
     requested_search,
     unknown_options,
 )
+from gateway.wire.search.rounds import first_prompt, function_name
+from gateway.wire.stream.event_builder import ReplyCollector
 
 
 class SearchAttempt(Attempt):

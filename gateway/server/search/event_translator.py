@@ -8,8 +8,8 @@ from typing import Final
 
 from gateway.core.events import End, Event, Fail
 from gateway.wire.codec import Encoder
-from gateway.wire.json_fields import Payload
-from gateway.wire.translator import CrossFormatTranslator
+from gateway.wire.json.fields import Payload
+from gateway.wire.stream.translator import CrossFormatTranslator
 from gateway.wire.upstream_errors import truncated_failure
 
 

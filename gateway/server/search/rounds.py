@@ -30,11 +30,11 @@ from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.core.value import replace
 from gateway.errors import GatewayError, without_traceback
 from gateway.routing.router import Candidate, Route
-from gateway.server.attempt import LARGE_REPLY, TranslatedAttempt, check_content_type
-from gateway.server.attempt_outcome import AttemptOutcome
-from gateway.server.body_relay import receive_all
-from gateway.server.candidate_loop import CandidateLoop
 from gateway.server.http.client_stream import EVENT_STREAM, JSON
+from gateway.server.proxy.attempt import LARGE_REPLY, TranslatedAttempt, check_content_type
+from gateway.server.proxy.attempt_outcome import AttemptOutcome
+from gateway.server.proxy.body_relay import receive_all
+from gateway.server.proxy.candidate_loop import CandidateLoop
 from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.deadlines import run_with_timeout
 from gateway.server.record.exchange import Exchange
@@ -43,15 +43,15 @@ from gateway.store.records import SearchRow
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.upstream.search_client import SearchClient, SearchFailed
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.reply_stream import ReplyCollector
-from gateway.wire.search_results import (
+from gateway.wire.search.results import (
     SearchResult,
     describe_error,
     describe_results,
     error_part,
     result_part,
 )
-from gateway.wire.search_rounds import SearchCall, SearchRounds, next_prompt
+from gateway.wire.search.rounds import SearchCall, SearchRounds, next_prompt
+from gateway.wire.stream.event_builder import ReplyCollector
 from gateway.wire.upstream_errors import describe_error as describe_exception
 
 _HEADERS: Final = {b"content-type": EVENT_STREAM.encode()}

@@ -30,18 +30,18 @@ from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
-from gateway.server.attempt import Attempt
-from gateway.server.attempt_outcome import AttemptOutcome
-from gateway.server.dispatch import Dispatch
 from gateway.server.http.request_body import write_object
-from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.proxy.attempt import Attempt
+from gateway.server.proxy.attempt_outcome import AttemptOutcome
+from gateway.server.proxy.dispatch import Dispatch
+from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.exchange import EXCHANGE, OK, RUNTIME, Exchange
 from gateway.server.stored.event_log import FrameLog, follow
 from gateway.server.stored.responses import NO_ROOM, TOO_LARGE, Storing
 from gateway.store.records import StoredReply
-from gateway.store.replies import ReplyStore
-from gateway.wire.json_fields import Payload
+from gateway.store.responses import ReplyStore
+from gateway.wire.json.fields import Payload
 from gateway.wire.responses.background import (
     CANCELLED,
     FAILED,

@@ -27,14 +27,14 @@ from gateway.errors import (
 )
 from gateway.runtime import Runtime
 from gateway.server.http.request_body import adopt
-from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.exchange import Exchange
 from gateway.server.stored.responses import names_items, resolve
 from gateway.store import conversations as rows
 from gateway.store.conversations import pack_items
 from gateway.store.errors import ConversationTooLarge, StoreError
 from gateway.store.records import CONTINUABLE, Conversation, ConversationItem
-from gateway.wire.json_fields import Payload
+from gateway.wire.json.fields import Payload
 from gateway.wire.responses.conversation import with_ids
 from gateway.wire.responses.stored import (
     input_items,

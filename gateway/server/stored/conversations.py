@@ -19,7 +19,7 @@ from gateway.server.record.exchange import EXCHANGE
 from gateway.server.stored.conversation_state import CONVERSATIONS
 from gateway.store import conversations as rows
 from gateway.store.records import Conversation, ConversationItem
-from gateway.wire.json_fields import Payload, as_list
+from gateway.wire.json.fields import Payload, as_list
 from gateway.wire.responses.conversation import check_metadata, with_ids
 
 PATH: Final = "/v1/conversations"

@@ -28,7 +28,7 @@ from gateway.server.stored.event_log import (
 )
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
-from gateway.wire.json_fields import Payload
+from gateway.wire.json.fields import Payload
 from gateway.wire.responses import CODEC
 from gateway.wire.responses.stored import listed_items, read_response
 

@@ -13,9 +13,9 @@ import orjson
 from aiohttp import web
 
 from gateway.errors import InvalidRequest
-from gateway.server.attempt import LARGE_REPLY
 from gateway.server.http.client_stream import ClientStream
 from gateway.server.http.framework import SentResponse
+from gateway.server.proxy.attempt import LARGE_REPLY
 from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.store.records import StoredReply
 from gateway.wire.responses.background import RUNNING, BackgroundEvents, event_number, failed_event

@@ -23,12 +23,12 @@ from gateway.errors import (
     StoredChainTooLarge,
 )
 from gateway.server.http.request_body import adopt, write_object
-from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.exchange import Exchange, ReplyKeeper
 from gateway.store.chain_cache import chain_size
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
-from gateway.wire.json_fields import Payload
+from gateway.wire.json.fields import Payload
 from gateway.wire.responses.stored import (
     conversation,
     find_items,

@@ -17,16 +17,16 @@ from gateway.core.formats import Format, Lane
 from gateway.core.value import replace
 from gateway.errors import ThreadNotFound, ThreadUnsupported
 from gateway.routing.affinity import Affinity
-from gateway.server.dispatch import Dispatch
 from gateway.server.http.client_stream import ClientStream
-from gateway.server.incoming_request import IncomingRequest, Stage
+from gateway.server.proxy.dispatch import Dispatch
+from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.exchange import Exchange
 from gateway.server.stored.responses import join_chain, new_row
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredReply
-from gateway.wire.json_fields import Payload
-from gateway.wire.json_numbers import parse_json
+from gateway.wire.json.fields import Payload
+from gateway.wire.json.numbers import parse_json
 from gateway.wire.messages.thread import (
     THREADS_BETA,
     collect_message,

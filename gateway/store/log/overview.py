@@ -16,8 +16,7 @@ from sqlalchemy import FromClause, Select, func, select, text
 from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
-from gateway.store.log.usage import Metrics, Totals
-from gateway.store.log.usage_span import sums_between
+from gateway.store.log.usage import Metrics, Totals, sums_between
 from gateway.store.records import (
     DAY_US,
     HOUR_US,

@@ -1,7 +1,4 @@
-"""What was used, grouped by any dimensions.
-
-Only the sums of hours and days are read, so the number of rows of `requests` does not matter.
-"""
+"""Usage by time, key, model and other columns, and the span of time that it covers."""
 
 from __future__ import annotations
 
@@ -13,12 +10,34 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, FromClause, literal, select
+from sqlalchemy import ColumnElement, FromClause, Select, literal, select
 
 from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
-from gateway.store.log.usage_span import END, sums_between
 from gateway.store.records import USAGE_COUNTS
+from gateway.store.schema import usage_hours
+
+END: Final = 2**31 - 24
+"""After every Unix hour."""
+
+SUM_FIELDS: Final = ("token_id", "group_name", "model", *USAGE_COUNTS)
+
+
+def sums_between(
+    database: Database, since: int, until: int, *, whole_days: bool = False
+) -> FromClause:
+    """With the columns of `usage_hours`, from `since` to before `until` (Unix hours). `whole_days`:
+    the hour is only needed for its day."""
+    sums = database.sums_of_days(since, until) if whole_days else None
+    if sums is not None:
+        return sums
+    return hours_since(since).where(usage_hours.c.hour < until).subquery()
+
+
+def hours_since(since: int | ColumnElement[int]) -> Select[Any]:
+    columns = (usage_hours.c[name] for name in ("hour", *SUM_FIELDS))
+    return select(*columns).where(usage_hours.c.hour >= since)
+
 
 _BATCH: Final = 1000
 

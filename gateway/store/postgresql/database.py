@@ -52,13 +52,14 @@ from gateway.store.postgresql.integrity import wrong_sums
 from gateway.store.postgresql.locks import AdvisoryLocks, lock_migrations, retry_migration
 from gateway.store.postgresql.partitions import (
     Day,
+    add_up_days,
     create_days,
     delete_default_rows,
     drop_days_before,
+    sums_of_days,
 )
 from gateway.store.postgresql.schema import replicas
 from gateway.store.postgresql.spool import Spool
-from gateway.store.postgresql.usage_days import add_up_days, sums_of_days
 from gateway.store.postgresql.writer import PostgresqlWriter
 from gateway.store.records import Discrepancy, LogEntry
 from gateway.store.schema import attempts, requests, searches

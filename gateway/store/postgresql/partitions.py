@@ -1,12 +1,4 @@
-"""Daily partitions of the request log on PostgreSQL: one of each of its tables for each UTC day.
-
-Partitions are created ahead. A row whose day has none, as one with a foreign id or of a wrong
-clock, goes to the default partition, so it is never rejected. A partition that is created later
-takes its rows from there.
-
-A statement that needs a lock on these tables waits for it for at most `_LOCK_TIMEOUT`, because all
-writers queue behind it meanwhile. It is then tried again after a pause.
-"""
+"""The request log's partitions by day, and the sums of past days."""
 
 from __future__ import annotations
 
@@ -19,13 +11,15 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import asyncpg
+from sqlalchemy import FromClause, func, literal, select, union_all
 
 from gateway.store.errors import Busy
 from gateway.store.log.pages import first_id
+from gateway.store.log.usage import SUM_FIELDS, hours_since
 from gateway.store.postgresql.connection import Connector
-from gateway.store.postgresql.schema import AdvisoryLock
-from gateway.store.records import DAY_US
-from gateway.store.schema import attempts, requests, searches
+from gateway.store.postgresql.schema import AdvisoryLock, usage_days
+from gateway.store.records import DAY_US, USAGE_COUNTS
+from gateway.store.schema import attempts, requests, searches, usage_hours
 
 T = TypeVar("T")
 
@@ -242,3 +236,64 @@ async def _detach_day(session: asyncpg.Connection, day: Day) -> bool:
         for table in _TABLES:
             await session.execute(f"ALTER TABLE {table} DETACH PARTITION {table}_{day.name}")
     return True
+
+
+_MARGIN: Final = 3600
+"""Seconds from the end of a day: most of what began in it has ended then."""
+
+_HOURS_OF_A_DAY: Final = literal(24, literal_execute=True)
+
+_LOCK: Final = "LOCK TABLE usage_hours IN SHARE ROW EXCLUSIVE MODE"
+
+_NEXT_DAY: Final = """
+SELECT hour / 24 FROM usage_hours
+WHERE hour >= (SELECT coalesce(max(day) + 1, 0) FROM usage_days) * 24
+    AND hour / 24 < floor((extract(epoch FROM now()) - $1) / 86400)
+ORDER BY hour LIMIT 1
+"""
+_COUNTS: Final = ", ".join(USAGE_COUNTS)
+_SUMS: Final = ", ".join(f"sum({name})::bigint" for name in USAGE_COUNTS)
+_ADD_UP: Final = (
+    f"INSERT INTO usage_days (day, token_id, group_name, model, {_COUNTS})"
+    f" SELECT $1, token_id, group_name, model, {_SUMS} FROM usage_hours"
+    " WHERE hour >= $1 * 24 AND hour < ($1 + 1) * 24 GROUP BY token_id, group_name, model"
+)
+
+
+async def add_up_days(database: Connector) -> int:
+    """Add up every day that is over and not yet there, the oldest first, each in a transaction of
+    its own; returns their number. Any number of replicas can do this at once. Raises Busy."""
+    days = 0
+    async with lock_session(database) as session:
+        while await retry_locks(partial(_add_up_next, session)):
+            days += 1
+    return days
+
+
+async def _add_up_next(session: asyncpg.Connection) -> bool:
+    """Whether there was one. Its sums are read by a statement that begins with the lock."""
+    async with brief_transaction(session):
+        if await session.fetchval(_NEXT_DAY, _MARGIN) is None:
+            return False
+        await session.execute(_LOCK)
+        day = await session.fetchval(_NEXT_DAY, _MARGIN)
+        if day is not None:
+            await session.execute(_ADD_UP, day)
+        return True
+
+
+def sums_of_days(since: int, until: int) -> FromClause:
+    """The sums from `since` to before `until` (Unix hours), with the columns of `usage_hours`:
+    those of whole days, which are a twentieth as many, and of the hours around them."""
+    day = usage_days.c.day
+    first, end = -(-since // 24), until // 24
+    of_days = select(
+        (day * _HOURS_OF_A_DAY).label("hour"), *(usage_days.c[name] for name in SUM_FIELDS)
+    ).where(day >= first, day < end)
+    # The hours of the days that are not there yet: one statement sees both as of one moment.
+    complete = select(func.coalesce(func.max(day) + 1, 0)).scalar_subquery()
+    rest = func.greatest(func.least(complete, end), first) * _HOURS_OF_A_DAY
+    parts = [of_days, hours_since(rest).where(usage_hours.c.hour < until)]
+    if since < first * 24:
+        parts.append(hours_since(since).where(usage_hours.c.hour < min(first * 24, until)))
+    return union_all(*parts).subquery()

@@ -22,7 +22,7 @@ from typing import Final
 
 from gateway.config.file_errors import file_error_reason
 from gateway.core.text import escape_unprintable
-from gateway.store.audit_file import add_to_file
+from gateway.store.audit import add_to_file
 from gateway.store.errors import DamagedDatabase, NewerSchema, StateLocked, StoreError
 from gateway.store.migrations import MIGRATIONS, create_schema
 from gateway.store.records import AuditRow

@@ -31,9 +31,8 @@ from gateway.core.parts import (
 from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.errors import UnsupportedField
-from gateway.wire.dropped import Dropped
-from gateway.wire.images import parse_source, render_source
-from gateway.wire.json_fields import (
+from gateway.wire.images.sources import parse_source, render_source
+from gateway.wire.json.fields import (
     Payload,
     as_object,
     as_objects,
@@ -45,7 +44,8 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
-from gateway.wire.render_rules import CACHE_TTLS, explicit_breakpoint
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.render_rules import CACHE_TTLS, explicit_breakpoint
 
 PARAGRAPH_BREAK: Final = "\n\n"
 CACHE_FIELDS: Final = ("prompt_cache_breakpoint", "cache_control")

@@ -29,14 +29,14 @@ from gateway.core.reply import Reply, collect_reply
 from gateway.wire.chat.content import parse_citation
 from gateway.wire.chat.reasoning import has_signature, merge_details
 from gateway.wire.chat.usage import parse_usage
-from gateway.wire.event_builder import EventBuilder, normalize_stop
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     dump_json,
     lenient_object,
     lenient_objects,
     lenient_str,
 )
+from gateway.wire.stream.event_builder import EventBuilder, normalize_stop
 from gateway.wire.upstream_errors import parse_stream_error
 
 _STOP_REASONS: Final = {

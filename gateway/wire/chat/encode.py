@@ -47,9 +47,8 @@ from gateway.wire.chat.native import error_frame
 from gateway.wire.chat.reasoning import render_details
 from gateway.wire.chat.usage import render_usage
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.ids import sanitize_name
-from gateway.wire.json_fields import Payload
-from gateway.wire.tool_names import upstream_name
+from gateway.wire.json.fields import Payload
+from gateway.wire.prompt.tool_names import sanitize_name, upstream_name
 
 _DONE: Final = b"data: [DONE]\n\n"
 _FINISH_REASONS: Final = {

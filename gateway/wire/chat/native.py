@@ -18,10 +18,10 @@ from gateway.wire.chat.reasoning import patch_reasoning
 from gateway.wire.chat.tools import SEARCH_FIELD
 from gateway.wire.codec import replace_model
 from gateway.wire.error_body import chat_error_body
-from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
-from gateway.wire.model_name import ModelNamePatcher
-from gateway.wire.sse import Frame, replace_data, write_frame
-from gateway.wire.text_filters import CodeFenceStripper, strip_code_fence
+from gateway.wire.json.edit import ModelNamePatcher
+from gateway.wire.json.fields import Payload, lenient_object, lenient_objects, lenient_str
+from gateway.wire.stream.sse import Frame, replace_data, write_frame
+from gateway.wire.stream.text_filters import CodeFenceStripper, strip_code_fence
 
 _COMMENT: Final = b": keepalive\n\n"
 _CHUNK_FIELDS: Final = ("id", "object", "created", "model")

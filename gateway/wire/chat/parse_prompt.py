@@ -35,7 +35,7 @@ from gateway.core.prompt import (
 from gateway.wire.chat.content import parse_content
 from gateway.wire.chat.reasoning import REASONING_FIELDS, parse_reasoning
 from gateway.wire.chat.tools import SEARCH_FIELD, parse_tool_choice, parse_tools
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     as_list,
     as_object,

@@ -2,7 +2,7 @@
 
 Neither is in the public format. Many servers send `reasoning_content` (or `reasoning`) and a list
 `reasoning_details`, which must return unchanged. Each thinking part of another format goes to
-clients as such an entry, its signature wrapped by `gateway.wire.signatures`.
+clients as such an entry, its signature wrapped by `gateway.wire.prompt.signatures`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gateway.core.formats import Format
 from gateway.core.parts import Part, ProviderData, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.wire import signatures
-from gateway.wire.json_fields import Payload, lenient_objects, lenient_str
+from gateway.wire.json.fields import Payload, lenient_objects, lenient_str
+from gateway.wire.prompt import signatures
 
 REASONING_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_details"})
 """The fields of a message with its reasoning."""

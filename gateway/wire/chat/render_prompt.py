@@ -36,26 +36,32 @@ from gateway.wire.chat.content import PARAGRAPH_BREAK, ContentRenderer, is_plain
 from gateway.wire.chat.reasoning import render_reasoning
 from gateway.wire.chat.tools import render_tools
 from gateway.wire.codec import Rendering
-from gateway.wire.dropped import Dropped
-from gateway.wire.effort import effort_of, nearest_effort
-from gateway.wire.history import (
+from gateway.wire.json.fields import Payload
+from gateway.wire.json.limits import load_json
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.history import (
     SYSTEM_ROLES,
     PlainDialogue,
     pair_tool_results,
     plain_dialogue,
     split_leading_system,
 )
-from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
-from gateway.wire.json_fields import Payload
-from gateway.wire.json_limits import load_json
-from gateway.wire.render_rules import (
+from gateway.wire.prompt.render_rules import (
     check_supported,
+    effort_of,
     enforces_schema,
     limit_max_tokens,
+    nearest_effort,
     render_sampling,
     with_output_instruction,
 )
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
+from gateway.wire.prompt.tool_names import (
+    CUSTOM_TOOL_ARG,
+    conversation_key,
+    sanitize_name,
+    shorten_user,
+    upstream_name,
+)
 
 _MAX_STOPS: Final = 4
 _SERVICE_TIERS: Final = {"standard_only": "default"}

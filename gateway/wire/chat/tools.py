@@ -10,8 +10,7 @@ from gateway.core.parts import ProviderData
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind
 from gateway.core.target import Target
 from gateway.wire.chat.content import CACHE_FIELDS, parse_cache_breakpoint
-from gateway.wire.dropped import Dropped
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     as_object,
     as_objects,
@@ -23,16 +22,17 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
-from gateway.wire.json_schema import is_strict, parameters_schema
-from gateway.wire.render_rules import (
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.json_schema import is_strict, parameters_schema
+from gateway.wire.prompt.render_rules import (
     CUSTOM_TOOL_SCHEMA,
     check_any_tool,
     check_choice,
     describe_custom_tool,
     may_be_called,
 )
-from gateway.wire.tool_names import UpstreamTools, tool_type_name
-from gateway.wire.web_search import (
+from gateway.wire.prompt.tool_names import UpstreamTools, tool_type_name
+from gateway.wire.search.calls import (
     WEB_SEARCH,
     chat_options,
     client_function,

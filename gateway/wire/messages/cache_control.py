@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.parts import CacheBreakpoint
-from gateway.wire.json_fields import Payload, join_path, optional_object, optional_str
+from gateway.wire.json.fields import Payload, join_path, optional_object, optional_str
 
 MAX_BREAKPOINTS: Final = 4
 _FIELD: Final = "cache_control"

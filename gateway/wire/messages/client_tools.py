@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gateway.wire.json_fields import Payload
+from gateway.wire.json.fields import Payload
 
 _DATED_TYPE: Final = re.compile(r"(bash|text_editor|memory|computer)_\d{8}\Z")
 FIELDS: Final = {"type", "name", "cache_control", "display_width_px", "display_height_px"}

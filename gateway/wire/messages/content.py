@@ -37,9 +37,7 @@ from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.core.value import replace
 from gateway.errors import UnsupportedField
-from gateway.wire.dropped import Dropped
-from gateway.wire.ids import sanitize_name
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     as_json,
     as_list,
@@ -51,11 +49,12 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
-from gateway.wire.json_limits import load_json
+from gateway.wire.json.limits import load_json
 from gateway.wire.messages.cache_control import parse_cache_breakpoint, render_cache_breakpoint
 from gateway.wire.messages.tools import is_applied_change, is_foreign_search
-from gateway.wire.signatures import is_wrapped, signature_for, unwrap
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.signatures import is_wrapped, signature_for, unwrap
+from gateway.wire.prompt.tool_names import CUSTOM_TOOL_ARG, sanitize_name, upstream_name
 
 _native = partial(ProviderData, Format.MESSAGES)
 _unknown_fields = partial(ProviderData.unknown_fields, Format.MESSAGES)

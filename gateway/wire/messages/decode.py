@@ -23,8 +23,7 @@ from gateway.core.parts import (
     UnknownPart,
 )
 from gateway.core.reply import Reply, ReplyFailed, initial_pieces, opening_part
-from gateway.wire.event_builder import EventBuilder, normalize_stop
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     dump_json,
     lenient_object,
@@ -33,6 +32,7 @@ from gateway.wire.json_fields import (
 )
 from gateway.wire.messages.content import parse_citation
 from gateway.wire.messages.usage import merge_usage, parse_usage
+from gateway.wire.stream.event_builder import EventBuilder, normalize_stop
 from gateway.wire.upstream_errors import parse_stream_error
 
 STOP_REASONS: Final = {

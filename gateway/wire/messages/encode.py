@@ -20,8 +20,7 @@ from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, initial_pieces
 from gateway.errors import GatewayError
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.event_builder import normalize_stop
-from gateway.wire.json_fields import Payload, lenient_object
+from gateway.wire.json.fields import Payload, lenient_object
 from gateway.wire.messages.decode import STOP_REASONS
 from gateway.wire.messages.encode_blocks import (
     BlockRenderer,
@@ -34,7 +33,8 @@ from gateway.wire.messages.encode_blocks import (
 )
 from gateway.wire.messages.native import PING, error_frame
 from gateway.wire.messages.usage import render_usage
-from gateway.wire.sse import write_frame
+from gateway.wire.stream.event_builder import normalize_stop
+from gateway.wire.stream.sse import write_frame
 
 _EMPTY_TEXT: Final[Payload] = {"type": "text", "text": ""}
 """The content of an empty message: coding agents retry a message without content."""

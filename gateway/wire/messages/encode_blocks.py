@@ -27,8 +27,7 @@ from gateway.core.parts import (
 )
 from gateway.core.value import replace
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.ids import sanitize_name
-from gateway.wire.json_fields import Payload
+from gateway.wire.json.fields import Payload
 from gateway.wire.messages.json_stream import (
     ArgumentStream,
     JsonObjectStream,
@@ -36,9 +35,9 @@ from gateway.wire.messages.json_stream import (
     parse_arguments,
 )
 from gateway.wire.messages.tools import ForeignSearch, foreign_search_id
-from gateway.wire.signatures import wrap
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
-from gateway.wire.web_search import WEB_SEARCH
+from gateway.wire.prompt.signatures import wrap
+from gateway.wire.prompt.tool_names import CUSTOM_TOOL_ARG, sanitize_name, upstream_name
+from gateway.wire.search.calls import WEB_SEARCH
 
 DELTA_SUFFIX: Final = b"}}\n\n"
 """The bytes after the piece in the frame of a delta."""

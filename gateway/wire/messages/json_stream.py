@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.wire.json_numbers import parse_json
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG
+from gateway.wire.json.numbers import parse_json
+from gateway.wire.prompt.tool_names import CUSTOM_TOOL_ARG
 
 _MAX_DEPTH: Final = 200
 """Levels of nesting: orjson parses deeper values but cannot serialise them."""

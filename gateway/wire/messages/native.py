@@ -18,17 +18,16 @@ from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire.codec import replace_model
 from gateway.wire.error_body import messages_error_body
-from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
+from gateway.wire.json.edit import ModelNamePatcher, find_members
+from gateway.wire.json.fields import Payload, lenient_object, lenient_objects, lenient_str
 from gateway.wire.messages.content import is_generated_citation, restore_thinking
 from gateway.wire.messages.reasoning import patch_reasoning, remove_clear_thinking
 from gateway.wire.messages.render_prompt import missing_leading_thinking
 from gateway.wire.messages.tools import is_foreign_search
-from gateway.wire.model_name import ModelNamePatcher
-from gateway.wire.object_edit import find_members
-from gateway.wire.search_history import describe_own_search, is_own_search
-from gateway.wire.sse import Frame, replace_data, write_frame
-from gateway.wire.text_filters import CodeFenceStripper, strip_code_fence
-from gateway.wire.web_search import lower_version
+from gateway.wire.search.calls import lower_version
+from gateway.wire.search.history import describe_own_search, is_own_search
+from gateway.wire.stream.sse import Frame, replace_data, write_frame
+from gateway.wire.stream.text_filters import CodeFenceStripper, strip_code_fence
 
 _TEXT_ENDS: Final = ("content_block_stop", "message_delta")
 """Events after which no text comes to its block; some upstreams omit the first."""

@@ -17,7 +17,7 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.errors import InvalidRequest
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     as_list,
     as_object,

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt, Reasoning
 from gateway.core.target import EFFORTS, Target, ThinkingStyle
-from gateway.wire.dropped import Dropped
-from gateway.wire.effort import MIN_BUDGET, budget_of, effort_of, nearest_effort
-from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
+from gateway.wire.json.fields import Payload, lenient_object, lenient_objects, lenient_str
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.render_rules import MIN_BUDGET, budget_of, effort_of, nearest_effort
 
 _EFFORT_NAMES: Final = ("low", "medium", "high", "xhigh", "max")
 _CLEAR_THINKING: Final = "clear_thinking"

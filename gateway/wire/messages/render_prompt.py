@@ -16,18 +16,7 @@ from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target, ThinkingStyle
 from gateway.core.value import replace
 from gateway.wire.codec import Rendering
-from gateway.wire.dropped import Dropped
-from gateway.wire.history import (
-    PlainDialogue,
-    has_tool_calls,
-    inline_names,
-    pair_tool_results,
-    plain_dialogue,
-    split_leading_system,
-)
-from gateway.wire.ids import shorten_user
-from gateway.wire.json_fields import Payload
-from gateway.wire.json_schema import messages_schema
+from gateway.wire.json.fields import Payload
 from gateway.wire.messages import cache_control
 from gateway.wire.messages.content import ContentRenderer
 from gateway.wire.messages.reasoning import (
@@ -37,13 +26,23 @@ from gateway.wire.messages.reasoning import (
     render_reasoning,
 )
 from gateway.wire.messages.tools import is_forced, render_tool_choice, render_tools
-from gateway.wire.render_rules import (
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.history import (
+    PlainDialogue,
+    has_tool_calls,
+    inline_names,
+    pair_tool_results,
+    plain_dialogue,
+    split_leading_system,
+)
+from gateway.wire.prompt.json_schema import messages_schema
+from gateway.wire.prompt.render_rules import (
     check_supported,
     json_instruction,
     limit_max_tokens,
     render_sampling,
 )
-from gateway.wire.tool_names import JSON_OUTPUT_TOOL, UpstreamTools
+from gateway.wire.prompt.tool_names import JSON_OUTPUT_TOOL, UpstreamTools, shorten_user
 
 _NUMBERS: Final = (int, float)
 _DEFAULT_MAX_TOKENS: Final = 32_000

@@ -12,8 +12,8 @@ from typing import Any, Final
 import orjson
 
 from gateway.errors import InvalidRequest
-from gateway.wire.json_fields import Payload, as_object, optional_object, required_str
-from gateway.wire.sse import Framer, read_frame
+from gateway.wire.json.fields import Payload, as_object, optional_object, required_str
+from gateway.wire.stream.sse import Framer, read_frame
 
 THREADS_BETA: Final = "message-threads-"
 """How the beta begins that requests with threads name."""

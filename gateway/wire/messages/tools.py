@@ -21,9 +21,7 @@ from gateway.core.parts import (
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, Turn, WebSearch
 from gateway.core.target import Target
 from gateway.core.value import replace
-from gateway.wire.dropped import Dropped
-from gateway.wire.ids import sanitize_name
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     as_objects,
     invalid_field,
@@ -37,19 +35,19 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
-from gateway.wire.json_schema import messages_schema, parameters_schema
 from gateway.wire.messages import client_tools
 from gateway.wire.messages.cache_control import parse_cache_breakpoint, render_cache_breakpoint
-from gateway.wire.render_rules import (
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.json_schema import messages_schema, parameters_schema
+from gateway.wire.prompt.render_rules import (
     CUSTOM_TOOL_SCHEMA,
     check_any_tool,
     check_choice,
     describe_custom_tool,
     may_be_called,
 )
-from gateway.wire.search_history import CALL_PREFIX
-from gateway.wire.tool_names import UpstreamTools, tool_type_name
-from gateway.wire.web_search import (
+from gateway.wire.prompt.tool_names import UpstreamTools, sanitize_name, tool_type_name
+from gateway.wire.search.calls import (
     TYPE_PREFIX,
     WEB_SEARCH,
     check_restrictions,
@@ -60,6 +58,7 @@ from gateway.wire.web_search import (
     parse_search,
     search_options,
 )
+from gateway.wire.search.history import CALL_PREFIX
 
 _ADDITION: Final = "tool_addition"
 _CHANGES: Final = (_ADDITION, "tool_removal")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gateway.core.events import Usage
-from gateway.wire.json_fields import Payload, token_count
+from gateway.wire.json.fields import Payload, token_count
 
 _NO_USAGE: Final = Usage()
 _PROMPT_COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")

@@ -13,10 +13,10 @@ import orjson
 
 from gateway.core.events import Usage
 from gateway.errors import GatewayError
-from gateway.wire.json_fields import Payload
-from gateway.wire.object_edit import edit_object
+from gateway.wire.json.edit import edit_object
+from gateway.wire.json.fields import Payload
 from gateway.wire.responses.usage import render_usage
-from gateway.wire.sse import Framer, read_frame, write_frame
+from gateway.wire.stream.sse import Framer, read_frame, write_frame
 
 QUEUED: Final = "queued"
 IN_PROGRESS: Final = "in_progress"

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
-from gateway.wire.json_fields import Payload, as_json, join_path, lenient_object, load_object
+from gateway.wire.json.fields import Payload, as_json, join_path, lenient_object, load_object
 
 _STRING: Final = {"type": "string"}
 _STRINGS: Final = {"type": "array", "items": _STRING}

@@ -28,9 +28,8 @@ from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.core.value import replace
 from gateway.errors import UnsupportedField
-from gateway.wire.dropped import Dropped
-from gateway.wire.images import parse_source, render_source
-from gateway.wire.json_fields import (
+from gateway.wire.images.sources import parse_source, render_source
+from gateway.wire.json.fields import (
     Payload,
     as_list,
     as_object,
@@ -42,7 +41,8 @@ from gateway.wire.json_fields import (
     required_object,
     required_str,
 )
-from gateway.wire.render_rules import explicit_breakpoint
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.render_rules import explicit_breakpoint
 
 _TEXT_TYPES: Final = ("input_text", "output_text", "text")
 _FILE_FIELDS: Final = {

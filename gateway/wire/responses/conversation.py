@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from gateway.errors import InvalidRequest
-from gateway.wire.json_fields import Payload, as_object, optional_object
+from gateway.wire.json.fields import Payload, as_object, optional_object
 from gateway.wire.responses.client_tools import called_tool, is_call_output
 from gateway.wire.responses.ids import generated_id
 from gateway.wire.responses.input_items import REFERENCE, item_kind, parse_item

@@ -14,10 +14,10 @@ from gateway.core.events import Begin, Event, Failure, FailureKind, StopReason, 
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Refusal, ToolCall
 from gateway.core.reply import Reply, ReplyFailed, collect_reply
-from gateway.wire.event_builder import EventBuilder, normalize_stop
-from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, lenient_str
+from gateway.wire.json.fields import Payload, lenient_object, lenient_objects, lenient_str
 from gateway.wire.responses.decode_items import CALLS, MESSAGE, OutputDecoder, parse_output_item
 from gateway.wire.responses.usage import parse_usage
+from gateway.wire.stream.event_builder import EventBuilder, normalize_stop
 from gateway.wire.upstream_errors import parse_stream_error
 
 _COMPLETED: Final = "response.completed"

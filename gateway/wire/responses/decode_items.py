@@ -28,8 +28,7 @@ from gateway.core.parts import (
 )
 from gateway.core.reply import initial_pieces, opening_part
 from gateway.core.value import replace
-from gateway.wire.event_builder import EventBuilder
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     dump_json,
     lenient_object,
@@ -38,6 +37,7 @@ from gateway.wire.json_fields import (
 )
 from gateway.wire.responses.content import parse_citation
 from gateway.wire.responses.usage import is_search
+from gateway.wire.stream.event_builder import EventBuilder
 
 MESSAGE: Final = "message"
 REASONING: Final = "reasoning"

@@ -11,9 +11,8 @@ from typing import Any, Final
 import orjson
 
 from gateway.core.prompt import Prompt
-from gateway.wire.json_fields import Payload
-from gateway.wire.model_name import ModelNamePatcher
-from gateway.wire.object_edit import find_members
+from gateway.wire.json.edit import ModelNamePatcher, find_members
+from gateway.wire.json.fields import Payload
 
 _OBJECT: Final = re.compile(rb'"response"\s*:\s*\{')
 _COLONS: Final = (b":", b": ")

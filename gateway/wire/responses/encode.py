@@ -19,7 +19,7 @@ from gateway.core.prompt import Prompt, Tool
 from gateway.core.reply import Reply, initial_pieces, reply_events
 from gateway.errors import GatewayError
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.json_fields import Payload
+from gateway.wire.json.fields import Payload
 from gateway.wire.responses import client_tools
 from gateway.wire.responses.encode_items import (
     COMPLETED,

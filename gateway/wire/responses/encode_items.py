@@ -26,19 +26,19 @@ from gateway.core.parts import (
     ToolCall,
     UnknownPart,
 )
-from gateway.wire import signatures
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     lenient_object,
     lenient_objects,
     lenient_str,
     load_object,
 )
+from gateway.wire.prompt import signatures
 from gateway.wire.responses.client_tools import ClientTool
 from gateway.wire.responses.content import echo_citation, render_citation
 from gateway.wire.responses.ids import IdGenerator
-from gateway.wire.search_history import is_own_search
-from gateway.wire.search_results import pack_block
+from gateway.wire.search.history import is_own_search
+from gateway.wire.search.results import pack_block
 
 COMPLETED: Final = "completed"
 INCOMPLETE: Final = "incomplete"

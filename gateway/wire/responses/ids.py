@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.wire.ids import sanitize_name
+from gateway.wire.prompt.tool_names import sanitize_name
 
 _GENERATED_MARK: Final = "_gw_"
 

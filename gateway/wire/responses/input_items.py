@@ -23,10 +23,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.wire import signatures
-from gateway.wire.dropped import Dropped
-from gateway.wire.ids import sanitize_name
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     as_json,
     as_object,
@@ -38,11 +35,13 @@ from gateway.wire.json_fields import (
     required,
     required_str,
 )
+from gateway.wire.prompt import signatures
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.tool_names import CUSTOM_TOOL_ARG, sanitize_name, upstream_name
 from gateway.wire.responses import client_tools
 from gateway.wire.responses.content import ContentRenderer, parse_content
 from gateway.wire.responses.ids import is_generated
-from gateway.wire.search_history import call_and_result, is_own_search
-from gateway.wire.tool_names import CUSTOM_TOOL_ARG, upstream_name
+from gateway.wire.search.history import call_and_result, is_own_search
 
 _ROLES: Final = {
     "user": Role.USER,

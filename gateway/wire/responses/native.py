@@ -11,14 +11,14 @@ import orjson
 from gateway.core.prompt import Prompt
 from gateway.core.target import Target
 from gateway.errors import GatewayError
-from gateway.wire import signatures
-from gateway.wire.json_fields import Payload, lenient_object, lenient_str
+from gateway.wire.json.fields import Payload, lenient_object, lenient_str
+from gateway.wire.prompt import signatures
 from gateway.wire.responses.edits import ResponseEditor
 from gateway.wire.responses.ids import is_generated
 from gateway.wire.responses.input_items import restore_reasoning, search_items
-from gateway.wire.search_results import is_packed
-from gateway.wire.sse import Frame, replace_data, write_frame
-from gateway.wire.text_filters import CodeFenceStripper, strip_code_fence
+from gateway.wire.search.results import is_packed
+from gateway.wire.stream.sse import Frame, replace_data, write_frame
+from gateway.wire.stream.text_filters import CodeFenceStripper, strip_code_fence
 
 _SEQUENCE_FIELD: Final = b'"sequence_number":'
 """The quotes are unescaped, so it cannot be part of a text."""

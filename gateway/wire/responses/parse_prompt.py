@@ -18,7 +18,7 @@ from gateway.core.prompt import (
     Turn,
 )
 from gateway.core.value import replace
-from gateway.wire.json_fields import (
+from gateway.wire.json.fields import (
     Payload,
     as_list,
     as_object,

@@ -16,23 +16,24 @@ from gateway.core.prompt import OutputKind, Prompt, Reasoning, Role, Turn
 from gateway.core.target import Target
 from gateway.core.value import replace
 from gateway.wire.codec import Rendering
-from gateway.wire.dropped import Dropped
-from gateway.wire.effort import effort_of, nearest_effort
-from gateway.wire.history import (
+from gateway.wire.json.fields import Payload
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.history import (
     PlainDialogue,
     inline_names,
     pair_tool_results,
     plain_dialogue,
     split_leading_system,
 )
-from gateway.wire.ids import conversation_key, sanitize_name, shorten_user
-from gateway.wire.json_fields import Payload
-from gateway.wire.render_rules import (
+from gateway.wire.prompt.render_rules import (
     check_supported,
+    effort_of,
     limit_max_tokens,
+    nearest_effort,
     render_sampling,
     with_output_instruction,
 )
+from gateway.wire.prompt.tool_names import conversation_key, sanitize_name, shorten_user
 from gateway.wire.responses.input_items import InputItemRenderer, empty_user_message
 from gateway.wire.responses.native import (
     INCLUDE_REASONING,

@@ -6,10 +6,10 @@ from typing import Final
 
 from gateway.core.formats import Format
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt
-from gateway.wire.dropped import Dropped
-from gateway.wire.ids import sanitize_name
-from gateway.wire.json_fields import Payload
-from gateway.wire.render_rules import enforces_schema
+from gateway.wire.json.fields import Payload
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.render_rules import enforces_schema
+from gateway.wire.prompt.tool_names import sanitize_name
 
 _DEFAULT_SCHEMA_NAME: Final = "output"
 

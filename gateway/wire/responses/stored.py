@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 from gateway.core.buffers import Buffers
 from gateway.core.formats import Format
-from gateway.wire.json_fields import Payload
-from gateway.wire.json_numbers import parse_json
+from gateway.wire.json.fields import Payload
+from gateway.wire.json.numbers import parse_json
 from gateway.wire.responses.ids import generated_id
 from gateway.wire.responses.input_items import REFERENCE
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.core.events import Usage
-from gateway.wire.json_fields import Payload, lenient_object, lenient_objects, token_count
+from gateway.wire.json.fields import Payload, lenient_object, lenient_objects, token_count
 
 _ZERO: Final = Usage()
 _NO_IMAGES: Final[Payload] = {

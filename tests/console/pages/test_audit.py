@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admin.actor import Actor, acting_as
+from gateway.admin.access.permissions import Actor, acting_as
 from tests.console.access_api import access_of
 from tests.console.visitor import Visitor
 from tests.support.gateway import RunningGateway

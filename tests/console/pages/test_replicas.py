@@ -1,4 +1,4 @@
-"""The page of replicas, of a gateway that has none. tests/cluster/test_start_seen.py has others."""
+"""The page of replicas, of a gateway that has none. tests/fleet/test_start_seen.py has others."""
 
 from __future__ import annotations
 

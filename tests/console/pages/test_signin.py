@@ -206,7 +206,7 @@ async def test_the_duration_is_the_same_without_a_password(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A password is hashed in either case, which takes at least 30 ms."""
-    monkeypatch.setattr("gateway.admin.passwords._SCRYPT_N", 2**15)
+    monkeypatch.setattr("gateway.admin.access.passwords._SCRYPT_N", 2**15)
 
     async def took(browser: Browser) -> float:
         loop = asyncio.get_running_loop()
@@ -269,7 +269,7 @@ async def test_a_flood_of_wrong_passwords(
 ) -> None:
     """They leave few rows, which count all of them; the right password is accepted meanwhile."""
     monkeypatch.setattr("gateway.console.login_throttle.DELAYS", (0.0,))
-    monkeypatch.setattr("gateway.admin.passwords._SCRYPT_N", 2)
+    monkeypatch.setattr("gateway.admin.access.passwords._SCRYPT_N", 2)
     access, guesses = gateway.daemon.console.access, 1000
     for number in range(0, guesses, 100):
         names = [f"name {number}", "admin"] * 50

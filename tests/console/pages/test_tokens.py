@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.admin.key_forms import ImportedKeyForm
+from gateway.admin.api.key_forms import ImportedKeyForm
 from gateway.console.usage_view import DAYS
 from gateway.core.formats import Format
 from gateway.store.records import TokenState

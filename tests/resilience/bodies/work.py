@@ -15,10 +15,10 @@ from gateway.core.reply import Reply
 from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.emulation import event_transformer
-from gateway.wire.object_edit import edit_object
+from gateway.wire.json.edit import edit_object
 from gateway.wire.registry import CODECS
-from gateway.wire.reply_stream import encode_reply
+from gateway.wire.stream.emulation import event_transformer
+from gateway.wire.stream.event_builder import encode_reply
 from gateway.wire.token_estimate import estimate_tokens
 
 TARGETS: Final = (

@@ -21,7 +21,7 @@ from typing import Any, Self, Unpack
 
 import orjson
 
-from gateway.admin.key_settings import KeySettings
+from gateway.admin.api.key_forms import KeySettings
 from gateway.admin.operations import AdminOperations
 from gateway.runtime import unix_microseconds
 from gateway.store.registry import Registry

@@ -146,7 +146,9 @@ async def test_slow_reader(
     before = await last_row(place)
     place.upstream.set_plan(fault.plan)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gateway.server.relay._CHECK_INTERVAL", STALL / 4)  # as 15 s are to 60 s
+        patched.setattr(
+            "gateway.server.proxy.relay._CHECK_INTERVAL", STALL / 4
+        )  # as 15 s are to 60 s
         async with raw_client(place.gateway.address, room=SMALL) as client:
             await client.send(request_with_fault(place, fault, format, streamed))
             call = await place.upstream.wait_for_request()

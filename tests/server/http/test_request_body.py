@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from gateway.core.formats import Format
-from gateway.wire.json_limits import (
+from gateway.wire.json.limits import (
     MAX_ESCAPES,
     MAX_NAMES,
     MAX_NON_ASCII,

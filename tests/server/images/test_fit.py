@@ -21,7 +21,7 @@ from gateway.core.formats import Format
 from gateway.server.images import adapter
 from gateway.server.images.fit import MAX_PIXELS, MAX_WEBP_PIXELS, CannotFit, fit_in_process
 from gateway.server.images.fit import fit_image as fit_data
-from gateway.wire.image_files import decode
+from gateway.wire.images.files import decode
 from tests.support import image_files as files
 from tests.support.gateway import ALPHA, RunningGateway, channel, run_gateway
 from tests.support.image_files import encoded

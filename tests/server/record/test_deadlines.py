@@ -80,7 +80,7 @@ async def test_the_idle_limit_does_not_apply_before_the_reply(
 async def test_a_client_does_not_wait_for_the_end_of_a_finished_body(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.server.relay.EOF_GRACE", 2.0)
+    monkeypatch.setattr("gateway.server.proxy.relay.EOF_GRACE", 2.0)
     script = fixture_stream("chat", ending=Ending.STALLED)
     status, body, seconds = await request_reply(upstream, tmp_path, script, stream=True)
     assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)

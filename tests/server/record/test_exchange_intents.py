@@ -11,7 +11,7 @@ from gateway.core.formats import Format
 from gateway.server.record.exchange import INTENT_TIMEOUT
 from gateway.store.records import ExchangeState
 from tests.server.key_limits import start_request
-from tests.server.test_relay_leases import leasing_gateway
+from tests.server.proxy.test_relay_leases import leasing_gateway
 from tests.support.postgres import postgres_server
 from tests.support.upstream import ScriptedUpstream, fixture_reply
 

@@ -14,9 +14,9 @@ from aiohttp import ClientResponse
 
 from gateway.core.formats import Format
 from gateway.server.stored import background
-from gateway.store import replies as replies_module
+from gateway.store import responses as replies_module
 from gateway.store.records import ExchangeState, RequestRow, TokenState
-from gateway.store.reply_rows import page
+from gateway.store.response_rows import page
 from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.server.stored.test_background import running, slow_stream
 from tests.support.databases import forbid, locked

@@ -16,7 +16,6 @@ from sqlalchemy import insert
 from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import Cost
 from gateway.store import tokens
-from gateway.store.disabled_accounts import load_disabled
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.log.integrity import check
 from gateway.store.log.recorder import Recorder
@@ -27,6 +26,7 @@ from gateway.store.postgresql import copy, copy_ends
 from gateway.store.postgresql.copy import to_file, to_server
 from gateway.store.records import HOUR_US
 from gateway.store.schema import metadata
+from gateway.store.settings import load_disabled
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.store.sample_rows import START, attempt, intent, settled, token
 from tests.support.postgres import empty_database, new_database_url, postgres_server

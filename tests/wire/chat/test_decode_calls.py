@@ -9,7 +9,7 @@ import pytest
 from gateway.core.events import Begin, Close, Delta, Event, Open
 from gateway.core.parts import CallKind, ToolCall
 from gateway.wire.chat.decode import ToolCallAssembler
-from gateway.wire.event_builder import EventBuilder
+from gateway.wire.stream.event_builder import EventBuilder
 
 
 def decoded(*entries: dict[str, Any]) -> list[Event]:

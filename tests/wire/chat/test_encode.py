@@ -47,7 +47,7 @@ from gateway.core.reply import Reply, collect_reply, reply_events
 from gateway.errors import ServiceUnavailable
 from gateway.wire.chat.codec import CODEC
 from gateway.wire.codec import Encoder, ReplyMetadata
-from gateway.wire.signatures import wrap
+from gateway.wire.prompt.signatures import wrap
 from tests.support.cases import in_one_test
 from tests.support.fixture_json import from_json
 from tests.support.paths import FIXTURES

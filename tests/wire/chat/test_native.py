@@ -16,8 +16,8 @@ from gateway.core.prompt import OutputFormat, OutputKind, Prompt
 from gateway.core.value import replace
 from gateway.wire.chat.decode import ChatDecoder
 from gateway.wire.chat.native import ChatRewriter, patch_reply
-from gateway.wire.native_translator import NativeTranslator
-from gateway.wire.sse import Frame
+from gateway.wire.stream.native_translator import NativeTranslator
+from gateway.wire.stream.sse import Frame
 from tests.support.cases import in_one_test
 from tests.support.paths import FIXTURES
 from tests.wire.stream_cases import UPSTREAM_MODEL, frames_of, param_id, prompt, stream_files

@@ -43,7 +43,7 @@ from gateway.core.target import Target
 from gateway.errors import InvalidRequest
 from gateway.wire.chat.native import patch_prompt
 from gateway.wire.chat.parse_prompt import parse_prompt
-from gateway.wire.signatures import wrap
+from gateway.wire.prompt.signatures import wrap
 from tests.support.paths import FIXTURES
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -15,7 +15,7 @@ from gateway.wire.chat.reasoning import (
     render_details,
     render_reasoning,
 )
-from gateway.wire.signatures import wrap
+from gateway.wire.prompt.signatures import wrap
 
 HERE = Target(model="m", origin="here")
 SIGNED = ProviderData(Format.MESSAGES, "c2ln")

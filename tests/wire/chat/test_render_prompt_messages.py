@@ -28,7 +28,7 @@ from gateway.core.parts import (
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.wire.chat.render_prompt import render_messages
-from gateway.wire.dropped import Dropped
+from gateway.wire.prompt.dropped import Dropped
 
 LATE = {"system_turns": True}
 

@@ -21,7 +21,7 @@ from gateway.core.prompt import (
 from gateway.core.target import Target
 from gateway.errors import UnsupportedField
 from gateway.wire.chat.tools import render_tools
-from gateway.wire.dropped import Dropped
+from gateway.wire.prompt.dropped import Dropped
 
 EMPTY = {"type": "object", "properties": {}}
 SCHEMA = EMPTY | {"required": [], "additionalProperties": False}

@@ -6,8 +6,8 @@ import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam
 from pydantic import TypeAdapter
 
-from gateway.wire.json_schema import parameters_schema
 from gateway.wire.messages.client_tools import find_client_tool
+from gateway.wire.prompt.json_schema import parameters_schema
 
 KINDS = ["bash_20250124", "text_editor_20250429", "memory_20250818", "computer_20250124"]
 

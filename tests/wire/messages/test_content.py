@@ -29,8 +29,8 @@ from gateway.core.parts import (
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.errors import UnsupportedField
-from gateway.wire.dropped import Dropped
 from gateway.wire.messages.content import ContentRenderer
+from gateway.wire.prompt.dropped import Dropped
 
 ASSISTANT = Role.ASSISTANT
 NATIVE = ProviderData(Format.MESSAGES, {"glow": 1})

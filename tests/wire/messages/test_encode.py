@@ -38,7 +38,7 @@ from gateway.core.parts import (
 from gateway.errors import ServiceUnavailable
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.messages.encode import MessagesEncoder
-from gateway.wire.signatures import unwrap
+from gateway.wire.prompt.signatures import unwrap
 from tests.wire.stream_cases import frames_of, prompt
 
 METADATA = ReplyMetadata(reply_id="0123", created=1, origin="here", input_tokens=24)

@@ -24,11 +24,11 @@ from gateway.core.parts import (
 )
 from gateway.core.reply import Reply, ReplyFailed, collect_reply, reply_events
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.ids import sanitize_name
 from gateway.wire.messages import CODEC
 from gateway.wire.messages.decode import parse_reply
 from gateway.wire.messages.encode import render_reply
-from gateway.wire.signatures import unwrap
+from gateway.wire.prompt.signatures import unwrap
+from gateway.wire.prompt.tool_names import sanitize_name
 from tests.support.cases import in_one_test
 from tests.support.fixture_json import from_json, read_events, to_json
 from tests.support.paths import FIXTURES

@@ -12,7 +12,7 @@ from gateway.core.prompt import OutputFormat, OutputKind
 from gateway.core.value import replace
 from gateway.errors import ServiceUnavailable
 from gateway.wire.messages.native import MessagesRewriter, patch_reply
-from gateway.wire.sse import Frame, write_frame
+from gateway.wire.stream.sse import Frame, write_frame
 from tests.wire.stream_cases import frames_of, prompt
 
 

@@ -11,7 +11,7 @@ from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
 from gateway.core.target import Target, ThinkingStyle
 from gateway.wire.messages import CODEC
-from gateway.wire.signatures import wrap
+from gateway.wire.prompt.signatures import wrap
 
 TARGET = Target(model="upstream-model", origin="here")
 USER = {"role": "user", "content": "hi"}

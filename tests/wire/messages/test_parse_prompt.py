@@ -38,7 +38,7 @@ from gateway.core.prompt import (
 from gateway.errors import InvalidRequest
 from gateway.wire.messages import parse_count_tokens
 from gateway.wire.messages.parse_prompt import parse_prompt
-from gateway.wire.signatures import wrap
+from gateway.wire.prompt.signatures import wrap
 from tests.support.paths import FIXTURES
 
 USER = {"role": "user", "content": "hi"}

@@ -9,13 +9,13 @@ import pytest
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt, Reasoning
 from gateway.core.target import Target, ThinkingStyle
-from gateway.wire.dropped import Dropped
 from gateway.wire.messages.reasoning import (
     ThinkingParams,
     is_thinking,
     remove_clear_thinking,
     render_reasoning,
 )
+from gateway.wire.prompt.dropped import Dropped
 
 ADAPTIVE, ALWAYS, BUDGET, NONE = (
     ThinkingStyle.ADAPTIVE,

@@ -20,12 +20,12 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.wire.dropped import Dropped
 from gateway.wire.messages.render_prompt import (
     end_with_user,
     missing_leading_thinking,
     render_messages,
 )
+from gateway.wire.prompt.dropped import Dropped
 
 SYSTEM, DEVELOPER, USER, ASSISTANT = Role
 CALL = ToolCall("c1", "f")

@@ -14,7 +14,7 @@ from gateway.wire.messages.thread import (
     previous_message_id,
     whole_body,
 )
-from gateway.wire.sse import write_frame
+from gateway.wire.stream.sse import write_frame
 from tests.support.paths import STREAMS
 
 MARK = {"cache_control": {"type": "ephemeral"}}

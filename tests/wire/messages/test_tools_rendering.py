@@ -20,9 +20,9 @@ from gateway.core.prompt import (
 )
 from gateway.core.target import Target
 from gateway.errors import UnsupportedField
-from gateway.wire.dropped import Dropped
 from gateway.wire.messages.tools import is_forced, parse_tools, render_tool_choice, render_tools
-from gateway.wire.tool_names import UpstreamTools
+from gateway.wire.prompt.dropped import Dropped
+from gateway.wire.prompt.tool_names import UpstreamTools
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 EMPTY = {"type": "object", "properties": {}}

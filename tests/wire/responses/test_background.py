@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.events import Usage
 from gateway.wire.responses.background import BackgroundEvents
-from gateway.wire.sse import read_frame
+from gateway.wire.stream.sse import read_frame
 from tests.support.paths import STREAMS
 
 OPENING = {"id": "resp_own", "object": "response", "status": "in_progress", "output": []}

@@ -23,10 +23,10 @@ from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Refusal, Text, Thinking, ToolCall
 from gateway.errors import InternalError, TooManyRequests
 from gateway.wire.codec import ReplyMetadata
+from gateway.wire.prompt.signatures import wrap
 from gateway.wire.responses import CODEC
 from gateway.wire.responses.decode import ResponsesDecoder
 from gateway.wire.responses.encode import ResponsesEncoder
-from gateway.wire.signatures import wrap
 from tests.support.fixture_json import to_json
 from tests.support.formats import responses as strict
 from tests.wire.responses.encoding import (

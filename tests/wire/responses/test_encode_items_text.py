@@ -9,8 +9,8 @@ import pytest
 from gateway.core.events import Signature
 from gateway.core.formats import Format
 from gateway.core.parts import Citation, ProviderData, Refusal, Text, Thinking
+from gateway.wire.prompt.signatures import wrap
 from gateway.wire.responses.input_items import parse_item
-from gateway.wire.signatures import wrap
 from tests.wire.responses.encoding import (
     SIGNATURE,
     event_data,

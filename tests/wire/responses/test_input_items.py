@@ -11,7 +11,7 @@ from gateway.core.parts import ProviderData, Text, Thinking, ToolCall, ToolResul
 from gateway.core.prompt import Role, Turn
 from gateway.core.target import Target
 from gateway.errors import InvalidRequest
-from gateway.wire import signatures
+from gateway.wire.prompt import signatures
 from gateway.wire.registry import CODECS
 from gateway.wire.responses.input_items import parse_item
 from gateway.wire.responses.parse_prompt import parse_prompt

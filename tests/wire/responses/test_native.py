@@ -12,7 +12,7 @@ from gateway.core.prompt import OutputFormat, OutputKind
 from gateway.core.value import replace
 from gateway.errors import InternalError, RequestTooLarge, ServiceUnavailable
 from gateway.wire.responses.native import ResponsesRewriter, patch_reply
-from gateway.wire.sse import write_frame
+from gateway.wire.stream.sse import write_frame
 from tests.wire.stream_cases import frames_of, prompt
 
 CREATED = (

@@ -11,7 +11,7 @@ from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
 from gateway.core.target import Target
 from gateway.core.value import replace
-from gateway.wire import signatures
+from gateway.wire.prompt import signatures
 from gateway.wire.responses.native import patch_prompt
 
 TARGET = Target(model="up", origin="here")

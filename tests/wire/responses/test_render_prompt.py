@@ -26,7 +26,7 @@ from gateway.core.prompt import (
 from gateway.core.target import SamplingStyle, Target
 from gateway.errors import UnsupportedField
 from gateway.wire.codec import Rendering
-from gateway.wire.ids import sanitize_name
+from gateway.wire.prompt.tool_names import sanitize_name
 from gateway.wire.responses.input_items import is_reference
 from gateway.wire.responses.native import INCLUDE_REASONING
 from gateway.wire.responses.parse_prompt import parse_prompt

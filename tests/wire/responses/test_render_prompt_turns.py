@@ -27,7 +27,7 @@ from gateway.core.parts import (
 )
 from gateway.core.prompt import OutputFormat, OutputKind, Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.wire.dropped import Dropped
+from gateway.wire.prompt.dropped import Dropped
 from gateway.wire.responses.parse_prompt import parse_prompt
 from gateway.wire.responses.render_prompt import render_turns
 

@@ -11,7 +11,7 @@ from gateway.core.parts import CacheBreakpoint, ProviderData
 from gateway.core.prompt import ChoiceMode, Prompt, Tool, ToolChoice, ToolKind, WebSearch
 from gateway.core.target import Target
 from gateway.errors import UnsupportedField
-from gateway.wire.dropped import Dropped
+from gateway.wire.prompt.dropped import Dropped
 from gateway.wire.responses.parse_prompt import parse_prompt
 from gateway.wire.responses.tools import render_tools
 

@@ -1,0 +1,1 @@
+"""Who has access to console and admin API: admins, tokens, sessions, permissions, the audit log."""

@@ -1,0 +1,129 @@
+"""Queries and bodies of the admin API; an error names every invalid field at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from gateway.admin.api.export import ExportFormat
+from gateway.admin.api.field_types import GroupName, QueryTimestamp
+from gateway.admin.errors import FieldError, FormError
+from gateway.core.formats import Format
+from gateway.store.log.pages import MAX_PAGE, LogFilter
+from gateway.store.log.usage import Dimension
+from gateway.store.records import ExchangeState
+
+_STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
+
+
+class Form(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+F = TypeVar("F", bound=Form)
+
+
+def validate(form: type[F], content: Any) -> F:
+    """Raises FormError."""
+    if not isinstance(content, dict):
+        raise FormError(FieldError((), "The body must be a JSON object."))
+    try:
+        return form.model_validate(content)
+    except ValidationError as error:
+        errors = error.errors(include_input=False, include_context=False, include_url=False)
+        raise FormError(*(FieldError(each["loc"], each["msg"]) for each in errors)) from None
+
+
+def _parse_status(text: Any) -> range | None:
+    if text is None:
+        return None
+    if not isinstance(text, str) or not _STATUS.fullmatch(text):
+        raise PydanticCustomError("status", "must be a status such as 503 or a class such as 5xx")
+    if text.endswith("xx"):
+        return range(int(text[0]) * 100, int(text[0]) * 100 + 100)
+    return range(int(text), int(text) + 1)
+
+
+class LogFilterForm(Form):
+    """The fields of `LogFilter`; `status` is one status or a class of them (`5xx`)."""
+
+    since: QueryTimestamp | None = None
+    until: QueryTimestamp | None = None
+    id: str | None = None
+    token_id: str | None = None
+    group_name: str | None = None
+    model: str | None = None
+    channel: str | None = None
+    account: str | None = None
+    state: ExchangeState | None = None
+    status: Annotated[Any, BeforeValidator(_parse_status)] = None
+    error_code: str | None = None
+    text: str | None = None
+
+    def to_filter(self) -> LogFilter:
+        return LogFilter(**{field.name: getattr(self, field.name) for field in fields(LogFilter)})
+
+
+class LogPageForm(LogFilterForm):
+    """A page of the request log; `before` and `after` are ids."""
+
+    limit: int = Field(default=50, ge=1, le=MAX_PAGE)
+    before: str | None = None
+    after: str | None = None
+
+
+class ExportForm(LogFilterForm):
+    format: ExportFormat = ExportFormat.JSONL
+
+
+class FeedForm(LogFilterForm):
+    """Requests as they end; with `opened` also as they begin."""
+
+    opened: bool = False
+
+
+class OverviewForm(Form):
+    """The period of an overview; without `until`, up to now."""
+
+    since: QueryTimestamp
+    until: QueryTimestamp | None = None
+
+
+def _split_list(text: Any) -> Any:
+    return text.split(",") if isinstance(text, str) else text
+
+
+class UsageForm(Form):
+    """Usage by dimensions, in this order. `since` and `until` are Unix microseconds, rounded down
+    to the hour, so that adjacent spans have no hour in common."""
+
+    by: Annotated[tuple[Dimension, ...], BeforeValidator(_split_list)] = (Dimension.KEY,)
+    since: QueryTimestamp | None = None
+    until: QueryTimestamp | None = None
+    key: str | None = None
+    group: str | None = None
+    model: str | None = None
+
+
+class WebhookForm(Form):
+    """The webhook to test; without `webhook`, all."""
+
+    webhook: str | None = None
+
+
+class ProbeForm(Form):
+    """The account and model to probe; without a model, the channel's first one is used."""
+
+    model: str | None = None
+
+
+class RouteForm(Form):
+    """The request to preview; without a group, all models are allowed."""
+
+    group: GroupName | None = None
+    model: str
+    format: Format

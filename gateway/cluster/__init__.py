@@ -1,1 +1,0 @@
-"""Several replicas on one database server: membership, and the changes that each makes known."""

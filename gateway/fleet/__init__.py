@@ -1,0 +1,1 @@
+"""Several replicas on one database server; limits, health and affinity shared in Valkey."""

@@ -1,0 +1,51 @@
+"""Everything that replicas share through a Valkey server, on one connection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from gateway.config.cluster import SharedServer
+from gateway.config.schema import Config
+from gateway.fleet.affinity import SharedAffinity
+from gateway.fleet.health import SharedHealth
+from gateway.fleet.limits import SharedLimits
+from gateway.fleet.reports import Cancellations, Reports
+from gateway.fleet.shares import AbsentReplicas, Shares
+from gateway.fleet.valkey.connection import Connection
+from gateway.routing.affinity import AffinityIndex
+from gateway.routing.health import Health
+from gateway.store.postgresql.replicas import OwnReplica
+
+
+class SharedState:
+    """One object for each kind of shared state."""
+
+    def __init__(
+        self,
+        server: SharedServer,
+        own: OwnReplica,
+        health: Health,
+        affinity_index: AffinityIndex,
+        config: Callable[[], Config],
+    ) -> None:
+        """`config` returns the configuration in force."""
+        self._connection = connection = Connection(server, f"gateway-{own.name}")
+        self.health = SharedHealth(connection, health, config)
+        self.limits = SharedLimits(connection, own.name)
+        self.shares = Shares(lambda: own.position)
+        self.absent_replicas = AbsentReplicas(own, self.limits)
+        self.cancellations = Cancellations(connection)
+        self.reports = Reports(connection, own.name)
+        self.affinity = SharedAffinity(connection, affinity_index, config)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """For the time of the block. Raises `SharedError` where the server cannot be used."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._connection.close)
+            await self._connection.open()
+            await stack.enter_async_context(self.health.run())
+            await self.limits.open()
+            stack.push_async_callback(self.limits.close)
+            yield

@@ -1,0 +1,133 @@
+"""The endpoints that generate a reply: one handler for every format.
+
+A prewarm (`max_tokens` 0) fills an upstream's cache and expects no output. Not every format has
+such prompts: the gateway answers one itself where the upstream's format has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from math import inf
+
+from aiohttp import web
+
+from gateway.admission.access import Permit
+from gateway.core.events import StopReason, Usage
+from gateway.core.prompt import Prompt
+from gateway.core.reply import Reply
+from gateway.routing.router import Candidate, Route
+from gateway.runtime import Runtime
+from gateway.scheduler import next_stage
+from gateway.server.http.auth import authorize_generation
+from gateway.server.http.client_stream import ClientStream
+from gateway.server.http.headers import query_to_forward, request_headers_to_forward
+from gateway.server.http.request_body import read_json
+from gateway.server.proxy.admission import acquire_free
+from gateway.server.proxy.body_relay import send_reply
+from gateway.server.proxy.dispatch import Dispatch
+from gateway.server.proxy.incoming_request import IncomingRequest, Stages
+from gateway.server.record.client_request import ClientRequest
+from gateway.server.record.exchange import EXCHANGE, RUNTIME
+from gateway.wire.codec import Codec
+from gateway.wire.registry import CODECS
+
+
+def generate_handler(
+    codec: Codec, stages: Stages
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Return the handler of one format's endpoint."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        exchange = request[EXCHANGE]
+        runtime, snapshot = exchange.runtime, exchange.snapshot
+        permit = authorize_generation(request, codec)
+        headers = request_headers_to_forward(request, codec, snapshot.config.server)
+        raw_body, body = await read_json(request)
+        await next_stage()
+        parse, estimate = codec.parse_prompt, runtime.input_estimates.raw
+        prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
+        incoming = IncomingRequest(
+            request=request,
+            exchange=exchange,
+            permit=permit,
+            codec=codec,
+            parse=parse,
+            headers=headers,
+            raw_body=raw_body,
+            body=body,
+            prompt=prompt,
+            own_body=raw_body,
+        )
+        for run, applies in stages.before_route:
+            if applies(incoming):
+                await run(incoming)
+        exchange.prompt = incoming.prompt
+        route = incoming.route = permit.route(snapshot.router, prompt.model, codec.format)
+        await next_stage()
+        for run, applies in stages.after_route:
+            if applies(incoming):
+                await run(incoming)
+        raw_body, body = incoming.raw_body, incoming.body
+        prompt, route = incoming.prompt, incoming.route
+        in_turn = exchange.run_in_turn
+        raw_estimate = await in_turn(estimate, prompt) if exchange.turns else estimate(prompt)
+        client_request = ClientRequest(
+            request_id=exchange.id,
+            snapshot=snapshot,
+            codec=codec,
+            prompt=prompt,
+            raw_body=raw_body,
+            body=body,
+            forwarded_headers=incoming.headers,
+            query=query_to_forward(request, codec),
+            input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
+            raw_estimate=raw_estimate,
+            dropped=exchange.dropped,
+            key=permit.token.id,
+        )
+        candidate = route.candidates[0]
+        if (
+            prompt.max_tokens == 0
+            and codec.has_prewarm
+            and not CODECS[candidate.format].has_prewarm
+        ):
+            await acquire_free(exchange, permit, route.model)
+            return await answer_prewarm(request, client_request, candidate)
+        if runtime.fleet.has_shared:
+            await _look_up_reply(runtime, route, prompt, permit)
+        affinity = runtime.affinity_index.for_prompt(
+            prompt, request.headers, permit.token.id, route.model
+        )
+        await next_stage()
+        if incoming.answer is not None:
+            return await incoming.answer(incoming, client_request, affinity)
+        response = await Dispatch(incoming, client_request, affinity).run()
+        await next_stage()
+        return response
+
+    return handler
+
+
+async def _look_up_reply(runtime: Runtime, route: Route, prompt: Prompt, permit: Permit) -> None:
+    """The account of the reply that the prompt names may be known to another replica."""
+    digest = runtime.affinity_index.unknown_reply(prompt, permit.token.id)
+    if digest is not None and len(route.candidates) > 1:
+        await runtime.fleet.look_up_reply(digest)
+
+
+async def answer_prewarm(
+    request: web.Request, client_request: ClientRequest, candidate: Candidate
+) -> web.StreamResponse:
+    """An empty reply, as a body or a stream."""
+    metadata = client_request.reply_metadata(candidate, request.app[RUNTIME].now())
+    usage = Usage(input_tokens=metadata.input_tokens)
+    empty = Reply(id="", model="", parts=(), stop=StopReason.MAX_TOKENS, usage=usage)
+    stream = client_request.prompt.stream
+    reply = client_request.render_reply(empty, metadata, None, stream=stream)
+    if not stream:
+        return await send_reply(request, reply, {})
+    client = ClientStream(request, client_request.ping, first_ping_after=inf)
+    try:
+        return await send_reply(request, reply, {}, client)
+    finally:
+        client.close()

@@ -1,0 +1,472 @@
+"""Stored replies: kept for the clients that continue or retrieve them by their ids.
+
+Rows are written in the background; until then they are found in memory, so that a reply can be
+continued at once. What waits is bounded: where the database cannot be written for a while, new
+replies are not stored. Keys take turns. Texts are compressed and decompressed in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Final, TypeVar
+
+from gateway.config.limits import StoredReplies
+from gateway.store import response_rows as rows
+from gateway.store.chain_cache import ChainCache, chain_size
+from gateway.store.database import Database
+from gateway.store.errors import ChainTooLarge, error_reason
+from gateway.store.records import CONTINUABLE, StoredItem, StoredReply
+
+MAX_PENDING: Final = 64 * 2**20
+"""Bytes that wait to be written, a quarter of them at most of one key. Of a key of which nothing
+waits there is room for a row until they are twice as many."""
+
+_BATCH_DELAY: Final = 0.05
+"""Seconds that a row waits for others; nobody waits for it."""
+_MAX_BATCH: Final = 64
+_BATCH_SIZE: Final = 256 * 1024
+"""Bytes of a batch of several rows: other keys wait for it."""
+_SETTLE_TIMEOUT: Final = 2.0
+_RETRY_DELAY: Final = 1.0
+_EVICTED_SHARE: Final = 0.9
+"""What eviction leaves of the size that a key may have, so that it does not run for each row."""
+_DELETED_ROWS: Final = 200
+_DELETED_CHAINS: Final = 100
+"""What one transaction deletes at most."""
+
+_UNMEASURED_SHARE: Final = 0.02
+"""Of the size that a key may have: what each of several replicas adds before it looks at what the
+others have added."""
+_WRITE_PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6)
+"""Seconds between looks for a row that another replica may be writing."""
+_TIME_OF_ID: Final = re.compile(r"(?:resp|msg)_([0-9a-f]{14})[0-9a-f]{10}$")
+_MAX_AGE: Final = 3_600_000_000
+_MAX_AHEAD: Final = 60_000_000
+"""Microseconds from the begin of a request to the end of its reply; between two clocks."""
+
+_MAX_GROWTH: Final = 192
+"""Bytes by which compression may enlarge short texts; of long ones, it is 1/256."""
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class ReplyStore:
+    """It is created inside the running loop, and used by it between `start` and `close`.
+
+    Every method has a token's id: a key finds only its own replies.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Callable[[], StoredReplies],
+        now: Callable[[], int],
+        item_ids: Callable[[StoredReply], Iterable[str]] = lambda _: (),
+    ) -> None:
+        """`settings` are those in force, `now` is in unix microseconds; `item_ids` reads the ids
+        of a reply's output items (in the thread)."""
+        self.database = database
+        self._settings = settings
+        self._now = now
+        self._item_ids = item_ids
+        self._packer = rows.Packer()
+        self._pending: dict[str, dict[str, StoredReply]] = {}
+        self._pending_sizes = Counter[str]()
+        self._chains = ChainCache()
+        self._sizes: dict[str, int] = {}
+        self._has_others = database.is_shared
+        self._unmeasured: dict[str, int] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="replies")
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._written = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._was_refused = False
+
+    async def start(self) -> None:
+        await self._measure()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="replies")
+
+    async def close(self, deadline: float = 10.0) -> None:
+        """Writes what waits, for `deadline` seconds at most."""
+        if self._task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline):
+                    await self.flush()
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        if self._pending:
+            lost = sum(map(len, self._pending.values()))
+            _log.error("%d stored replies were lost: not written in time", lost)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def flush(self) -> None:
+        """Waits until everything is written."""
+        while self._pending:
+            await self.wait_for_batch()
+
+    async def wait_for_batch(self) -> None:
+        """Returns once some of what waits was written, or could not be."""
+        self._written.clear()
+        self._hurry.set()
+        self._wake.set()
+        await self._written.wait()
+
+    async def flush_key(self, token_id: str) -> None:
+        """Waits until the rows of the key that wait now are written, or refused."""
+        newest = next(reversed(self._pending.get(token_id, {})), None)
+        while newest in self._pending.get(token_id, {}):
+            await self.wait_for_batch()
+
+    async def is_written(self, reply: StoredReply) -> bool:
+        return await rows.find(self.database, reply.token_id, reply.id) is not None
+
+    async def _settle(self, token_id: str) -> None:
+        """The same, but not for long: nobody waits for a database that cannot be written."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_TIMEOUT):
+                await self.flush_key(token_id)
+
+    def expiry(self) -> int:
+        """When a reply of now expires, in unix microseconds."""
+        return self._now() + int(self._settings().ttl * 1e6)
+
+    def put(self, reply: StoredReply) -> bool:
+        """Adds a row, or replaces the one with its token and id; it can be read at once. False
+        where there is no memory for it: then it is not stored."""
+        waiting = self._pending.get(reply.token_id, {})
+        before = waiting.get(reply.id)
+        growth = _size(reply) - (_size(before) if before is not None else 0)
+        own, total = self._pending_sizes[reply.token_id], self._pending_sizes.total()
+        is_full = total > 0 and total + growth > (MAX_PENDING if own else 2 * MAX_PENDING)
+        if is_full or (own and own + growth > MAX_PENDING // 4):
+            if not self._was_refused:
+                _log.warning("replies are not stored at present: too many wait to be written")
+            self._was_refused = True
+            return False
+        self._was_refused = False
+        waiting[reply.id] = reply
+        self._pending[reply.token_id] = waiting
+        self._pending_sizes[reply.token_id] += growth
+        self._chains.extend(reply)
+        if self._has_others:  # other replicas find it only once it is written
+            self._hurry.set()
+        self._wake.set()
+        return True
+
+    def withdraw(self, reply: StoredReply) -> bool:
+        """Takes a row of `put` back. False where it is written already."""
+        is_waiting = self._pending.get(reply.token_id, {}).get(reply.id) is reply
+        self._forget([reply])
+        return is_waiting
+
+    def is_small(self, reply: StoredReply, spare: int = 0) -> bool:
+        """Whether it fits (see `fits`) however badly it can be compressed."""
+        size = _size(reply)
+        return size + (size >> 8) + _MAX_GROWTH + spare <= self._settings().max_per_key
+
+    async def fits(self, reply: StoredReply, spare: int = 0) -> bool:
+        """Whether one key may have as much as that by itself, and `spare` more bytes. Others are
+        not stored, although `put` takes them."""
+        if self.is_small(reply, spare):
+            return True
+        packed = await self._in_thread(self._packer.pack, reply)
+        return packed.stored_size + spare <= self._settings().max_per_key
+
+    async def find(self, token_id: str, id: str, *, events: bool = False) -> StoredReply | None:
+        """The reply; `events` are None unless requested. None where it is unknown, deleted or
+        expired."""
+        if not _can_be_id(id):
+            return None
+        reply = self._pending.get(token_id, {}).get(id)
+        if reply is None:
+            find = partial(rows.find, self.database, token_id, id, events=events)
+            packed = await self._expected(id, find)
+            if packed is None or not self._is_visible(packed):
+                return None
+            return await self._in_thread(rows.unpack, packed)
+        return reply if self._is_visible(reply) else None
+
+    async def find_item(self, token_id: str, item_id: str) -> str | None:
+        """The id of the reply whose output has the item; None where there is none."""
+        if not _can_be_id(item_id):
+            return None
+        await self._settle(token_id)
+        find = partial(rows.find_by_item, self.database, token_id, item_id)
+        return await self._expected(item_id, find)
+
+    async def chain(
+        self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
+    ) -> list[StoredReply] | None:
+        """What a request continues that names the reply `id`: as `history`, but None also where the
+        reply is deleted, expired or did not end well."""
+        chain = await self.history(token_id, id, max_size, book)
+        if not chain or not self._is_visible(chain[-1]) or chain[-1].status not in CONTINUABLE:
+            return None
+        return chain
+
+    async def history(
+        self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
+    ) -> list[StoredReply] | None:
+        """The reply and those that it continues, oldest first, without events; deleted and expired
+        ones are among them. None where it or an earlier one is missing. `book` is called with the
+        bytes that it takes in memory, and raises where there is no room.
+
+        Raises `ChainTooLarge` beyond `max_size` bytes, or too many replies.
+        """
+        chain, before = self._pending_chain(token_id, id)
+        if before is not None and (cached := await self._cached(token_id, before)) is not None:
+            chain, before = cached + chain, None
+        size = chain_size(chain)
+        if size > max_size or len(chain) > rows.MAX_CHAIN:
+            raise ChainTooLarge(f"more than {max_size:,} bytes, or {rows.MAX_CHAIN:,} replies")
+        book(size)
+        if before is None:
+            return chain
+        if not _can_be_id(before):
+            return None
+        load = partial(rows.load_chain, self.database, token_id, before, max_size - size)
+        packed = await self._expected(before, load)
+        if packed is None:
+            return None
+        book(sum(reply.request_size + reply.reply_size for reply in packed))
+        unpacked = await self._in_thread(_unpack_all, packed)
+        self._chains.put(unpacked)
+        return unpacked + chain
+
+    async def _cached(self, token_id: str, id: str) -> list[StoredReply] | None:
+        """A chain in memory. It may be gone meanwhile, or its last reply deleted."""
+        if (cached := self._chains.find((token_id, id))) is None:
+            return None
+        deleted = await rows.is_deleted(self.database, token_id, id)
+        return None if deleted is None else [*cached[:-1], cached[-1]._replace(deleted=deleted)]
+
+    async def _expected(self, id: str, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
+        """What `find` finds; where another replica may be writing it, a moment later."""
+        found = await find()
+        if found is not None or not self._has_others or not self._is_recent(id):
+            return found
+        for pause in _WRITE_PAUSES:
+            await asyncio.sleep(pause)
+            if (found := await find()) is not None:
+                return found
+        return None
+
+    def _is_recent(self, id: str) -> bool:
+        """Whether its request can have ended just now; ids that say no time can."""
+        match = _TIME_OF_ID.match(id)
+        if match is None:
+            return True
+        age = self._now() - int(match[1], 16)
+        return -_MAX_AHEAD < age < _MAX_AGE
+
+    def _pending_chain(self, token_id: str, id: str) -> tuple[list[StoredReply], str | None]:
+        """What of the chain waits to be written, and the id of what comes before that."""
+        newest: list[StoredReply] = []
+        current: str | None = id
+        waiting = self._pending.get(token_id, {})
+        while current is not None and (reply := waiting.get(current)) is not None:
+            newest.append(reply)
+            current = reply.previous_id
+        return newest[::-1], current
+
+    async def delete(self, token_id: str, id: str) -> bool:
+        """Whether there was such a reply."""
+        if await self.find(token_id, id) is None:
+            return False
+        await self._settle(token_id)
+        freed = await self.database.write(partial(rows.remove, token_id=token_id, id=id))
+        self._sizes[token_id] = self._sizes.get(token_id, 0) - freed
+        return True
+
+    async def running(self) -> list[StoredReply]:
+        """The replies of background requests that no process completes any more; call it after
+        `start`. With one process, these are all that an earlier run has left."""
+        packed = await rows.running(self.database, self._now())
+        return await self._in_thread(_unpack_all, packed)
+
+    async def count_running(self, token_id: str) -> int | None:
+        """Background responses of the key in all replicas; None where there is one process."""
+        return await rows.count_running(self.database, token_id) if self._has_others else None
+
+    async def end_running(self, reply: StoredReply) -> bool:
+        """Writes a row of `running`, unless it has ended meanwhile; returns whether it did."""
+        packed = await self._in_thread(self._packer.pack, reply)
+        return await self.database.write(partial(rows.end_running, reply=packed))
+
+    async def delete_expired(self) -> int:
+        """Deletes the chains of which every reply has expired; returns the number of replies."""
+        expired = await rows.expired_chains(self.database, self._now())
+        deleted = await self._delete_chains(expired)
+        if deleted or self._has_others:
+            await self._measure()
+        return deleted
+
+    def _is_visible(self, reply: StoredReply) -> bool:
+        return not reply.deleted and reply.expires_at > self._now()
+
+    async def _in_thread(self, work: Callable[..., _T], *args: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_BATCH_DELAY):
+                    await self._hurry.wait()
+            while self._pending:
+                await self._write_batch(self._next_batch())
+                self._written.set()
+            self._hurry.clear()
+
+    def _next_batch(self) -> list[StoredReply]:
+        """A row of each key in turn; those written last come last (see `_forget`)."""
+        batch: list[StoredReply] = []
+        room = _BATCH_SIZE
+        turns = zip_longest(*(waiting.values() for waiting in self._pending.values()))
+        for reply in (reply for turn in turns for reply in turn if reply is not None):
+            if batch and (_size(reply) > room or len(batch) == _MAX_BATCH):
+                break
+            batch.append(reply)
+            room -= _size(reply)
+        return batch
+
+    async def _write_batch(self, batch: list[StoredReply], *, may_exist: bool = False) -> None:
+        """Only the rows of background replies are expected to be there already."""
+        may_exist = may_exist or any(reply.background for reply in batch)
+        try:
+            packed, items = await self._in_thread(self._pack, batch)
+            write = partial(rows.write, replies=packed, items=items, may_exist=may_exist)
+            growth = await self.database.write(write)
+            for reply in batch:
+                if reply.id not in self._pending.get(reply.token_id, {}):  # withdrawn meanwhile
+                    await self.database.write(
+                        partial(rows.remove, token_id=reply.token_id, id=reply.id)
+                    )
+        except Exception as error:
+            await self._handle_failure(batch, error, may_exist=may_exist)
+            return
+        self._forget(batch)
+        for token_id, size in growth.items():
+            self._sizes[token_id] = self._sizes.get(token_id, 0) + size
+            if self._has_others:
+                await self._measure_key(token_id, size)
+            await self._evict(token_id, self._settings().max_per_key)
+        if (excess := sum(self._sizes.values()) - self._settings().max_total) > 0:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            await self._evict(largest, self._sizes[largest] - excess)
+
+    async def _measure_key(self, token_id: str, growth: int) -> None:
+        """With what other replicas have added, whenever this one has added a part of the limit."""
+        added = self._unmeasured.get(token_id, 0) + growth
+        if added > self._settings().max_per_key * _UNMEASURED_SHARE:
+            try:
+                self._sizes[token_id] = await rows.size_of(self.database, token_id)
+                added = 0
+            except Exception as error:  # the next row tries again
+                _log.warning("stored replies cannot be measured: %s", error_reason(error))
+        self._unmeasured[token_id] = added
+
+    def _pack(self, batch: Iterable[StoredReply]) -> tuple[list[StoredReply], list[StoredItem]]:
+        """In the thread. A row beyond the size that a key may have is left out."""
+        packed: list[StoredReply] = []
+        items: list[StoredItem] = []
+        limit = self._settings().max_per_key
+        for reply in batch:
+            row = self._packer.pack(reply)
+            if row.stored_size > limit:
+                _log.warning("%s is too large to be stored", reply.id)
+                continue
+            packed.append(row)
+            ids = filter(_can_be_id, self._item_ids(reply))
+            items += (StoredItem(reply.token_id, id, reply.id) for id in ids)
+        return packed, items
+
+    async def _handle_failure(
+        self, batch: list[StoredReply], error: Exception, *, may_exist: bool
+    ) -> None:
+        """Waits where the database is the cause; else finds the row that is, and drops it."""
+        if not self.database.is_row_error(error):
+            _log.warning("replies cannot be stored: %s", error_reason(error))
+            await asyncio.sleep(_RETRY_DELAY)
+        elif len(batch) > 1 or not may_exist:
+            for reply in batch:
+                await self._write_batch([reply], may_exist=True)
+        else:
+            _log.error("%s cannot be stored: %s", batch[0].id, error_reason(error))
+            self._forget(batch)
+
+    def _forget(self, written: Iterable[StoredReply]) -> None:
+        """Rows that were replaced meanwhile stay."""
+        for reply in written:
+            waiting = self._pending.get(reply.token_id, {})
+            if waiting.get(reply.id) is not reply:
+                continue
+            del waiting[reply.id], self._pending[reply.token_id]
+            self._pending_sizes[reply.token_id] -= _size(reply)
+            if waiting:
+                self._pending[reply.token_id] = waiting
+            else:
+                del self._pending_sizes[reply.token_id]
+
+    async def _evict(self, token_id: str, limit: int) -> None:
+        """Deletes whole chains until the key has `limit` bytes at most; the one that was continued
+        last goes only where it is too large by itself."""
+        if self._sizes[token_id] <= limit:
+            return
+        try:
+            chains = await rows.oldest_chains(self.database, token_id)
+            size = sum(chain_size for _, chain_size in chains)
+            evicted: list[tuple[str, str]] = []
+            for position, (root_id, chain_size) in enumerate(chains, 1):
+                share = 1 if position == len(chains) else _EVICTED_SHARE
+                if size <= limit * share:
+                    break
+                evicted.append((token_id, root_id))
+                size -= chain_size
+            await self._delete_chains(evicted)
+            self._sizes[token_id] = size
+        except Exception as error:  # such as a full disk: the next row tries again
+            _log.warning("old replies cannot be deleted: %s", error_reason(error))
+
+    async def _delete_chains(self, chains: Sequence[tuple[str, str]]) -> int:
+        """In small transactions, as the request log waits for each."""
+        deleted = 0
+        for start in range(0, len(chains), _DELETED_CHAINS):
+            some = chains[start : start + _DELETED_CHAINS]
+            remove = partial(rows.remove_chains, chains=some, limit=_DELETED_ROWS)
+            while count := await self.database.write(remove):
+                deleted += count
+                if count < _DELETED_ROWS:
+                    break
+        return deleted
+
+    async def _measure(self) -> None:
+        self._sizes = await rows.sizes(self.database)
+
+
+def _unpack_all(packed: Sequence[StoredReply]) -> list[StoredReply]:
+    return [rows.unpack(reply) for reply in packed]
+
+
+def _can_be_id(text: str) -> bool:
+    """Whether a text of a client or an upstream can be an id: others are not looked up."""
+    return 0 < len(text) <= _MAX_ID and text.isascii() and text.isprintable()
+
+
+_MAX_ID: Final = 200
+
+
+def _size(reply: StoredReply) -> int:
+    texts = (reply.request, reply.reply or b"", reply.events or b"")
+    return sum(map(len, texts)) + rows.ROW_SIZE

@@ -1,0 +1,1 @@
+"""Kinds, sizes and places of images in prompts; nothing is decoded."""

@@ -1,0 +1,1 @@
+"""Reads, limits and edits JSON bytes."""

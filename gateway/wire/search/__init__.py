@@ -1,0 +1,1 @@
+"""Web searches in prompts, replies and histories."""
