@@ -31,6 +31,9 @@ ADR = ROOT / "docs" / "adr"
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("gateway/*/__init__.py"))
+FOLDERS = sorted(ROOT.glob("gateway/*/**/__init__.py"))
+UNNAMED = ("console/pages", "store/migrations")
+"""Folders that the layout does not name."""
 STATE = (ROOT / "docs" / "state.md").read_text()
 CODE = "".join(
     path.read_text() for path in ROOT.glob("gateway/**/*.py") if path.name != "errors.py"
@@ -158,9 +161,13 @@ def test_links_in_messages_have_a_target() -> None:
 
 
 def test_contributing_has_a_line_for_every_package() -> None:
-    table = CONTRIBUTING.partition("| Package |")[2].partition("\n\n")[0]
-    named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert sorted(named) == PACKAGES
+    layout = CONTRIBUTING.partition("| Core |")[2].partition("`make modules`")[0]
+    named = re.findall(r"^\| `([\w/]+)` \|", layout, re.MULTILINE)
+    assert len(named) == len(set(named))
+    assert {name.partition("/")[0] for name in named} == set(PACKAGES)
+    folders = {str(path.parent.relative_to(ROOT / "gateway")) for path in FOLDERS}
+    mentioned = set(re.findall(r"`([\w/]+)`", layout))
+    assert {folder for folder in folders if not folder.startswith(UNNAMED)} <= mentioned
 
 
 def test_the_list_of_modules_has_all_with_their_purpose() -> None:

@@ -1,16 +1,21 @@
 """The layout of the code: which package imports which, and where tests are.
 
-    cli → doctor → daemon → {app → {server, console → admin}, alerts → admin, cluster → shared}
-        → runtime → {replicas → telemetry, upstream, admission} → {wire, routing, quota, store}
-        → config → core → errors
+    cli, doctor, daemon                              put everything together
+      → alerts, console, admin, fleet, app           wings, and the routes
+      → server/{stored, images, search}              wings of requests
+      → server/proxy → server/http → server/record   the way of a request
+      → runtime → {upstream, admission, telemetry, store} → {wire, routing, quota}
+      → config → core → errors
 
-The tests read all imports, also those inside functions, without running the code.
+The core serves a request without a wing: it imports none. The tests read all imports, also those
+inside functions and for types, without running the code.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,45 +25,56 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "gateway"
 TESTS = ROOT / "tests"
 
-CORE = frozenset({"core", "errors"})
-CONFIG = CORE | {"config"}
+VALUES = frozenset({"core", "errors"})
+CONFIG = VALUES | {"config"}
 UPSTREAM = CONFIG | {"wire", "routing", "upstream"}
 STORE = CONFIG | {"store"}
 ADMISSION = STORE | {"routing", "quota", "admission"}
-SHARED = ADMISSION | {"shared"}
 TELEMETRY = STORE | {"telemetry"}
 RUNTIME = UPSTREAM | ADMISSION | TELEMETRY | {"replicas", "runtime", "scheduler", "turns"}
-SERVER = RUNTIME | {"server"}
+RECORD = RUNTIME | {"server/record"}
+HTTP = RECORD | {"server/http"}
+PROXY = HTTP | {"server/proxy"}
+CORE = PROXY | {"server", "__init__"}
+"""A request from its socket to its settled row."""
+
 ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "admin"}
-CONSOLE = ADMIN | {"admission", "console"}
-APP = SERVER | CONSOLE | {"app"}
+CONSOLE = ADMIN | {"console"}
+REQUEST_WINGS = frozenset({"server/stored", "server/images", "server/search"})
+"""Optional features of requests, which `app` registers."""
+APP = PROXY | REQUEST_WINGS | CONSOLE | {"app"}
 ALERTS = ADMIN | {"upstream", "telemetry", "alerts"}
-CLUSTER = RUNTIME | SHARED | {"cluster"}
-DAEMON = APP | ALERTS | CLUSTER | {"daemon"}
+FLEET = RUNTIME | {"fleet"}
+DAEMON = APP | ALERTS | FLEET | {"daemon"}
 DOCTOR = DAEMON | {"doctor"}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "scheduler": frozenset(),
     "turns": frozenset(),
-    "core": CORE,
+    "core": VALUES,
     "config": CONFIG,
-    "wire": CORE | {"wire"},
+    "wire": VALUES | {"wire"},
     "routing": CONFIG | {"routing"},
     "quota": CONFIG | {"quota"},
     "upstream": UPSTREAM,
     "store": STORE,
     "admission": ADMISSION,
-    "shared": SHARED,
     "telemetry": TELEMETRY,
     "replicas": TELEMETRY | {"routing"},
     "runtime": RUNTIME,
-    "server": SERVER,
+    "server": frozenset(),
+    "server/record": RECORD,
+    "server/http": HTTP,
+    "server/proxy": PROXY,
+    "server/stored": PROXY | {"server/stored"},
+    "server/images": PROXY | {"server/images"},
+    "server/search": PROXY | {"server/search"},
+    "fleet": FLEET,
     "admin": ADMIN,
     "console": CONSOLE,
     "app": APP,
     "alerts": ALERTS,
-    "cluster": CLUSTER,
     "daemon": DAEMON,
     "simulator": frozenset({"simulator"}),
     "doctor": DOCTOR,
@@ -66,21 +82,26 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
     "__init__": frozenset(),
 }
-"""Package or top-level module → those that it can import. `gateway` itself, which only has the
-version, is open to all but the simulator."""
+"""Package, folder of the server or top-level module → those that it can import. `gateway` itself,
+which only has the version, is open to all but the simulator."""
 
-WITHIN_SERVER = {"record": frozenset({"record"}), "http": frozenset({"record", "http"})}
-"""Folder of the server → those of its folders that it can import, and no module beside them."""
+WINGS = frozenset(MAY_IMPORT) - CORE - {"app", "daemon", "__main__"}
+MAY_IMPORT_WINGS = {
+    "alerts": {"admin"},
+    "console": {"admin"},
+    "doctor": WINGS - {"cli", "simulator"},
+    "cli": WINGS,
+}
+"""Wing → the other wings that it can import."""
 
 PURE = ("core", "wire", "routing", "quota", "errors")
 IMPURE = frozenset({"asyncio", "aiohttp", "time", "random", "secrets", "socket", "threading"})
 """Clocks, randomness and I/O are arguments of pure code."""
 
-SERVER_WINGS = ("stored", "images", "search")
-"""Optional features of requests, which `app` registers."""
-
 LONGEST = 600
 """Lines of a module."""
+MOST_MODULES = 25
+"""Of a folder."""
 
 FORMATS = ("chat", "messages", "responses")
 FORMAT_MODULES = (
@@ -99,13 +120,19 @@ class Import(NamedTuple):
 
     @property
     def package(self) -> str | None:
-        """Its package or top-level module; `gateway` for the package itself, None for others."""
-        first, _, rest = self.module.partition(".")
-        return (rest.partition(".")[0] or first) if first == "gateway" else None
+        """Its package, folder of the server or top-level module; `gateway` for the package itself,
+        None for others."""
+        first, *rest = self.module.split(".")
+        return (_package(rest) if rest else first) if first == "gateway" else None
+
+
+def _package(parts: list[str]) -> str:
+    return "/".join(parts[:2]) if parts[0] == "server" else parts[0]
 
 
 def package_of(module: Path) -> str:
-    return module.relative_to(SOURCE).parts[0].removesuffix(".py")
+    folder = list(module.relative_to(SOURCE).parts[:-1])
+    return _package(folder) if folder else module.stem
 
 
 def imports(module: Path) -> Iterator[Import]:
@@ -118,8 +145,6 @@ def imports(module: Path) -> Iterator[Import]:
             source = ".".join((*above, *([node.module] if node.module else ())))
             if source == "gateway":
                 yield from (Import(_member(each.name), node.lineno) for each in node.names)
-            elif source == "gateway.server":
-                yield from (Import(f"{source}.{each.name}", node.lineno) for each in node.names)
             else:
                 yield Import(source, node.lineno)
 
@@ -148,16 +173,47 @@ def test_imports_point_one_way() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("folder", WITHIN_SERVER)
-def test_folders_of_the_server_import_one_way(folder: str) -> None:
-    wrong = [
-        f"{path_of(module)}:{each.line}: {each.module}"
-        for module in (SOURCE / "server" / folder).glob("*.py")
-        for each in imports(module)
-        if each.module.startswith("gateway.server.")
-        and each.module.split(".")[2] not in WITHIN_SERVER[folder]
-    ]
-    assert wrong == []
+def test_the_core_imports_no_wing_and_wings_import_few_others() -> None:
+    for package, allowed in MAY_IMPORT.items():
+        if package in CORE:
+            assert allowed <= CORE
+        elif package in WINGS:
+            assert allowed & WINGS <= {package} | MAY_IMPORT_WINGS.get(package, set())
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    names = {_name_of(module): module for module in MODULES}
+    graph = {name: _imported(module, names) - {name} for name, module in names.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" → ".join(error.args[1]))
+
+
+def _name_of(module: Path) -> str:
+    parts = module.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def _imported(module: Path, names: dict[str, Path]) -> set[str]:
+    """The names of the project's files that a file imports, also those of `from package import`."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_bytes(), module)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            members = {f"{node.module}.{each.name}" for each in node.names}
+            found |= (members & names.keys()) or {node.module}
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+    return found & names.keys()
+
+
+def test_folders_are_small() -> None:
+    folders = {module.parent for module in MODULES}
+    sizes = {
+        path_of(folder): len(set(folder.glob("*.py")) - {folder / "__init__.py"})
+        for folder in folders
+    }
+    assert {folder: size for folder, size in sizes.items() if size > MOST_MODULES} == {}
 
 
 @pytest.mark.parametrize("package", PURE)
@@ -169,21 +225,6 @@ def test_pure_packages_import_no_clock_and_no_network(package: str) -> None:
         for each in imports(module)
         if each.module.partition(".")[0] in IMPURE
     ]
-    assert wrong == []
-
-
-def test_the_core_of_the_server_imports_no_wing_and_no_wing_another() -> None:
-    wrong = []
-    for module in MODULES:
-        package = module.relative_to(SOURCE).parts[:-1]
-        if package[:1] != ("server",):
-            continue
-        others = [f"gateway.server.{wing}" for wing in SERVER_WINGS if wing not in package]
-        wrong += [
-            f"{path_of(module)}:{each.line}: {each.module}"
-            for each in imports(module)
-            if any(f"{each.module}.".startswith(f"{other}.") for other in others)
-        ]
     assert wrong == []
 
 
