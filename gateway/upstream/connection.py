@@ -8,6 +8,10 @@ connection.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import select
+import sys
+import termios
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -21,8 +25,25 @@ from gateway.upstream.response import (
     UpstreamResponse,
     attempt_failed,
 )
-from gateway.upstream.socket_state import unacknowledged
 from gateway.upstream.turns import READ_SIZE, BulkTurns, ReadTurns
+
+
+def has_unread(descriptor: int) -> bool:
+    """Whether there is something to read: bytes, an error or the end."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def unacknowledged(descriptor: int) -> int:
+    """Bytes that were written and that the other end has not confirmed, nor will after a reset; 0
+    where the system does not tell, as of a closed socket."""
+    try:
+        size = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    return int.from_bytes(size, sys.byteorder)
+
 
 MAX_OVERHEAD: Final = 256 * 1024
 """Bytes without any of a body: interim responses, the head, trailers."""

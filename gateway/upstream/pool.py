@@ -14,9 +14,8 @@ from aiohappyeyeballs import start_connection
 
 from gateway.core.buffers import Buffers
 from gateway.core.events import FailureKind
-from gateway.upstream.connection import Connection, Origin
+from gateway.upstream.connection import Connection, Origin, has_unread
 from gateway.upstream.response import StaleConnection, UpstreamResponse, attempt_failed
-from gateway.upstream.socket_state import has_unread
 from gateway.upstream.turns import BulkTurns, ReadTurns
 
 MAX_HEAD: Final = 64 * 1024
