@@ -49,7 +49,7 @@ _FORBIDDEN_URL_PARTS: Final = {
 class ConfigModel(BaseModel):
     """A mapping of the file: frozen, strict about types, closed to unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gateway.cli import main
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 
 
@@ -23,3 +28,25 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandRunner:
 def gateway(shell: CommandRunner) -> Iterator[AdminGateway]:
     with admin_gateway(shell.state_dir) as gateway:
         yield gateway
+
+
+@pytest.fixture
+def refused_start(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., tuple[int, str]]]:
+    """The exit code and standard error of a `gateway serve` in this process that does not start."""
+
+    def start(*arguments: str | Path) -> tuple[int, str]:
+        capfd.readouterr()
+        result = CliRunner().invoke(main, ["serve", *map(str, arguments)])
+        return result.exit_code, result.stderr + capfd.readouterr().err
+
+    for module, hook in ((sys, "excepthook"), (threading, "excepthook"), (sys, "unraisablehook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
+    loggers = [logging.getLogger(name) for name in ("", "gateway")]
+    handlers, levels = loggers[0].handlers[:], [each.level for each in loggers]
+    yield start
+    logging.captureWarnings(False)
+    loggers[0].handlers[:] = handlers
+    for each, level in zip(loggers, levels, strict=True):
+        each.setLevel(level)

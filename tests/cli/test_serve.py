@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -33,6 +33,8 @@ from tests.resilience.chaos.process import (
 )
 from tests.support.paths import ROOT
 from tests.support.timing import SLACK
+
+RefusedStart = Callable[..., tuple[int, str]]
 
 SOON = SLACK
 """Seconds that an idle gateway may take to end on a busy machine."""
@@ -72,51 +74,46 @@ def test_all_errors_of_a_configuration(tmp_path: Path) -> None:
     assert not (tmp_path / "var").exists()
 
 
-def test_a_missing_configuration(tmp_path: Path) -> None:
-    with GatewayProcess(tmp_path, "--config", tmp_path / "none.yaml") as gateway:
-        assert gateway.wait() == 78
-    assert "none.yaml: cannot be read: No such file or directory" in gateway.stderr
+def test_a_missing_configuration(tmp_path: Path, refused_start: RefusedStart) -> None:
+    code, text = refused_start("--config", tmp_path / "none.yaml")
+    assert code == 78
+    assert "none.yaml: cannot be read: No such file or directory" in text
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("arguments", [(), ("--demo",)], ids=["serve", "demo"])
-def test_a_state_directory_in_use(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_state_directory_in_use(tmp_path: Path, refused_start: RefusedStart) -> None:
     state = tmp_path / "first" / "state"
     second = tmp_path / "second"
     second.mkdir()
     with serving(tmp_path / "first") as first:
-        given = arguments or ("--config", write_config(second))
-        with GatewayProcess(second, "--state-dir", state, *given) as gateway:
-            assert gateway.wait() == 1
-        *_, message = gateway.stderr.splitlines()
-        assert message == f"gateway: {state} is in use by process {first.pid}"
-        assert status(f"{first.address()}/healthz") == 200
+        for given in (("--config", write_config(second)), ("--demo",)):
+            code, text = refused_start("--state-dir", state, *given)
+            assert code == 1
+            assert text.splitlines()[-1] == f"gateway: {state} is in use by process {first.pid}"
+            assert status(f"{first.address()}/healthz") == 200
 
 
-@pytest.mark.processes
-def test_a_port_in_use(tmp_path: Path) -> None:
+def test_a_port_in_use(tmp_path: Path, refused_start: RefusedStart) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        config = write_config(tmp_path)
-        with GatewayProcess(tmp_path, "--config", config, "--port", str(port)) as gateway:
-            assert gateway.wait() == 1
-    *_, message = gateway.stderr.splitlines()
+        code, text = refused_start("--config", write_config(tmp_path), "--port", str(port))
+    assert code == 1
+    *_, message = text.splitlines()
     assert message.startswith("gateway: cannot listen")
     assert str(port) in message
     assert "address already in use" in message
-    assert "Traceback" not in gateway.stderr
+    assert "Traceback" not in text
 
 
-@pytest.mark.processes
-def test_an_invalid_database(tmp_path: Path) -> None:
+def test_an_invalid_database(tmp_path: Path, refused_start: RefusedStart) -> None:
     config = write_config(tmp_path)
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "gateway.db").write_bytes(b"no database, whatever it is called" * 100)
-    with GatewayProcess(tmp_path, "--config", config) as gateway:
-        assert gateway.wait() == 78
-    assert gateway.stderr.splitlines()[-1].startswith("gateway: ")
-    assert "gateway.db" in gateway.stderr
-    assert "Traceback" not in gateway.stderr
+    code, text = refused_start("--config", config)
+    assert code == 78
+    assert text.splitlines()[-1].startswith("gateway: ")
+    assert "gateway.db" in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.processes
@@ -256,14 +253,14 @@ async def migrate_to(path: Path, version: int) -> None:
     await database.close()
 
 
-@pytest.mark.processes
-def test_a_failed_start_is_never_ready(tmp_path: Path) -> None:
+def test_a_failed_start_is_never_ready(
+    tmp_path: Path, refused_start: RefusedStart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     with systemd(tmp_path) as received, socket.create_server(("127.0.0.1", 0)) as taken:
         (tmp_path / "home").mkdir()
         config = write_config(tmp_path / "home", port=taken.getsockname()[1])
-        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify")}
-        with GatewayProcess(tmp_path / "home", "--config", config, **environment) as gateway:
-            assert gateway.wait() == 1
+        assert refused_start("--config", config)[0] == 1
         received.setblocking(False)
         with pytest.raises(BlockingIOError):
             received.recv(1024)
@@ -317,10 +314,9 @@ def test_a_demo_has_no_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_rarely_used_modules_are_not_imported(tmp_path: Path) -> None:
-    """Each of them delays the start and takes memory until the end. The first start, which makes
-    the database, may need more."""
-    with serving(tmp_path):
-        pass
+    """Each of them delays the start and takes memory until the end. Where there is no database yet,
+    the start may need more."""
+    asyncio.run(create_key(tmp_path))
     with serving(tmp_path, PYTHONPROFILEIMPORTTIME="1") as gateway:
         lines = gateway.stderr.splitlines()
     imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time")}

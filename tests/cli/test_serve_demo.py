@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -92,14 +93,19 @@ def test_the_password_signs_in_to_the_console(demo: GatewayProcess) -> None:
 
 
 @pytest.mark.processes
-def test_each_start_is_empty(demo: GatewayProcess, tmp_path: Path) -> None:
-    first = key_of(demo.stdout)
-    left = tmp_path / "var/demo/left"
-    left.mkdir()
-    (left / "over").touch()
-    demo.signal(signal.SIGTERM)
-    assert demo.wait() == 0
-    with GatewayProcess(tmp_path, "--demo", "--port", "0") as second:
+def test_each_start_on_a_directory_that_was_empty_is_empty(tmp_path: Path) -> None:
+    state = tmp_path / "mine"
+    state.mkdir()
+    start = ("--demo", "--port", "0", "--state-dir", state)
+    with GatewayProcess(tmp_path, *start) as demo:
+        demo.wait_for_output("Ctrl-C stops it.")
+        first = key_of(demo.stdout)
+        left = state / "left"
+        left.mkdir()
+        (left / "over").touch()
+        demo.signal(signal.SIGTERM)
+        assert demo.wait() == 0
+    with GatewayProcess(tmp_path, *start) as second:
         second.wait_for_output("Ctrl-C stops it.")
         assert key_of(second.stdout) != first
         refused = ["curl", "-sS", "-H", f"x-api-key: {first}", f"{second.address()}/v1/models"]
@@ -108,69 +114,53 @@ def test_each_start_is_empty(demo: GatewayProcess, tmp_path: Path) -> None:
         assert not left.exists()
 
 
-def refusal(folder: Path, state: Path) -> str:
-    """The last line of a demo that will not start on `state`, where nothing changes."""
-    before = sorted(state.rglob("*"))
-    with GatewayProcess(folder, "--demo", "--port", "0", "--state-dir", state) as gateway:
-        assert gateway.wait() == 1
-    assert sorted(state.rglob("*")) == before
-    assert "Traceback" not in gateway.stderr
-    return gateway.stderr.splitlines()[-1]
+@pytest.fixture
+def refusal(refused_start: Callable[..., tuple[int, str]]) -> Callable[[Path], str]:
+    """The last line of a demo that will not start on a directory, where nothing changes."""
+
+    def start(state: Path) -> str:
+        before = sorted(state.rglob("*"))
+        code, text = refused_start("--demo", "--port", "0", "--state-dir", state)
+        assert code == 1
+        assert sorted(state.rglob("*")) == before
+        assert "Traceback" not in text
+        return text.splitlines()[-1]
+
+    return start
 
 
-@pytest.mark.processes
-async def test_other_directories_are_never_emptied(tmp_path: Path) -> None:
+def test_other_directories_are_never_emptied(
+    tmp_path: Path, refusal: Callable[[Path], str]
+) -> None:
     """A ledger beside the directory that a demo made, as in `var`, which has the same name as the
     mark."""
-    await create_key(tmp_path)
+    asyncio.run(create_key(tmp_path))
     state = tmp_path / "state"
     (state / "demo").mkdir()
-    assert refusal(tmp_path, state) == (
+    assert refusal(state) == (
         f"gateway: {state} was not created by a demo, which would empty it: choose a new or an "
         "empty directory"
     )
     (state / "demo").rmdir()
-    assert "was not created by a demo" in refusal(tmp_path, state)
+    assert "was not created by a demo" in refusal(state)
     foreign = tmp_path / "letters"
     foreign.mkdir()
     (foreign / "letter.txt").touch()
-    assert "is no state directory" in refusal(tmp_path, foreign)
+    assert "is no state directory" in refusal(foreign)
 
 
-@pytest.mark.processes
-def test_an_empty_directory_is_used(tmp_path: Path) -> None:
-    state = tmp_path / "mine"
-    state.mkdir()
-    keys = set()
-    for _ in range(2):
-        with GatewayProcess(tmp_path, "--demo", "--port", "0", "--state-dir", state) as gateway:
-            gateway.wait_for_output("Ctrl-C stops it.")
-            keys.add(key_of(gateway.stdout))
-            gateway.signal(signal.SIGTERM)
-            assert gateway.wait() == 0
-    assert len(keys) == 2
-
-
-@pytest.mark.processes
-def test_a_path_too_long_for_a_socket(tmp_path: Path) -> None:
+def test_a_path_too_long_for_a_socket(tmp_path: Path, refusal: Callable[[Path], str]) -> None:
     state = tmp_path / ("x" * 100)
-    with GatewayProcess(tmp_path, "--demo", "--state-dir", state) as gateway:
-        assert gateway.wait() == 1
-    assert "the maximum is 107" in gateway.stderr
-    assert "Traceback" not in gateway.stderr
+    assert "the maximum is 107" in refusal(state)
     assert not state.exists()
 
 
 @pytest.mark.processes
-def test_a_running_demo_is_not_emptied(demo: GatewayProcess, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+def test_a_running_demo_is_not_emptied(
+    demo: GatewayProcess, tmp_path: Path, refusal: Callable[[Path], str]
+) -> None:
     state = tmp_path / "var/demo"
-    before = sorted(path.name for path in state.iterdir())
-    with GatewayProcess(elsewhere, "--demo", "--port", "0", "--state-dir", state) as second:
-        assert second.wait() == 1
-        assert second.stderr.endswith(f"gateway: {state} is in use by process {demo.pid}\n")
-    assert sorted(path.name for path in state.iterdir()) == before
+    assert refusal(state) == f"gateway: {state} is in use by process {demo.pid}"
     command = commands(demo.stdout)["messages"]
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30, check=True)
     assert b"message_stop" in done.stdout

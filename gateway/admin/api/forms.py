@@ -21,7 +21,7 @@ _STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 
 
 class Form(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 F = TypeVar("F", bound=Form)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from gateway.server.http.systemd import inherited_sockets
-from tests.resilience.chaos.process import GatewayProcess, write_config
+from tests.resilience.chaos.process import GatewayProcess, process_environment, write_config
+from tests.support.socket_activation import activation
 
 pytestmark = pytest.mark.processes
 
@@ -33,10 +36,23 @@ def is_alive(address: str) -> bool:
         return bool(answer.status == 200)
 
 
-def refusal(folder: Path, inherited: socket.socket, *arguments: str) -> tuple[int, str]:
-    config = write_config(folder)
-    with GatewayProcess(folder, "--config", config, *arguments, inherited=[inherited]) as gateway:
-        return gateway.wait(), gateway.stderr
+def taken(inherited: socket.socket, **environment: str) -> str:
+    """What a process that gets the socket says: the ports it takes, or why it takes none."""
+    code = (
+        "from gateway.server.http.systemd import ActivationError, inherited_sockets\n"
+        "try: print(*(each.getsockname()[1] for each in inherited_sockets()))\n"
+        "except ActivationError as error: print(error)"
+    )
+    done = subprocess.run(
+        [*activation([inherited.fileno()]), sys.executable, "-c", code],
+        pass_fds=[inherited.fileno()],
+        env=process_environment() | environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return done.stdout.strip()
 
 
 def test_the_address_of_the_socket_replaces_that_of_the_file(
@@ -69,13 +85,9 @@ def test_several_sockets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pid", ["1", "", "abc"])
-def test_sockets_of_another_process_are_not_taken(
-    tmp_path: Path, held: socket.socket, pid: str
-) -> None:
-    config = write_config(tmp_path)
-    with GatewayProcess(tmp_path, "--config", config, inherited=[held], LISTEN_PID=pid) as gateway:
-        assert gateway.address() != url(held)
-        assert is_alive(gateway.address())
+def test_sockets_of_another_process_are_not_taken(held: socket.socket, pid: str) -> None:
+    assert taken(held) == str(held.getsockname()[1])
+    assert taken(held, LISTEN_PID=pid) == ""
 
 
 def test_the_variables_are_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,24 +101,21 @@ def test_a_unix_socket_is_refused(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(tmp_path / "socket"))
         unix.listen()
-        code, text = refusal(tmp_path, unix)
-    assert code == 1
-    assert "file descriptor 3 of systemd is no TCP socket (AF_UNIX, SOCK_STREAM)" in text
-    assert "Traceback" not in text
+        config = write_config(tmp_path)
+        with GatewayProcess(tmp_path, "--config", config, inherited=[unix]) as gateway:
+            assert gateway.wait() == 1
+    text = "file descriptor 3 of systemd is no TCP socket (AF_UNIX, SOCK_STREAM)"
+    assert text in gateway.stderr
+    assert "Traceback" not in gateway.stderr
 
 
-def test_a_socket_that_does_not_listen_is_refused(tmp_path: Path, held: socket.socket) -> None:
+def test_a_socket_that_does_not_listen_is_refused(held: socket.socket) -> None:
     with socket.create_connection(held.getsockname()) as connected:
-        code, text = refusal(tmp_path, connected)
-    assert code == 1
-    assert "file descriptor 3 of systemd does not listen" in text
+        assert "file descriptor 3 of systemd does not listen" in taken(connected)
 
 
-def test_a_missing_file_descriptor_is_refused(tmp_path: Path, held: socket.socket) -> None:
-    config = write_config(tmp_path)
-    with GatewayProcess(tmp_path, "--config", config, inherited=[held], LISTEN_FDS="2") as gateway:
-        assert gateway.wait() == 1
-    assert "LISTEN_FDS=2, but file descriptor 4" in gateway.stderr
+def test_a_missing_file_descriptor_is_refused(held: socket.socket) -> None:
+    assert "LISTEN_FDS=2, but file descriptor 4" in taken(held, LISTEN_FDS="2")
 
 
 def test_a_port_of_the_command_line_is_one_more_address(
