@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Table, bindparam, update
-from sqlalchemy.dialects import postgresql
 
 from gateway.store.log.batch import sums_of
 from gateway.store.log.expressions import add_to_row, add_to_token
@@ -42,6 +41,8 @@ def mark_interrupted(
 def _add(connection: Connection, table: Table, deltas: Sequence[Any]) -> None:
     """Add named tuples with the table's columns to its rows of the same keys."""
     if deltas:
+        from sqlalchemy.dialects import postgresql  # one process alone does not load it
+
         insertion = add_to_row(postgresql.insert(table))
         connection.execute(insertion, [delta._asdict() for delta in deltas])
 
