@@ -46,16 +46,19 @@ _INCOMPLETE_REASONS: Final = {
 }
 _DEFAULTS: Final[Payload] = {
     "background": False,
+    "completed_at": None,
+    "frequency_penalty": 0.0,
     "instructions": None,
     "max_output_tokens": None,
     "max_tool_calls": None,
     "metadata": {},
     "parallel_tool_calls": True,
+    "presence_penalty": 0.0,
     "previous_response_id": None,
     "prompt_cache_key": None,
     "reasoning": {"effort": None, "summary": None},
     "safety_identifier": None,
-    "service_tier": None,
+    "service_tier": "default",
     "store": True,
     "temperature": 1.0,
     "text": {"format": {"type": "text"}},
@@ -66,7 +69,13 @@ _DEFAULTS: Final[Payload] = {
     "truncation": "disabled",
     "user": None,
 }
-"""Fields of the request that a response echoes, and their values where the client sent none."""
+"""Fields of a response that the request decides, and their values if the client sent none."""
+_REQUIRED_FIELDS: Final[dict[str, Payload]] = {
+    "function": {"description": None, "parameters": None, "strict": None},
+    "json_schema": {"description": None, "strict": False},
+}
+"""Fields of tools and output formats that a response has even if the client sent none, by type
+(Open Responses, "FunctionTool", "JsonSchemaResponseFormat")."""
 
 
 _MAX_ECHO: Final = 1024 * 1024
@@ -292,12 +301,19 @@ def echo(prompt: Prompt) -> Payload:
     if prompt.instructions is not None:
         fields["instructions"] = prompt.instructions
     if prompt.tools:
-        fields["tools"] = echo_tools(prompt.tools)
+        fields["tools"] = [_with_required_fields(tool) for tool in echo_tools(prompt.tools)]
+    if (form := fields.get("text", {}).get("format")) is not None:
+        fields["text"] = fields["text"] | {"format": _with_required_fields(form)}
     if prompt.tool_choice is not None:
         fields["tool_choice"] = echo_tool_choice(prompt.tool_choice)
     if prompt.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = prompt.parallel_tool_calls
     return {name: value for name, value in fields.items() if name in _DEFAULTS}
+
+
+def _with_required_fields(definition: Payload) -> Payload:
+    required = _REQUIRED_FIELDS.get(definition["type"])
+    return definition if required is None else required | definition
 
 
 def _incomplete_reason(stop: StopReason, *, refused: bool) -> str | None:

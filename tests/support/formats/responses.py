@@ -52,7 +52,9 @@ _ALWAYS: Final = {
 _SOMETIMES: Final = {
     "background",
     "completed_at",
+    "frequency_penalty",
     "max_tool_calls",
+    "presence_penalty",
     "prompt_cache_key",
     "safety_identifier",
     "service_tier",

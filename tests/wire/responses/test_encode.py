@@ -50,16 +50,19 @@ RESPONSE = {
     "error": None,
     "incomplete_details": None,
     "background": False,
+    "completed_at": None,
+    "frequency_penalty": 0.0,
     "instructions": None,
     "max_output_tokens": None,
     "max_tool_calls": None,
     "metadata": {},
     "parallel_tool_calls": True,
+    "presence_penalty": 0.0,
     "previous_response_id": None,
     "prompt_cache_key": None,
     "reasoning": {"effort": None, "summary": None},
     "safety_identifier": None,
-    "service_tier": None,
+    "service_tier": "default",
     "store": True,
     "temperature": 1.0,
     "text": {"format": {"type": "text"}},
@@ -298,13 +301,14 @@ def test_pings() -> None:
     again = decode(ResponsesDecoder(), raw)
     assert [event for event in again if isinstance(event, Ping)] == [Ping(), Ping()]
     assert to_json([event for event in again[1:] if not isinstance(event, Ping)]) == to_json(
-        [*events[1:], End(StopReason.END_TURN, USAGE)]
+        [*events[1:], End(StopReason.END_TURN, USAGE, service_tier="default")]
     )
 
 
 def test_large_settings_are_not_repeated() -> None:
     """Each is in three events of a stream."""
-    tool = {"type": "function", "name": "f", "description": "d" * 2**20}
+    tool = {"type": "function", "name": "f", "description": "d" * 2**20, "strict": True}
+    tool["parameters"] = {}
     body = {
         "model": "m",
         "input": "x",

@@ -98,7 +98,9 @@ def test_interleaved_calls() -> None:
     raw, encoder = encode_events(events, StopReason.TOOL_CALL)
     assert [item["arguments"] for item in encoder.response["output"]] == ['{"a":1}', "{}"]
     again = decode(ResponsesDecoder(), raw)
-    assert to_json(again[1:]) == to_json([*events[1:], End(StopReason.TOOL_CALL, USAGE)])
+    assert to_json(again[1:]) == to_json(
+        [*events[1:], End(StopReason.TOOL_CALL, USAGE, service_tier="default")]
+    )
 
 
 def test_client_tool_call() -> None:
