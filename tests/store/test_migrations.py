@@ -296,7 +296,7 @@ async def test_without_space_nothing_is_changed(
     await migrate(writer, NOW, MIGRATIONS[:3])
     await writer.close()
     usage = SimpleNamespace(free=4096)
-    monkeypatch.setattr("gateway.store.database.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("gateway.store.sqlite.database.shutil.disk_usage", lambda _: usage)
     with pytest.raises(StoreError, match="too little space"):
         await open_database(path)
     with raw_connection(path) as connection:

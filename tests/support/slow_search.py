@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from gateway.store import database
 from gateway.store.log import search
+from gateway.store.sqlite import database
 
 
 def slow_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.store import database as store_database
 from gateway.store.log import pages
 from gateway.store.log.recorder import Recorder
+from gateway.store.sqlite import database as sqlite_database
 from tests.admin.api_client import call, error_of
 from tests.store.sample_rows import START, intent, request_id, settlement
 from tests.support.slow_search import slow_down
@@ -103,7 +103,7 @@ async def test_the_overview(client, recorded) -> None:
 
 async def test_a_query_timeout_is_reported(client, recorded, monkeypatch) -> None:
     """Also an export, whose answer has not begun then."""
-    monkeypatch.setattr(store_database, "_CLOCK_INTERVAL", 1)
+    monkeypatch.setattr(sqlite_database, "_CLOCK_INTERVAL", 1)
     whole = pages.timed_reader
     monkeypatch.setattr(pages, "timed_reader", lambda database, _=None: whole(database, -1.0))
     for path in ("requests", "requests/export"):
@@ -146,7 +146,7 @@ async def test_a_failing_export_is_cut(client, admin, monkeypatch) -> None:
         recorder.record_settlement(settlement(number))
     await recorder.close()
     patience = chain([10.0], repeat(-1.0))
-    monkeypatch.setattr(store_database, "_CLOCK_INTERVAL", 1)
+    monkeypatch.setattr(sqlite_database, "_CLOCK_INTERVAL", 1)
     whole = pages.timed_reader
     monkeypatch.setattr(
         pages, "timed_reader", lambda database, _=None: whole(database, next(patience))

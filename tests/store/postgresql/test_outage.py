@@ -16,9 +16,9 @@ import pytest
 from gateway.config.cluster import DatabaseServer
 from gateway.config.limits import RequestLog
 from gateway.store.log import pages
-from gateway.store.log import recorder as recorder_module
 from gateway.store.log.recorder import Recorder
 from gateway.store.open import open_database
+from gateway.store.postgresql import writer as writer_module
 from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.recovery import mark_interrupted
 from gateway.store.postgresql.spool import Spool
@@ -169,7 +169,7 @@ async def test_a_server_that_refuses_connections_leaves_nothing_in_memory(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was answered is on disk at once, however long others would be waited for."""
-    monkeypatch.setattr(recorder_module, "_SPOOL_AFTER", 3600.0)
+    monkeypatch.setattr(writer_module, "_SPOOL_AFTER", 3600.0)
     async with server_ledger(server.url("postgres")) as database:
         spool = Spool(tmp_path / "spool.db", 2**24)
         recorder = Recorder(database, spool=spool)
@@ -198,7 +198,7 @@ async def test_one_lost_connection_is_opened_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As when a pooler moves it to another server: nothing goes to disk."""
-    monkeypatch.setattr(recorder_module, "_SPOOL_AFTER", 3600.0)
+    monkeypatch.setattr(writer_module, "_SPOOL_AFTER", 3600.0)
     async with behind_proxy(database) as (proxy, there):
         recorder = recorder_at(there, tmp_path)
         await recorder.start()

@@ -304,7 +304,7 @@ async def test_a_check_sees_all_days_of_its_moment(
     for number in range(10):
         recorder.record_settlement(settlement_at(START, number), (attempt(),))
     await recorder.close()
-    async with integrity._snapshot(database) as connection:
+    async with database.snapshot(integrity.TIMEOUT) as connection:
         assert await connection.scalar(ROWS_KEPT_SINCE) is None
         assert await delete_before(database, START + DAY_US, pause=0) == 0
         query = text("SELECT count(*) FROM requests")

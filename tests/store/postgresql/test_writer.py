@@ -45,7 +45,7 @@ async def database() -> AsyncIterator[PostgresqlDatabase]:
 async def writer(database: PostgresqlDatabase) -> AsyncIterator[PostgresqlWriter]:
     writer = PostgresqlWriter(database, database.server, "boot")
     yield writer
-    await writer.close()
+    await writer.close(0)
 
 
 def ended(number: int, **changes: object) -> LogEntry:
@@ -124,7 +124,7 @@ async def test_a_late_truth_replaces_an_interruption_once(
 async def settle_apart(database: PostgresqlDatabase, number: int) -> None:
     other = PostgresqlWriter(database, database.server, "boot")
     await other.write_batch([ended(number)], {request_id(number)}, 5)
-    await other.close()
+    await other.close(0)
 
 
 async def test_deadlocks_are_tried_again(
@@ -158,7 +158,7 @@ async def test_an_acknowledgement_that_is_lost(database: PostgresqlDatabase) -> 
         await assert_exact(database, 2, running=1)
         proxy.clear()
         await writer.write_batch([ended(0), ended(1)], None, 5)
-        await writer.close()
+        await writer.close(0)
     await assert_exact(database, 2)
 
 
