@@ -21,9 +21,9 @@ from gateway.config.cluster import DatabaseServer
 from gateway.config.document import ConfigError
 from gateway.core.formats import Format
 from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, Currency
+from gateway.replicas import Fleet
 from gateway.routing.circuit_breaker import HealthState
 from gateway.store.postgresql.database import PostgresqlDatabase
-from gateway.store.postgresql.replicas import OwnReplica
 from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.admin.config_follower import follow_config
 from tests.alerts.receiver import OK, Receiver
@@ -544,13 +544,17 @@ async def test_without_the_section_nothing_is_watched(gateway: RunningGateway) -
     assert not counts_errors(gateway)
 
 
+class Replica(Fleet):
+    is_replica = True
+
+
 async def test_a_database_server_that_cannot_be_reached_is_one_line(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"postgresql://gw@127.0.0.1:{free_port()}/gw"
     database = PostgresqlDatabase(DatabaseServer.model_validate({"url": url}))
     runtime = gateway.daemon.runtime
-    monkeypatch.setattr(runtime, "replica", OwnReplica("r1", "boot", "state", expiry=60))
+    monkeypatch.setattr(runtime, "fleet", Replica())
     monkeypatch.setattr("gateway.alerts.monitor._IDLE", 0.01)
     monitor = AlertMonitor(runtime, database)
     rounds, check = 0, monitor.check

@@ -27,7 +27,7 @@ _STORED: Final = (
 )
 """Tests of what is stored: they run on PostgreSQL too."""
 _STORED_SMOKE: Final = (
-    *("tests/store", "tests/admission/test_queue.py", "tests/admin/test_operations.py"),
+    *("tests/store", "tests/admission/test_local_queue.py", "tests/admin/test_operations.py"),
     *("tests/console/pages/test_overview.py", "tests/alerts/test_monitor.py"),
     "tests/test_daemon.py",
 )

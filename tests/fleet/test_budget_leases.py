@@ -21,7 +21,7 @@ from gateway.store.open import open_database
 from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.schema import replicas
 from gateway.store.tokens import add_token
-from tests.admission.lease_replicas import (
+from tests.fleet.lease_replicas import (
     GrantsOf,
     LeaseReplica,
     key_holder,

@@ -18,8 +18,8 @@ from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import HolderKind
 from gateway.store.postgresql.budget_leases import Figures, HolderKey, LeaseTable
 from gateway.store.postgresql.database import PostgresqlDatabase
-from tests.admission.broken_connections import Fault, breakable
-from tests.admission.lease_replicas import (
+from tests.fleet.broken_connections import Fault, breakable
+from tests.fleet.lease_replicas import (
     GrantsOf,
     LeaseReplica,
     key_holder,

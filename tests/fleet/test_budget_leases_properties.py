@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from gateway.core.limits import Cost, Limits
 from gateway.fleet import budget_leases
 from gateway.store.log import recorder
-from tests.admission.broken_connections import Fault
-from tests.admission.lease_fleet import HOLDERS, KEYS, lease_fleet
-from tests.admission.lease_steps import DAY, HOUR, SECOND, STEP, Asked, Steps
+from tests.fleet.broken_connections import Fault
+from tests.fleet.lease_fleet import HOLDERS, KEYS, lease_fleet
+from tests.fleet.lease_steps import DAY, HOUR, SECOND, STEP, Asked, Steps
 from tests.support.hypothesis_profiles import examples
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.servers]

@@ -12,7 +12,7 @@ from gateway.core.limits import BUDGETS, Cost, Currency, Limits
 from gateway.errors import GatewayError
 from gateway.quota.limits import Holder, HolderKind
 from gateway.store.postgresql.database import PostgresqlDatabase
-from tests.admission.lease_replicas import LeaseReplica, key_holder, lease_replica, totals, unix_us
+from tests.fleet.lease_replicas import LeaseReplica, key_holder, lease_replica, totals, unix_us
 from tests.store.server_ledger import server_ledger
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.servers]

@@ -33,7 +33,7 @@ from gateway.store.postgresql.replicas import (
     steady_seconds,
 )
 from gateway.store.records import ExchangeState, Group, RequestRow
-from tests.admission.broken_connections import BreakableServer, breakable
+from tests.fleet.broken_connections import BreakableServer, breakable
 from tests.store.sample_rows import intent, request_id
 from tests.store.server_ledger import server_ledger
 

@@ -10,9 +10,9 @@ from gateway.core.limits import BUDGETS, FREE, UNLIMITED, Cost, Currency, Limits
 from gateway.errors import GatewayError
 from gateway.fleet import budget_leases
 from gateway.store.log.integrity import check
-from tests.admission.broken_connections import Fault
-from tests.admission.lease_bounds import DAY, HOUR, STEP, Bounds, HolderKey, read_ledger
-from tests.admission.lease_fleet import (
+from tests.fleet.broken_connections import Fault
+from tests.fleet.lease_bounds import DAY, HOUR, STEP, Bounds, HolderKey, read_ledger
+from tests.fleet.lease_fleet import (
     GRANT_TIMEOUT,
     HOLDERS,
     KEYS,
