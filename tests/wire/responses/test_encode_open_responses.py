@@ -48,7 +48,8 @@ def check(request: Prompt, events: list[Event]) -> int:
 
 
 def is_beyond(data: dict[str, Any]) -> bool:
-    """Tell whether an object has what only the vendor has: other tools, items and efforts, and output formats with a schema, which the package's type requires to be null."""
+    """Tell whether an object has what the specification does not know, or an output format with a
+    schema, which the package's type requires to be null."""
     response = data.get("response", {})
     items = [*response.get("output", ()), *([data["item"]] if "item" in data else [])]
     tools, choice = response.get("tools", ()), response.get("tool_choice", "auto")
