@@ -21,7 +21,7 @@ async def all_sessions(database: Reader) -> list[SessionRow]:
 
 
 async def sessions_by_digest(database: Reader, digests: Collection[bytes]) -> list[SessionRow]:
-    """Those of these digests that there are."""
+    """Returns the sessions that exist with these digests."""
     query = select(sessions).where(sessions.c.digest.in_(digests))
     async with database.reader.connect() as connection:
         return [SessionRow(*row) for row in await connection.execute(query)]
@@ -58,7 +58,7 @@ async def _execute(database: Writer, *statements: Executable) -> None:
 
 
 async def all_admins(database: Reader) -> list[Admin]:
-    """By name."""
+    """Returns all admins by name."""
     async with database.reader.connect() as connection:
         rows = await connection.execute(select(admins).order_by(admins.c.name))
         return list(map(_admin, rows))

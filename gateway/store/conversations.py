@@ -66,8 +66,8 @@ async def create(
     items: Sequence[ConversationItem],
     limits: Limits,
 ) -> None:
-    """With its first items. Conversations of the key that were used least recently are deleted
-    where it would have too much. Raises `ConversationTooLarge`."""
+    """Creates a conversation with its first items. Conversations of the key that were used least
+    recently are deleted if it would have too much. Raises `ConversationTooLarge`."""
 
     def work(connection: Connection) -> None:
         new = conversation._replace(size=ROW_SIZE)
@@ -127,7 +127,7 @@ async def remove_unused(database: Database, before: int) -> int:
 
 
 async def items_of(database: Database, conversation: Conversation) -> list[ConversationItem]:
-    """All of them, in their order."""
+    """Returns all items in their order."""
     query = select(conversation_items).where(_of(conversation)).order_by(_items.position)
     async with database.reader.connect() as connection:
         return [ConversationItem(*row) for row in await connection.execute(query)]

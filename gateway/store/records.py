@@ -22,7 +22,7 @@ DAY_US: Final = 24 * HOUR_US
 
 
 def start_of_month(time_us: int) -> int:
-    """When the UTC month of a time began, in Unix microseconds."""
+    """Returns when the UTC month of a time began, in Unix microseconds."""
     day = datetime.fromtimestamp(time_us // 1_000_000, UTC).day
     return time_us - time_us % DAY_US - (day - 1) * DAY_US
 
@@ -43,7 +43,7 @@ class UserAgentMode(FastStrEnum):
 
 
 class OnSharedLoss(FastStrEnum):
-    """What happens to requests with limits of all replicas while their server cannot be reached:
+    """The treatment of requests with limits of all replicas while their server cannot be reached:
     they are refused, or each replica has its share of the limits."""
 
     REFUSE = "refuse"
@@ -51,7 +51,8 @@ class OnSharedLoss(FastStrEnum):
 
 
 class ExchangeState(FastStrEnum):
-    """How an exchange ended. `running` is the only state that changes, and it changes once."""
+    """The state of an exchange, which tells how it ended. `running` is the only state that changes,
+    and it changes once."""
 
     RUNNING = "running"
     OK = "ok"
@@ -267,8 +268,8 @@ class SearchRow(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """What the recorder writes: the row of an exchange as it begins (`running`) or as it ended,
-    then with its attempts and searches in the order in which they were made."""
+    """An entry that the recorder writes: the row of an exchange as it begins (`running`) or as it
+    ended, then with its attempts and searches in the order in which they were made."""
 
     row: RequestRow
     attempts: Sequence[AttemptRow] = ()
@@ -280,8 +281,8 @@ class LogEntry(NamedTuple):
 
 
 class HourDelta(NamedTuple):
-    """What is added to the sums of one Unix hour: the settled exchanges of one token, group and
-    catalog model ('' where there is none) that started in it.
+    """The amounts that are added to the sums of one Unix hour: the settled exchanges of one token,
+    group and catalog model ('' where there is none) that started in it.
 
     The times are sums over the `first_events` exchanges that had a first event, so that means can
     be taken over any hours and rejected exchanges do not distort them.
@@ -312,7 +313,7 @@ USAGE_COUNTS: Final = HourDelta._fields[4:]
 
 
 class TokenDelta(NamedTuple):
-    """What is added to the totals of one token; `used_at` is Unix µs."""
+    """The amounts that are added to the totals of one token; `used_at` is Unix µs."""
 
     token_id: str
     requests: int
@@ -399,7 +400,8 @@ class ConversationItem(NamedTuple):
 
 
 class Role(FastStrEnum):
-    """What an admin may do (`gateway.admin.access.permissions`)."""
+    """The role of an admin, which decides what the admin may do
+    (`gateway.admin.access.permissions`)."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -407,7 +409,8 @@ class Role(FastStrEnum):
 
 
 class Scope(FastStrEnum):
-    """What a token of the admin API may do (`gateway.admin.access.permissions`)."""
+    """The scope of a token of the admin API, which decides what it may do
+    (`gateway.admin.access.permissions`)."""
 
     READ = "read"
     KEYS = "keys"

@@ -172,7 +172,7 @@ async def find(
 
 
 async def is_deleted(database: Database, token_id: str, id: str) -> bool | None:
-    """None where there is no such row."""
+    """Tells whether a row is marked as deleted; None if there is no such row."""
     query = select(_replies.deleted).where(_replies.token_id == token_id, _replies.id == id)
     async with database.reader.connect() as connection:
         deleted: bool | None = await connection.scalar(query)
@@ -199,7 +199,7 @@ async def find_by_id(database: Database, id: str) -> StoredReply | None:
 
 
 async def find_by_request(database: Database, request_id: str) -> StoredReply | None:
-    """What was stored of a request, without texts."""
+    """Returns what was stored of a request, without texts."""
     query = select(*_summary).where(_replies.request_id == request_id).limit(1)
     async with database.reader.connect() as connection:
         row = (await connection.execute(query)).one_or_none()

@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReplyStore:
-    """It is created inside the running loop, and used by it between `start` and `close`.
+    """A store that is created inside the running loop, and used by it between `start` and `close`.
 
     Every method has a token's id: a key finds only its own replies.
     """
@@ -131,13 +131,14 @@ class ReplyStore:
         return await rows.find(self.database, reply.token_id, reply.id) is not None
 
     async def _settle(self, token_id: str) -> None:
-        """The same, but not for long: nobody waits for a database that cannot be written."""
+        """Flushes as `flush_key` does, but not for long: nobody waits for a database that cannot be
+        written."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_TIMEOUT):
                 await self.flush_key(token_id)
 
     def expiry(self) -> int:
-        """When a reply of now expires, in unix microseconds."""
+        """Returns when a reply of now expires, in Unix microseconds."""
         return self._now() + int(self._settings().ttl * 1e6)
 
     def put(self, reply: StoredReply) -> bool:
@@ -207,8 +208,8 @@ class ReplyStore:
     async def chain(
         self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
     ) -> list[StoredReply] | None:
-        """What a request continues that names the reply `id`: as `history`, but None also where the
-        reply is deleted, expired or did not end well."""
+        """Returns what a request continues that names the reply `id`: as `history`, but None also
+        if the reply is deleted, expired or did not end well."""
         chain = await self.history(token_id, id, max_size, book)
         if not chain or not self._is_visible(chain[-1]) or chain[-1].status not in CONTINUABLE:
             return None
@@ -251,7 +252,7 @@ class ReplyStore:
         return None if deleted is None else [*cached[:-1], cached[-1]._replace(deleted=deleted)]
 
     async def _expected(self, id: str, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
-        """What `find` finds; where another replica may be writing it, a moment later."""
+        """Returns what `find` finds; if another replica may be writing it, a moment later."""
         found = await find()
         if found is not None or not self._has_others or not self._is_recent(id):
             return found
@@ -270,7 +271,8 @@ class ReplyStore:
         return -_MAX_AHEAD < age < _MAX_AGE
 
     def _pending_chain(self, token_id: str, id: str) -> tuple[list[StoredReply], str | None]:
-        """What of the chain waits to be written, and the id of what comes before that."""
+        """Returns the part of the chain that waits to be written, and the id of the reply before
+        it."""
         newest: list[StoredReply] = []
         current: str | None = id
         waiting = self._pending.get(token_id, {})
@@ -342,7 +344,7 @@ class ReplyStore:
         return batch
 
     async def _write_batch(self, batch: list[StoredReply], *, may_exist: bool = False) -> None:
-        """Only the rows of background replies are expected to be there already."""
+        """Writes a batch. Only the rows of background replies are expected to be there already."""
         may_exist = may_exist or any(reply.background for reply in batch)
         try:
             packed, items = await self._in_thread(self._pack, batch)
@@ -367,7 +369,8 @@ class ReplyStore:
             await self._evict(largest, self._sizes[largest] - excess)
 
     async def _measure_key(self, token_id: str, growth: int) -> None:
-        """With what other replicas have added, whenever this one has added a part of the limit."""
+        """Measures a key with what other replicas have added, whenever this one has added a part of
+        the limit."""
         added = self._unmeasured.get(token_id, 0) + growth
         if added > self._settings().max_per_key * _UNMEASURED_SHARE:
             try:
@@ -378,7 +381,7 @@ class ReplyStore:
         self._unmeasured[token_id] = added
 
     def _pack(self, batch: Iterable[StoredReply]) -> tuple[list[StoredReply], list[StoredItem]]:
-        """In the thread. A row beyond the size that a key may have is left out."""
+        """Packs rows, in the thread. A row beyond the size that a key may have is left out."""
         packed: list[StoredReply] = []
         items: list[StoredItem] = []
         limit = self._settings().max_per_key
@@ -440,7 +443,7 @@ class ReplyStore:
             _log.warning("old replies cannot be deleted: %s", error_reason(error))
 
     async def _delete_chains(self, chains: Sequence[tuple[str, str]]) -> int:
-        """In small transactions, as the request log waits for each."""
+        """Deletes chains in small transactions, as the request log waits for each."""
         deleted = 0
         for start in range(0, len(chains), _DELETED_CHAINS):
             some = chains[start : start + _DELETED_CHAINS]

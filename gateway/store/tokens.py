@@ -130,7 +130,7 @@ async def search_tokens(
 
 
 async def count_by_group(database: Reader, *, with_revoked: bool = False) -> dict[str, int]:
-    """How many tokens each group has that has any."""
+    """Counts the tokens of each group that has any."""
     query = select(tokens.c.group, func.count()).group_by(tokens.c.group)
     if not with_revoked:
         query = query.where(tokens.c.state != TokenState.REVOKED)
@@ -139,7 +139,7 @@ async def count_by_group(database: Reader, *, with_revoked: bool = False) -> dic
 
 
 async def tokens_by_id(database: Reader, ids: Sequence[str]) -> list[Token]:
-    """Those of these ids that there are."""
+    """Returns the tokens that exist with these ids."""
     found: list[Token] = []
     async with database.reader.connect() as connection:
         for start in range(0, len(ids), _MAX_IDS):
@@ -168,7 +168,7 @@ async def add_token(database: Writer, token: Token) -> None:
 
 
 async def add_tokens(database: Writer, added: Sequence[Token]) -> None:
-    """All of them or none. Raises UnknownGroup, or TokenExists for an id or a digest that is
+    """Adds all tokens or none. Raises UnknownGroup, or TokenExists for an id or a digest that is
     taken, by one of them included."""
     conflicting = select(tokens.c.id, tokens.c.digest, tokens.c.old_digest).where(
         or_(

@@ -22,7 +22,7 @@ _kind = attrgetter("token_id", "group_name", "catalog_model", "status", "error_c
 
 
 class Refusals:
-    """Those of the current window."""
+    """Rejections of the current window."""
 
     def __init__(self) -> None:
         self._refused = Counter[str]()

@@ -83,7 +83,8 @@ class Recorder:
         self._uncommitted_warned_at = float("-inf")
 
     def use_epoch(self, epoch: int) -> None:
-        """This replica's among several: what its requests cost is taken from its leases."""
+        """Sets the epoch of this replica among several: what its requests cost is taken from its
+        leases."""
         self._writer.epoch = epoch
 
     @property
@@ -101,7 +102,8 @@ class Recorder:
 
     @property
     def spool(self) -> Spool | None:
-        """With its entries that wait for a database server: their number, size and time."""
+        """Returns the spool with the entries that wait for a database server: their number, size
+        and time."""
         return self._writer.spool
 
     @property
@@ -259,8 +261,9 @@ class Recorder:
         return bool(self._waiting) and self._pause_timer is None
 
     def _size_of_kind(self) -> int:
-        """Of the next batch, which is put first. Intents, which replies wait for, go without
-        settlements, whose sums take longer; these go in pauses, or at last after an intent."""
+        """Returns the size of the next batch, which is put first. Intents, which replies wait for,
+        go without settlements, whose sums take longer; these go in pauses, or at last after an
+        intent."""
         queue, waiting = self._queue, self._waiting
         if self._closing or self._failures or len(queue) > self._limit:
             return self._limit
@@ -313,7 +316,7 @@ class Recorder:
             committed(entries)
 
     def _on_written_late(self, entries: Sequence[LogEntry]) -> None:
-        """They were in the spool."""
+        """Handles entries that were in the spool."""
         for entry in entries:
             if not entry.is_intent:
                 self._opened.discard(entry.row.id)
@@ -322,8 +325,8 @@ class Recorder:
         self._tell(entries)
 
     def _pause_after(self, intents: int) -> None:
-        """After several intents the next ones wait a little, as a commit takes as much processor
-        time as ten rows. A single client sends one at a time, and never waits."""
+        """Lets the next intents wait a little after several ones, as a commit takes as much
+        processor time as ten rows. A single client sends one at a time, and never waits."""
         seconds = min((intents - 1) * _PAUSE_PER_INTENT, _MAX_PAUSE)
         if seconds > 0 and self._pause_timer is None:
             self._pause_timer = self._loop.call_later(seconds, self._on_pause_timer)

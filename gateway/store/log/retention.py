@@ -81,7 +81,8 @@ def has_much_free(state: FreePages) -> bool:
 
 
 def _raise_hour(connection: Connection, hour: int) -> None:
-    """Before anything is deleted: an hour whose rows count as complete always has them all."""
+    """Raises the hour before anything is deleted: an hour whose rows count as complete always has
+    them all."""
     stored = connection.scalar(ROWS_KEPT_SINCE)
     if stored is None:
         connection.execute(insert(settings).values(name=_SETTING, value=str(hour)))

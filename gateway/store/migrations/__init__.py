@@ -68,7 +68,7 @@ END $$
 
 
 class MigrationDialect(NamedTuple):
-    """What migrations of one database do and those of the other do not.
+    """The steps that only migrations of one kind of database have.
 
     `name` is in the names of files. `words` are what the text between braces becomes. `last` is a
     statement at the end of each. `is_shared`: replicas of several releases use the database.
@@ -164,8 +164,8 @@ async def migrate(
 async def apply_migration(
     database: MigrationTarget, number: int, now: int, migrations: Sequence[str]
 ) -> int:
-    """From the schema before `number`, if no other replica has done it; returns the schema that the
-    database has then. Raises MigrationFailed."""
+    """Migrates from the schema before `number`, if no other replica has done it; returns the schema
+    that the database has then. Raises MigrationFailed."""
     apply = partial(
         _apply, dialect=database.migrations, sql=migrations[number - 1], number=number, now=now
     )
@@ -217,7 +217,7 @@ def _version(connection: Connection) -> int:
 
 
 def _compatible(connection: Connection) -> int | None:
-    """What a server's database has; a file is used by one release at a time."""
+    """Returns the setting that a server's database has; a file is used by one release at a time."""
     value = _setting(connection, _COMPATIBLE)
     return None if value is None else int(value)
 
@@ -249,7 +249,7 @@ def _statements(sql: str, dialect: MigrationDialect, now: int) -> Iterator[str]:
 
 
 def create_schema(connection: sqlite3.Connection, version: int) -> None:
-    """What the migrations up to `version` leave in an empty file."""
+    """Creates what the migrations up to `version` leave in an empty file."""
     for sql in MIGRATIONS[:version]:
         for statement in _statements(sql, SQLITE, 0):
             connection.execute(statement)

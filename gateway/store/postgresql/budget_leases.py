@@ -129,12 +129,13 @@ class Figures:
 
     @property
     def leased(self) -> Cost:
-        """By all replicas."""
+        """Returns what is leased by all replicas."""
         return _plus(self.elsewhere, self.own or FREE)
 
 
 class Outline(NamedTuple):
-    """Of one holder's figures: all that was spent, and what others have leased."""
+    """A summary of one holder's figures: all that was spent, and what other replicas have
+    leased."""
 
     total: Cost
     elsewhere: Cost
@@ -293,7 +294,7 @@ class LeaseTable:
 def _figures_of(
     rows: Iterable[Any], epoch: int, holders: Iterable[HolderKey]
 ) -> dict[HolderKey, Figures]:
-    """Of rows as the functions return them."""
+    """Reads the figures from rows as the functions return them."""
     spend = defaultdict[HolderKey, Spend](Spend)
     elsewhere, own = defaultdict[HolderKey, Cost](Cost), dict[HolderKey, Cost]()
     for kind, id, what, start, *amounts in rows:

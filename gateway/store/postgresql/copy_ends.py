@@ -45,7 +45,7 @@ class Source(Protocol):
     """One consistent state of a database."""
 
     async def rows(self, query: str) -> Rows:
-        """All rows of a query."""
+        """Yields all rows of a query."""
 
     def batches(self, table: Table, after: Row | None) -> AsyncIterator[Rows]:
         """Batches of a table's rows in the order of the primary key, after the key `after`."""
@@ -154,7 +154,7 @@ class FileTarget:
         """A file has no partitions."""
 
     async def add_spending(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """With a file it is derived from the hourly sums."""
+        """Does nothing: with a file, spending is derived from the hourly sums."""
 
 
 class ServerTarget:

@@ -133,13 +133,13 @@ class OwnReplica:
 
     @property
     def lease_seconds(self) -> float:
-        """For how long budget leases can still be used without a further heartbeat; 0 or less: no
-        request may be admitted with them, as others may use their budgets soon."""
+        """Returns for how long budget leases can still be used without a further heartbeat; 0 or
+        less: no request may be admitted with them, as others may use their budgets soon."""
         return self._seconds_of(max(self.expiry, self.lease_expiry))
 
     @property
     def name_seconds(self) -> float:
-        """For how long no other replica can start in the place of this one, or beside it where
+        """Returns for how long no other replica can start in the place of this one, or beside it if
         nothing is shared, without a further heartbeat."""
         return self._seconds_of(self.expiry)
 
@@ -155,7 +155,7 @@ class OwnReplica:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a replica states when it starts. `directory` identifies its state directory on its
+    """The statement of a replica that starts. `directory` identifies its state directory on its
     machine: two processes with the same one cannot both hold the directory's lock. Without
     `has_shared` it has to be the only replica."""
 
@@ -294,12 +294,12 @@ def _of(epoch: int, statement: _Filtered) -> _Filtered:
 
 
 def set_address(connection: Connection, epoch: int, address: str) -> None:
-    """Where it listens, once it does."""
+    """Sets where a replica listens, once it does."""
     connection.execute(_of(epoch, update(replicas)).values(address=address))
 
 
 async def list_replicas(database: Database) -> list[ListedReplica]:
-    """All replicas by name; those of a database server only."""
+    """Returns all replicas by name; only a database server has any."""
     async with database.reader.connect() as connection:
         return await connection.run_sync(_listed)
 

@@ -73,7 +73,7 @@ class Spool:
 
     @property
     def seconds(self) -> float:
-        """For how long the oldest entry has waited, 0 where none waits."""
+        """Returns for how long the oldest entry has waited, 0 if none waits."""
         since = self.since
         return 0.0 if since is None else max(0.0, (self._clock_ns() // 1000 - since) / 1e6)
 

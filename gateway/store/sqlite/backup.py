@@ -204,7 +204,7 @@ def _check_objects(file: Path, source: Path, schema: int) -> None:
 
 
 def schema_of(path: Path) -> int:
-    """Of a database, without a check of its pages. Raises as `check_copy`."""
+    """Returns the schema of a database, without a check of its pages. Raises as `check_copy`."""
     with _reader(path) as reader:
         return _read_schema(reader, path)
 
@@ -325,7 +325,7 @@ def _set_aside(path: Path, now: datetime) -> Path:
 
 
 def remove_empty_log(state_dir: Path) -> None:
-    """Where no gateway runs, the reader has left an empty log, which only a writer removes."""
+    """Removes the empty log that the reader has left if no gateway runs; only a writer can."""
     path = state_dir / DATABASE_NAME
     with (
         suppress(StateLocked, sqlite3.Error),
@@ -336,7 +336,7 @@ def remove_empty_log(state_dir: Path) -> None:
 
 
 def _remove_old(directory: Path, keep: int | None) -> tuple[Path, ...]:
-    """Also what interrupted backups left."""
+    """Removes old backups, and what interrupted backups left."""
     if keep is None:
         return ()
     backups = sorted(each for each in directory.iterdir() if _NAME.fullmatch(each.name))
