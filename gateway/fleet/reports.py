@@ -68,7 +68,7 @@ class Cancellations:
             raise ServiceUnavailable(detail="other replicas cannot be reached now") from None
 
     async def requested(self, keys: Sequence[Key]) -> list[Key]:
-        """Those of the keys whose cancellation was requested in the last minute. A server that
+        """Returns the keys whose cancellation was requested in the last minute. A server that
         cannot be used counts as none: the connection itself tells of it, and who cancels learns it.
         """
         try:

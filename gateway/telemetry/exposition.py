@@ -124,7 +124,7 @@ def _add_requests(samples: defaultdict[str, dict[Labels, Value]], metrics: Metri
 
 
 def _token_classes(requests: Requests) -> Iterator[tuple[str, int]]:
-    """Each token is in one class."""
+    """Yields the number of tokens by class; each token is in one class."""
     cached = requests.cache_read_tokens + requests.cache_write_tokens
     yield "input", max(0, requests.input_tokens - cached)
     yield "cache_read", requests.cache_read_tokens

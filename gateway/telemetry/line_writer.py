@@ -39,7 +39,7 @@ class LineWriter:
         self._thread.start()
 
     def put(self, render: Render, size: int, *, urgent: bool) -> None:
-        """From any thread; never waits. `size` is about the number of characters."""
+        """Queues a line from any thread; never waits. `size` is about the number of characters."""
         share = 1 if urgent else _MINOR_SHARE
         with self._changed:
             if self._closing:

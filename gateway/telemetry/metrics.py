@@ -110,8 +110,8 @@ class Requests:
 
 
 class Latency:
-    """Of requests with an attempt; `own_time` of those with one, as others may wait between them.
-    `first_token` is empty where replies are not streamed."""
+    """The latency of requests with an attempt; `own_time` of requests with exactly one, as others
+    may wait between attempts. `first_token` is empty if replies are not streamed."""
 
     __slots__ = ("duration", "first_token", "own_time")
 
@@ -154,7 +154,7 @@ class Metrics:
         self._codes = {code: code for code in _all_codes()}
 
     def folded(self) -> Iterator[tuple[str, int]]:
-        """What each table has folded, by its name."""
+        """Yields what each table has folded, by its name."""
         yield from (("requests", self.requests.folded), ("keys", self.keys.folded))
         yield from (("latencies", self.latencies.folded), ("attempts", self.attempts.folded))
         yield from (("waits", self.waits.folded), ("intervals", self.intervals.folded))
@@ -245,7 +245,7 @@ def _endpoint_label(path: str) -> str:
 
 
 def _all_codes(cls: type[GatewayError] = GatewayError) -> Iterator[str]:
-    """Those of the gateway; an upstream's own are passed on in others."""
+    """Yields the error codes of the gateway; an upstream's own are passed on in others."""
     yield CONTENT_POLICY_CODE
     for subclass in cls.__subclasses__():
         if subclass.code:

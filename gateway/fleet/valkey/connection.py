@@ -124,7 +124,7 @@ class Connection:
         return self._link().call(*self._packed(script, keys, args), orphan)
 
     def post_run(self, script: Script, keys: Sequence[Word], args: Sequence[Word]) -> None:
-        """As `post`."""
+        """Runs a script without waiting for its answer, as `post`."""
         if (link := self._commands.link) is not None:
             link.post(*self._packed(script, keys, args))
 

@@ -72,7 +72,8 @@ async def check(link: Link, server: SharedServer) -> None:
 
 
 def server_tls(server: SharedServer) -> ssl.SSLContext | None:
-    """None: plain text. Raises `SharedError` for files that cannot be used."""
+    """Returns the server's TLS context; None means plain text. Raises `SharedError` for files that
+    cannot be used."""
     tls = server.tls or Tls()
     if server.address.scheme != "valkeys" or tls.mode is TlsMode.DISABLE:
         return None

@@ -59,9 +59,9 @@ SETTLE: Final = load_script("settle", library="functions")
 
 
 class Entry:
-    """What one request has acquired at `time` (Unix µs of the server): one request and `tokens` of
-    each holder in `minute_bases`, and one running request of each holder in `running_bases`. A
-    holder's base is the prefix of its keys on the server."""
+    """The resources that one request has acquired at `time` (Unix µs of the server): one request
+    and `tokens` of each holder in `minute_bases`, and one running request of each holder in
+    `running_bases`. A holder's base is the prefix of its keys on the server."""
 
     __slots__ = ("id", "keys", "minute_bases", "running_bases", "time", "tokens")
 
@@ -286,8 +286,8 @@ class Session:
         self._last_seen.update((_name_of(each), now) for each in sessions)
 
     def _expected(self) -> int:
-        """How many replicas should join a server that has lost its data, and with it its list of
-        sessions: those that were seen within `SESSION_TTL`."""
+        """Returns how many replicas should join a server that has lost its data, and with it its
+        list of sessions: the replicas that were seen within `SESSION_TTL`."""
         oldest = self._loop.time() - SESSION_TTL
         self._last_seen = {name: at for name, at in self._last_seen.items() if at > oldest}
         return max(1, len(self._last_seen.keys() | {self.name}))
