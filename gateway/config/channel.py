@@ -53,9 +53,10 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Traits(ConfigModel):
-    """What an upstream's model supports. All traits are optional and apply only where a prompt is
-    translated. A channel's traits take precedence over the model's; what neither states depends on
-    the channel's format, as each trait says, and otherwise everything is supported."""
+    """The traits of an upstream's model: what it supports. All traits are optional and apply only
+    if a prompt is translated. A channel's traits take precedence over the model's; what neither
+    states depends on the channel's format, as each trait says, and otherwise everything is
+    supported."""
 
     thinking: ThinkingStyle | None = None
     """How thinking is requested on a messages channel: budget (a number of tokens), adaptive (by
@@ -196,7 +197,7 @@ def _as_mapping(models: Any) -> Any:
 
 
 class ChannelImages(ConfigModel):
-    """How a channel takes images."""
+    """The way in which a channel takes images."""
 
     urls: Literal["pass", "fetch", "refuse"] = "pass"
     """Images at web addresses: pass sends the address, fetch downloads the image and sends its

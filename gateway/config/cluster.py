@@ -61,8 +61,8 @@ class Tls(ConfigModel):
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """For the client's side, of a mode other than DISABLE. Raises OSError (ssl.SSLError is one) for
-    files that cannot be used."""
+    """Builds the TLS context of the client's side, of a mode other than DISABLE. Raises OSError
+    (ssl.SSLError is one) for files that cannot be used."""
     context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
     if tls.mode is TlsMode.REQUIRE:
         context.check_hostname = False

@@ -91,7 +91,7 @@ class SharedLimits(ConfigModel):
 
 
 class UserAgents(ConfigModel):
-    """Which clients may call; a group or a key can have its own list in addition."""
+    """The clients that may call; a group or a key can have its own list in addition."""
 
     mode: Literal["observe", "enforce"] = "enforce"
     """enforce: other clients are rejected; observe: they pass, with a note in their log rows."""
@@ -100,8 +100,8 @@ class UserAgents(ConfigModel):
 
 
 class Money(ConfigModel):
-    """How usage is billed and shown: in units, by multipliers, and in US dollars, by the prices of
-    models. A unit is a fresh input token of a model with multiplier 1, used by a group with
+    """The billing and display of usage: in units, by multipliers, and in US dollars, by the prices
+    of models. A unit is a fresh input token of a model with multiplier 1, used by a group with
     multiplier 1."""
 
     unit_price: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -120,7 +120,8 @@ class Money(ConfigModel):
 
 
 class RequestLog(ConfigModel):
-    """How long the request log is kept, and how much of it may wait while it cannot be written."""
+    """The time for which the request log is kept, and how much of it may wait while it cannot be
+    written."""
 
     keep: Seconds | None = None
     """How long rows of requests are kept, such as 90d; absent: forever. Hourly totals stay."""
@@ -132,14 +133,14 @@ class RequestLog(ConfigModel):
 
 
 class AuditLog(ConfigModel):
-    """How long the audit log is kept."""
+    """The time for which the audit log is kept."""
 
     keep: Seconds | None = 400 * 86_400
     """How long its rows are kept, such as 90d; null: forever."""
 
 
 class StoredReplies(ConfigModel):
-    """What is kept of replies, so that later requests can continue them by their ids. A group can
+    """The storage of replies, so that later requests can continue them by their ids. A group can
     switch it off for itself."""
 
     store: bool = True

@@ -36,7 +36,8 @@ Percent = Annotated[int, Field(ge=1, le=100)]
 
 
 class AlertKind(FastStrEnum):
-    """What is watched. `key_new_client` and `test` are events: they do not last."""
+    """The kind of an alert: what is watched. `key_new_client` and `test` are events: they do not
+    last."""
 
     ACCOUNT_AUTH_FAILED = "account_auth_failed"
     ACCOUNT_CIRCUIT_OPEN = "account_circuit_open"
@@ -118,7 +119,7 @@ class DiskFree(ConfigModel):
 
 
 class Alerts(ConfigModel):
-    """What is watched, and who is told; the section alone switches it on."""
+    """The alerts: what is watched, and who is told; the section alone switches it on."""
 
     webhooks: tuple[Webhook, ...] = Field(default=(), max_length=MAX_WEBHOOKS)
     """The receivers; without any, alerts are in the process log and in `gateway alerts list`."""
@@ -206,7 +207,7 @@ class LogLevel(StrEnum):
 
 
 class ProcessLogOptions(ConfigModel):
-    """What the gateway writes to standard error."""
+    """The log that the gateway writes to standard error."""
 
     format: LogFormat = LogFormat.TEXT
     """text or json: an object per line, with ts, level, logger and message."""

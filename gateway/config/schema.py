@@ -139,7 +139,7 @@ class Server(ConfigModel):
 
 
 class AffinitySettings(ConfigModel):
-    """How conversations are recognised for session affinity."""
+    """The settings by which conversations are recognised for session affinity."""
 
     headers: tuple[HeaderName, ...] = (
         "x-session-id",
@@ -259,7 +259,7 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is allowed but probably not intended, one sentence each."""
+        """Returns what is allowed but probably not intended, one sentence each."""
         if not self.channels:
             return ("No channels: the gateway starts, but no request can be served.",)
         return (*self._unstated_multipliers(), *self._unstated_prices())
