@@ -40,7 +40,7 @@ class CommandRefused(click.ClickException):
 
 
 class StateDirMissing(CommandRefused):
-    """There is no state directory yet, so there is nothing to ask."""
+    """A state directory that does not exist yet, so that there is nothing to ask."""
 
 
 class GatewayUnreachable(click.ClickException):
@@ -85,8 +85,8 @@ RUNNING_CONFIG: Final = "gateway.cli.running_config"
 
 
 def explain(error: Exception, context: click.Context) -> click.ClickException:
-    """What an error that no command expects is for the user. Of its text only the first line, as
-    pydantic repeats the input in the others."""
+    """Explains an error that no command expects to the user. Of its text it shows only the first
+    line, as pydantic repeats the input in the others."""
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
         return CommandRefused(f"Cannot use {path}: {file_error_reason(error, path)}.")

@@ -64,7 +64,7 @@ def key_names(client: Client) -> dict[str, str]:
 
 
 def old_key_expiry(key: KeyRecord) -> int | None:
-    """When the secret from before the last rotation expires; None if it has."""
+    """Returns when the secret from before the last rotation expires; None if it has."""
     expiry = key["old_expires_at"]
     if expiry is not None and key["expires_at"] is not None:
         expiry = min(expiry, key["expires_at"])
