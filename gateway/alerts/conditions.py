@@ -84,7 +84,8 @@ _USABLE: Final = (HealthState.HEALTHY, HealthState.RATE_LIMITED)
 
 
 def account_conditions(runtime: Runtime, now: float) -> Iterator[Condition]:
-    """Of all accounts and channels of the configuration; `now` is loop time."""
+    """Yields the conditions of all accounts and channels of the configuration; `now` is loop
+    time."""
     reports: dict[AccountRef, list[HealthReport]] = {}
     for report in runtime.health.snapshot(now):
         reports.setdefault(report.account_ref, []).append(report)
@@ -226,7 +227,7 @@ def _used_budget(status: BudgetStatus, thresholds: tuple[int, ...]) -> Iterator[
 
 
 def _amount(micro: int, currency: Currency) -> str:
-    """As `gateway budgets` has it, in plain ASCII."""
+    """Formats an amount as `gateway budgets` does, in plain ASCII."""
     text = format_usd(micro) if currency is Currency.USD else format_units(micro)
     return text.replace(NARROW_SPACE, ",")
 
@@ -322,7 +323,7 @@ class DiskProbe:
         self._task: asyncio.Task[DiskSpace] | None = None
 
     async def measure(self) -> DiskSpace | None:
-        """None where it is not known in time; a later call gets the answer."""
+        """Measures the space; None if it is not known in time; a later call gets the answer."""
         if self._task is None:
             self._task = asyncio.ensure_future(asyncio.to_thread(self._read))
         done, _ = await asyncio.wait({self._task}, timeout=_DISK_TIMEOUT)

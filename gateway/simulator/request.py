@@ -160,7 +160,7 @@ class ModelRequest:
 
     @property
     def earlier_turns(self) -> int:
-        """How many turns there are up to and including the model's last one."""
+        """Counts the turns up to and including the model's last one."""
         roles = enumerate((turn.role for turn in self.turns), 1)
         return max((number for number, role in roles if role == "assistant"), default=0)
 

@@ -121,7 +121,7 @@ class _Sampler:
         raise _too_large()
 
     def _look_up(self, reference: object) -> object:
-        """What a local reference points to; other references allow any value."""
+        """Returns what a local reference points to; other references allow any value."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return {}
         target: Any = self._document

@@ -89,16 +89,16 @@ class Origin(NamedTuple):
 
 
 class Pool(Protocol):
-    """What a connection needs of the pool that it belongs to."""
+    """The pool that a connection belongs to, with what the connection needs of it."""
 
     read_turns: ReadTurns
     bulk_turns: BulkTurns
 
     def keep(self, connection: Connection) -> None:
-        """It can be reused."""
+        """Keeps a connection that can be reused."""
 
     def discard(self, connection: Connection) -> None:
-        """It is lost."""
+        """Discards a connection that is lost."""
 
     def distrust(self, origin: Origin, cause: str) -> None:
         """Its upstream did what none may do."""
