@@ -69,8 +69,8 @@ class ConnectionCounts:
 
 
 class Snapshot:
-    """What is built from one configuration. A request keeps the snapshot with which it started;
-    connections of a replaced one are closed after the last of its requests."""
+    """The objects that are built from one configuration. A request keeps the snapshot with which it
+    started; connections of a replaced snapshot are closed after the last of its requests."""
 
     def __init__(self, config: Config) -> None:
         """Call it in the running loop, which owns the upstream connections."""
@@ -178,13 +178,13 @@ class Runtime:
         return self.current.config
 
     def restore_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
-        """What an earlier process has disabled. Call it before any request."""
+        """Restores what an earlier process has disabled. Call it before any request."""
         self.disabled_accounts = disabled
         for ref in account_identities(self.config).keys() & disabled.keys():
             self.health.disable(ref)
 
     def replace_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
-        """What all replicas have disabled now."""
+        """Replaces the disabled accounts by what all replicas have disabled now."""
         before, self.disabled_accounts = self.disabled_accounts, disabled
         refs = account_identities(self.config).keys()
         for ref in refs & (disabled.keys() - before.keys()):
