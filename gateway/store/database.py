@@ -70,7 +70,7 @@ class Database(ABC):
     has_model_indexes: ClassVar[bool] = False
     """Whether requests are indexed by the catalog's model and by other names that clients sent."""
     locks: AdvisoryLocks | None = None
-    """Those that replicas take from each other; None where there is one process."""
+    """Locks that replicas take from each other; None if there is one process."""
 
     def __init__(self) -> None:
         self.changing = asyncio.Lock()

@@ -37,14 +37,15 @@ _BATCH_SIZE: Final = 256 * 1024
 _SETTLE_TIMEOUT: Final = 2.0
 _RETRY_DELAY: Final = 1.0
 _EVICTED_SHARE: Final = 0.9
-"""What eviction leaves of the size that a key may have, so that it does not run for each row."""
+"""The share that eviction leaves of the size that a key may have, so that it does not run for each
+row."""
 _DELETED_ROWS: Final = 200
 _DELETED_CHAINS: Final = 100
-"""What one transaction deletes at most."""
+"""Maximum number of chains that one transaction deletes."""
 
 _UNMEASURED_SHARE: Final = 0.02
-"""Of the size that a key may have: what each of several replicas adds before it looks at what the
-others have added."""
+"""The share of the size that a key may have: what each of several replicas adds before it looks at
+what the others have added."""
 _WRITE_PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6)
 """Seconds between looks for a row that another replica may be writing."""
 _TIME_OF_ID: Final = re.compile(r"(?:resp|msg)_([0-9a-f]{14})[0-9a-f]{10}$")

@@ -45,7 +45,7 @@ _SETTABLE: Final = (
 """The columns of a token that an operator may set; the others record what happened."""
 
 _MAX_IDS: Final = 500
-"""Of one query."""
+"""Maximum number of ids in one query."""
 _BATCH: Final = 200
 """Tokens that are read at once: requests run between two batches, each of which takes 5 ms."""
 

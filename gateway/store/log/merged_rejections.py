@@ -18,7 +18,8 @@ OWN_ROWS: Final = 20
 WINDOW: Final = 10.0
 
 _kind = attrgetter("token_id", "group_name", "catalog_model", "status", "error_code")
-"""Without what a client can invent: a refusal for each of a thousand paths would not be merged."""
+"""The kind of a row, without what a client can invent: a refusal for each of a thousand paths would
+not be merged."""
 
 
 class Refusals:

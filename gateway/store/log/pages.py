@@ -38,8 +38,8 @@ MAX_PAGE: Final = 1000
 READ_TIMEOUT: Final = 2.0  # seconds
 
 FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'running'")])
-"""All that ended without success. Literals: with parameters SQLite could not use the partial
-index."""
+"""The condition of rows that ended without success. Literals: with parameters SQLite could not use
+the partial index."""
 
 _LATE_US: Final = 10_000_000
 """A row is inserted when the body of its request was read, which may be after rows with later ids:

@@ -55,7 +55,8 @@ class Recorder:
         """`spool` is where entries wait while a database server cannot be reached."""
         self.boot_id = boot_id or secrets.token_hex(8)
         self.on_commit: list[Callable[[Sequence[LogEntry]], None]] = []
-        """Each is called after a commit with its entries, in order; it must not raise."""
+        """Functions that are called after a commit with its entries, in order; they must not
+        raise."""
         self._writer = database.entry_writer(self.boot_id, spool, self._on_written_late)
         self._separates_intents = self._writer.separates_intents
         self._loop = asyncio.get_running_loop()

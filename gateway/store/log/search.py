@@ -19,7 +19,7 @@ from gateway.store.log.pages import NO_FILTER, LogFilter, first_id
 from gateway.store.records import RequestRow
 
 SEARCH_SECONDS: Final = 2.0
-"""Of one page. Others wait for the same few connections."""
+"""The time for one page. Others wait for the same few connections."""
 
 _AT_ONCE: Final = 0.2  # seconds for a page from one statement
 _STEP: Final = 0.2  # seconds that a span should take

@@ -18,7 +18,7 @@ from gateway.store.records import USAGE_COUNTS
 from gateway.store.schema import usage_hours
 
 END: Final = 2**31 - 24
-"""After every Unix hour."""
+"""A value after every Unix hour."""
 
 SUM_FIELDS: Final = ("token_id", "group_name", "model", *USAGE_COUNTS)
 
@@ -114,7 +114,7 @@ _COLUMNS: Final[Mapping[Dimension, str]] = {
     Dimension.GROUP: "group_name",
     Dimension.MODEL: "model",
 }
-"""In the order by which rows are sorted, time first."""
+"""The columns in the order by which rows are sorted, time first."""
 
 
 async def usage(

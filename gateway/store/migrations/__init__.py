@@ -107,7 +107,7 @@ COPY_NOTE: Final = "unfinished_copy"
 """The setting of a database into which another one is being copied: how far that is."""
 
 OWN_SETTINGS: Final = frozenset({_VERSION, _COMPATIBLE, COPY_NOTE})
-"""Those of the database itself, not of the gateway."""
+"""Settings of the database itself, not of the gateway."""
 
 _log = logging.getLogger(__name__)
 

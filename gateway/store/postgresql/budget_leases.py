@@ -29,7 +29,7 @@ from gateway.store.records import DAY_US, HOUR_US, STEP_US
 CHANNEL: Final = "gateway_leases"
 """Notifications of holders, as `kind id`, whose leases others need."""
 MAX_HOLDERS: Final = 100
-"""Of one transaction."""
+"""Maximum number of holders in one transaction."""
 
 _WEEK_US: Final = 7 * DAY_US
 _FIVE_HOURS_US: Final = 5 * HOUR_US
@@ -92,9 +92,9 @@ BEGIN
 END
 $body$;
 """  # noqa: S608 - only numbers of this module are in it
-"""Of the session, so always those of this release. A grant has three round trips: the replica's row
-and the holders are locked and read, in turn, by one call; and what is granted leaves with the
-commit, in one text without parameters."""
+"""The functions of the session, so always of this release. A grant has three round trips: the
+replica's row and the holders are locked and read, in turn, by one call; and what is granted leaves
+with the commit, in one text without parameters."""
 
 _FIGURES: Final = "SELECT * FROM pg_temp.figures($1, $2, $3)"
 _LOCKED_FIGURES: Final = "SELECT * FROM pg_temp.locked_figures($1, $2, $3, $4)"

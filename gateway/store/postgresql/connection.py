@@ -16,7 +16,7 @@ from gateway.store.postgresql.errors import is_temporary
 APPLICATION: Final = "model-gateway"
 
 ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
-"""What a lost or refused connection, and a statement on one, raise."""
+"""The errors that a lost or refused connection, and a statement on one, raise."""
 
 
 class Connector(Protocol):

@@ -34,7 +34,8 @@ Row = Sequence[Any]
 Rows = list[Row]
 
 TABLES: Final = tuple(table for table in metadata.sorted_tables if table.name != "settings")
-"""All tables but `settings`, which is copied last; a table comes after those that it references."""
+"""The tables without `settings`, which is copied last; a table comes after those that it
+references."""
 
 _BATCH: Final = 5000
 _BATCH_OF_BODIES: Final = 8  # rows that have several bodies of megabytes

@@ -21,7 +21,7 @@ from gateway.store.records import LogEntry
 _log = logging.getLogger(__name__)
 
 MAX_ENTRIES: Final = 500
-"""Of one transaction."""
+"""Maximum number of entries in one transaction."""
 
 _DELAYS: Final = (0.1, 0.2, 0.5, 1.0)  # seconds between tries of a server that does not answer
 _APPENDED: Final = 0.01  # seconds until what is being appended is there

@@ -29,14 +29,14 @@ from gateway.store.records import AuditRow
 from gateway.store.sqlite.lock import DATABASE_NAME, check_owner, lock_state_dir
 
 BACKUP_DIR: Final = "backups"
-"""In the state directory."""
+"""The directory of backups in the state directory."""
 
 PART: Final = ".part"
 """The end of the name of a copy that is not complete."""
 
 _NAME: Final = re.compile(r"gateway-\d{8}T\d{6}Z\.db")
 _PAGES: Final = 512
-"""Of one step, after which `Progress` is called."""
+"""The pages of one step, after which `Progress` is called."""
 _MAX_NAMES: Final = 200
 """Characters of a message, of what a file has and should not."""
 _RESERVE: Final = 16 * 2**20
@@ -184,7 +184,7 @@ _OBJECTS: Final = """
     UNION SELECT 'application_id ' || application_id, '' FROM pragma_application_id
     WHERE application_id
 """
-"""All but what ANALYZE adds, and the numbers of the head that no gateway sets."""
+"""The objects except what ANALYZE adds, and the numbers of the head that no gateway sets."""
 
 
 def _check_objects(file: Path, source: Path, schema: int) -> None:
