@@ -36,10 +36,11 @@ _AHEAD: Final = 180.0
 _HOLD: Final = 300.0
 """Seconds without a request at any replica after which a lease is given back."""
 _FADE: Final = 0.5 ** (TICK / 60)
-"""From round to round, of the rate of spending and the reservations at once: half in a minute of
-use."""
+"""The factor, from round to round, of the rate of spending and the reservations at once: half in a
+minute of use."""
 _LEAST_PART: Final = 0.75
-"""Of what is to be leased in advance: below it more is asked for before a request needs it."""
+"""The part of what is to be leased in advance: below it more is asked for before a request needs
+it."""
 _NEAR: Final = 20
 """The last twentieth of a budget is near its limit: nothing of it is leased in advance."""
 _CONTENDED: Final = 1.0
@@ -133,7 +134,7 @@ class BudgetLeases:
         self._loop = asyncio.get_running_loop()
         self._failure: str | None = None
         self._given_up: dict[HolderKey, Cost] = {}
-        """What is not used any more, and not given back yet."""
+        """Amounts that are not used any more, and not given back yet."""
         self._is_contended = False
         self._timeout = server.timeout
         self._holders, self._share = holders, share

@@ -86,7 +86,8 @@ class Changes:
         other replica can start before this one's expiry."""
         self.known = 0
         self.appliers: Mapping[str, Apply] = {}
-        """By kind of change. Changes of other kinds, as of a newer release, are ignored."""
+        """Appliers by kind of change. Changes of other kinds, as of a newer release, are
+        ignored."""
         self.failure: str | None = None
         """Why the last poll of the database failed; None: it succeeded."""
         self.lag = 0.0

@@ -29,7 +29,7 @@ from gateway.telemetry.metrics import Labels, Metrics, Requests
 
 Value = float | Histogram
 Samples = Mapping[str, Iterable[tuple[Labels, Value]]]
-"""Of each family, by its name."""
+"""The samples of each family, by its name."""
 
 _MAX_LABEL: Final = 128
 """Characters of a label."""

@@ -17,7 +17,7 @@ MAX_WAITING: Final = 10_000
 MAX_SIZE: Final = 8 * 2**20
 """Characters of what may wait."""
 _MINOR_SHARE: Final = 0.8
-"""Of both: the rest is for what is urgent."""
+"""The share of both limits for lines that are not urgent."""
 _GATHER: Final = 0.02
 """Seconds for which lines that are not urgent are gathered, so that many need one call."""
 _PIECE: Final = 64 * 1024

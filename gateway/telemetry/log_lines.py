@@ -29,7 +29,7 @@ _PRIORITIES: Final = {
     logging.INFO: "<6>",
     logging.DEBUG: "<7>",
 }
-"""As sd-daemon(3) has them."""
+"""The priorities of sd-daemon(3)."""
 _NAMES: Final = {level: logging.getLevelName(level).lower() for level in _PRIORITIES}
 
 Redact = Callable[[str], str]

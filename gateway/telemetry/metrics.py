@@ -44,7 +44,7 @@ PATTERNS: Final = (
     ("/v1/responses/", "/v1/responses/{id}"),
     ("/v1/conversations/", "/v1/conversations/{id}"),
 )
-"""What paths begin with, and their label."""
+"""The beginnings of paths, and their label."""
 
 _STATUS_CLASSES: Final = {number: f"{number}xx" for number in range(1, 6)}
 _REDUCIBLE: Final = (3, 4, 6)

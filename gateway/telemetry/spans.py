@@ -38,7 +38,7 @@ ABANDONED: Final = "given up"
 """Verdicts of attempts that are no error of the upstream's."""
 
 _PROVIDERS: Final = {"messages": "anthropic"}
-"""What an upstream of the format is called, whoever runs it; openai for the other formats."""
+"""The name of an upstream of the format, whoever runs it; openai for the other formats."""
 _PORTS: Final = {"http": 80, "https": 443}
 _FAILED: Final = frozenset({ExchangeState.ERROR, ExchangeState.UPSTREAM_CUT})
 _SERVER_ERROR: Final = 500

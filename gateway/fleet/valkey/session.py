@@ -42,7 +42,7 @@ WINDOW: Final = 60_000_000
 """Microseconds for which an entry counts: the window of limits per minute."""
 
 MAX_REJOIN_PERIOD: Final = 5.0
-"""The same for a replica with very many entries: at most."""
+"""The maximum of `REJOIN_PERIOD` for a replica with very many entries."""
 
 _ROWS_PER_CALL: Final = 300
 """Rows of one call of the script `join`."""
