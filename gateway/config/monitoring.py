@@ -66,7 +66,7 @@ class Webhook(ConfigModel):
     """A receiver of alerts. Redirects are not followed; certificates are verified."""
 
     name: Name
-    """For commands and the log."""
+    """The name for commands and the log."""
     url: Annotated[SecretStr, AfterValidator(_resolve_url)]
     """The address that gets a POST for each alert; as a rule a secret, so a reference is accepted
     as for keys. http:// only reaches allowed_networks."""
@@ -83,7 +83,7 @@ class Webhook(ConfigModel):
     allowed_networks: tuple[IPvAnyNetwork, ...] = ()
     """Networks that it may be in besides public addresses, such as 10.1.2.3/32."""
     timeout: Annotated[Seconds, Field(le=60)] = 10
-    """How long one delivery may take; "10s" is accepted too."""
+    """The time that one delivery may take; "10s" is accepted too."""
 
     @model_validator(mode="after")
     def _check_scheme(self) -> Self:
@@ -105,7 +105,7 @@ class ErrorRate(ConfigModel):
     window: Annotated[Seconds, Field(ge=10, le=3600)] = 300
     """The time over which it is measured; "5m" is accepted too."""
     min_requests: int = Field(default=20, ge=1)
-    """With fewer requests in this time there is no alert."""
+    """The number of requests in this time below which there is no alert."""
 
 
 class DiskFree(ConfigModel):
@@ -130,9 +130,10 @@ class Alerts(ConfigModel):
     disk_free: DiskFree | None = DiskFree()
     """Free space for the database; null: not watched."""
     check_every: Annotated[Seconds, Field(ge=0.05, le=60)] = 5
-    """How often the conditions are checked; "5s" is accepted too."""
+    """The time between checks of the conditions; "5s" is accepted too."""
     clear_after: Seconds = 60
-    """How long a condition has to be over before its alert is resolved; "1m" is accepted too."""
+    """The time for which a condition has to be over before its alert is resolved; "1m" is accepted
+    too."""
 
 
 class MetricsSettings(ConfigModel):
@@ -169,7 +170,7 @@ class TraceOptions(ConfigModel):
     propagate: bool = True
     """Whether upstreams get traceparent and tracestate."""
     timeout: Seconds = 10
-    """How long the collector may take for a batch; "10s" is accepted too."""
+    """The time that the collector may take for a batch; "10s" is accepted too."""
 
     @model_validator(mode="after")
     def _check_extra(self) -> TraceOptions:
