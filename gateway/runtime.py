@@ -135,10 +135,10 @@ class Runtime:
     loop_turns: LoopTurns = field(init=False)
     """Reading and translating bodies of the usual sizes."""
     operator_worker: Worker = field(default_factory=Worker)
-    """What operators wait for, apart from what requests have queued."""
+    """The worker for what operators wait for, apart from what requests have queued."""
     image_downloads: ImageDownloader = field(default_factory=ImageDownloader)
     image_turns: KeyTurns = field(default_factory=lambda: KeyTurns(2))
-    """Of images that are made smaller: each takes much memory."""
+    """Turns of images that are made smaller: each takes much memory."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are read to their end after their clients have disconnected."""
     loaded_at: int = field(default_factory=unix_microseconds)
@@ -146,24 +146,26 @@ class Runtime:
     config_error: str | None = None
     """The error of a later load: public, so it has no file content."""
     disabled_accounts: dict[AccountRef, Disabling] = field(default_factory=dict)
-    """Also those that the configuration does not have now: they are disabled if they come back."""
+    """The disabled accounts, also accounts that the configuration does not have now: they are
+    disabled if they come back."""
     bad_paths: Counter[tuple[str, str]] = field(default_factory=Counter)
     """404s by path prefix and user agent, of clients with a wrong base address."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
     """(channel, upstream model) that only support streams."""
     plain_reasoning: set[tuple[str, str]] = field(default_factory=set)
-    """Those that have refused to encrypt reasoning."""
+    """(channel, upstream model) that have refused to encrypt reasoning."""
     open_streams: int = 0
     """Streamed replies that are being relayed."""
     client_connections: ConnectionCounts = field(default_factory=ConnectionCounts)
     metrics: Metrics | None = None
-    """None where they are off."""
+    """The metrics; None if they are off."""
     metrics_rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while their text is made."""
     begin_trace: BeginTrace | None = None
-    """None: traces are off."""
+    """The function that begins a trace; None: traces are off."""
     observers: tuple[Observer, ...] = ()
-    """Each is told of every exchange that has ended; replace the tuple to change them."""
+    """Observers, each of which is told of every exchange that has ended; replace the tuple to
+    change them."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)
     _permits: dict[str, Permit] = field(default_factory=dict)
     _permits_version: tuple[Snapshot | None, int] = (None, -1)

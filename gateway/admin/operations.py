@@ -294,7 +294,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _CACHE_SECONDS: Final = 1.0
-"""From the start of the computation."""
+"""The time from the start of the computation."""
 
 
 class CoalescingCache(Generic[K, V]):

@@ -79,7 +79,7 @@ _MAX_MODELS: Final = 10
 _MAX_ACCOUNTS: Final = 50
 
 _SOCKET_NAME: Final = re.compile(r"\('[^']*', \d+(?:, \d+)*\)")
-"""As Python writes it: ('127.0.0.1', 8080)."""
+"""An address as Python writes it: ('127.0.0.1', 8080)."""
 _USABLE: Final = (HealthState.HEALTHY, HealthState.RATE_LIMITED)
 
 

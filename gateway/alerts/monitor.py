@@ -34,7 +34,7 @@ from gateway.store.settings import load_alerts, save_alerts
 MAX_EVENTS: Final = 100
 """Keys that are reported for new clients at a time."""
 BUDGETS_SHARE: Final = 0.02
-"""Of the time, that checks of budgets may take at most."""
+"""The share of the time that checks of budgets may take at most."""
 MAX_KNOWN_CLIENTS: Final = 5000
 """Announced clients of keys that are remembered."""
 

@@ -51,7 +51,7 @@ _LOOKUP_TRIES: Final = 20
 _LOOKUP_PAUSE: Final = 0.1
 """Seconds: the request log is written in batches."""
 _INPUT_TOKENS: Final = 600
-"""Of one request, about."""
+"""The input tokens of one request, about."""
 
 
 @value(kw_only=True)

@@ -79,9 +79,10 @@ class UnexpectedError(click.ClickException):
 
 
 RUNNING_RELEASE: Final = "gateway.cli.running_release"
-"""In `meta` of click's context: the release of the gateway that has answered."""
+"""The key, in `meta` of click's context, of the release of the gateway that has answered."""
 RUNNING_CONFIG: Final = "gateway.cli.running_config"
-"""The same: its configuration file, or None if it has none."""
+"""The key, in `meta` of click's context, of the gateway's configuration file, or None if it has
+none."""
 
 
 def explain(error: Exception, context: click.Context) -> click.ClickException:

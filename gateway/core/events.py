@@ -16,7 +16,7 @@ from gateway.core.parts import Citation, Part, ProviderData
 from gateway.core.value import FastStrEnum, value
 
 CHARS_PER_TOKEN: Final = 4
-"""Of a model's output, if the upstream reports no usage."""
+"""The characters per token of a model's output, if the upstream reports no usage."""
 
 
 class StopReason(FastStrEnum):

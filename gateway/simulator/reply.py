@@ -19,7 +19,8 @@ _MAX_LISTED_TOOLS = 5
 _SENTENCES_BY_EFFORT = {"minimal": 1, "low": 1, "medium": 2}
 
 _NOTICE = re.compile(r"<(system-reminder|task-notification)>.*?(?:</\1>|\Z)", re.DOTALL)
-"""What an agent, not the user, has written. Unclosed, it goes on to the end: a linear search."""
+"""Text that an agent, not the user, has written. Unclosed, it goes on to the end: a linear
+search."""
 
 
 class Stop(StrEnum):

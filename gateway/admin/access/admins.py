@@ -18,7 +18,7 @@ from gateway.store.database import Writer
 from gateway.store.records import Admin, Role
 
 DEFAULT_NAME: Final = "admin"
-"""Who signs in without a name, and whose password is set without one."""
+"""The admin who signs in without a name, and whose password is set without one."""
 
 
 class Admins:

@@ -25,9 +25,10 @@ from gateway.store.records import AuditRow, sanitize_text
 WINDOW: Final = 600 * 1_000_000
 """Microseconds."""
 OWN_ROWS: Final = 20
-"""Of a window."""
+"""The number of rows of a window."""
 MERGED_ROWS: Final = 20
-"""Of a window; attempts of further clients share a row by kind, without an address."""
+"""The number of merged rows of a window; attempts of further clients share a row by kind, without
+an address."""
 
 
 class MergedAttempts:
