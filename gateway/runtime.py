@@ -224,8 +224,8 @@ class Runtime:
         await asyncio.wait(self._closing)
 
     def budget_statuses(self) -> Iterator[BudgetStatus]:
-        """Every budget of active keys and of groups, now; for metrics and alerts. It takes 1 µs for
-        a key and 1 µs for a budget."""
+        """Yields every budget of active keys and of groups, now; for metrics and alerts. It takes 1
+        µs for a key and 1 µs for a budget."""
         return self.quota.budget_statuses(budget_holders(self.registry), self.now())
 
     def permit(self, token: Token) -> Permit:

@@ -75,7 +75,7 @@ class Feed:
             self._wake()
 
     def close(self) -> None:
-        """Subscribers get the remaining rows; then their iteration ends."""
+        """Closes the feed: subscribers get the remaining rows; then their iteration ends."""
         self.closed = True
         self._wake()
 

@@ -68,7 +68,7 @@ class Condition:
 
 
 def exceeds(value: float, threshold: float, clear_below: float) -> bool | None:
-    """True from the threshold on, False below the other one, else None."""
+    """Returns True from the threshold on, False below the other one, else None."""
     if value >= threshold:
         return True
     return False if value < clear_below else None
@@ -138,8 +138,8 @@ def _public_error(runtime: Runtime, error: str) -> str:
 
 
 def _channel(channel: Channel, reports: dict[AccountRef, list[HealthReport]]) -> Condition:
-    """Down if no account is usable with any model; accounts that were disabled by hand alone do
-    not make it an alert."""
+    """Returns the condition of a channel: down if no account is usable with any model; accounts
+    that were disabled by hand alone do not make it an alert."""
     kind, name = AlertKind.CHANNEL_DOWN, channel.name
     states = [
         {report.status.state for report in reports.get((name, account.name), ())}

@@ -133,7 +133,8 @@ def _parse_row(
 
 
 def _split_agents(cell: str) -> str:
-    """One user agent per line. Semicolons separate them, or spaces if there is no semicolon."""
+    """Puts one user agent on a line. Semicolons separate them, or spaces if there is no
+    semicolon."""
     return "\n".join(cell.split(";") if ";" in cell else cell.split())
 
 

@@ -181,7 +181,7 @@ class Secrets(NamedTuple):
 
 
 def config_secrets(config: Config) -> Secrets:
-    """Every `SecretStr` of the configuration, at any depth."""
+    """Collects every `SecretStr` of the configuration, at any depth."""
     secrets = Secrets([], [])
     for name, value, is_header in _walk("", config, is_header=False):
         if not is_header and is_secret_name(name):

@@ -112,7 +112,7 @@ def is_secret_name(header: str) -> bool:
 
 
 def _is_reference(text: str) -> bool:
-    """Malformed references included."""
+    """Tells whether a text is a reference, malformed ones included."""
     return text.startswith((_FILE, "$")) or "${" in text
 
 

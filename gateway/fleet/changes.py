@@ -112,17 +112,17 @@ class Changes:
 
     @property
     def contact_age(self) -> float:
-        """Seconds since the database confirmed the version."""
+        """Returns the seconds since the database confirmed the version."""
         return steady_seconds() - self._database_confirmed_at
 
     @property
     def shared_age(self) -> float:
-        """Seconds since Valkey answered."""
+        """Returns the seconds since Valkey answered."""
         return steady_seconds() - self._shared_at
 
     @property
     def clock_offset(self) -> float:
-        """Seconds by which the machine's clock is ahead of the database server's."""
+        """Returns the seconds by which the machine's clock is ahead of the database server's."""
         return self._clock.machine_offset
 
     @property
@@ -203,7 +203,7 @@ class Changes:
                     await self._wake.wait()
 
     async def _ask(self) -> None:
-        """One poll: read the version, and apply the changes since the known one."""
+        """Polls once: reads the version, and applies the changes since the known one."""
         async with asyncio.timeout(self._server.timeout):
             connection = self._connection
             if connection is None or connection.is_closed():

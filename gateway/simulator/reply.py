@@ -74,7 +74,7 @@ class Reply:
 
     @property
     def output_tokens(self) -> int:
-        """Including thinking."""
+        """Counts the output tokens, including thinking."""
         return sum(block.tokens for block in self.blocks)
 
 
@@ -134,7 +134,7 @@ def _call(tool: Tool) -> Block:
 
 
 def _thinking(request: ModelRequest, tool_names: list[str]) -> str:
-    """More sentences with more effort."""
+    """Writes more sentences with more effort."""
     if tool_names:
         plan = f"I shall call {', '.join(tool_names)}."
     elif request.schema is not None:

@@ -83,7 +83,7 @@ _ATTACHMENT_TOKENS = 800
 
 
 def count_tokens(text: str) -> int:
-    """Four characters per token, rounded up."""
+    """Counts four characters per token, rounded up."""
     return -(-len(text) // 4)
 
 

@@ -14,7 +14,7 @@ from gateway.store.schema import admin_tokens, admins, sessions
 
 
 async def all_sessions(database: Reader) -> list[SessionRow]:
-    """Every session, ended ones included, oldest first."""
+    """Returns every session, ended ones included, oldest first."""
     query = select(sessions).order_by(sessions.c.created_at, sessions.c.digest)
     async with database.reader.connect() as connection:
         return [SessionRow(*row) for row in await connection.execute(query)]
@@ -88,7 +88,7 @@ async def change_admin(
 
 
 async def all_tokens(database: Reader) -> list[AdminToken]:
-    """Oldest first."""
+    """Returns all tokens, oldest first."""
     query = select(admin_tokens).order_by(admin_tokens.c.created_at, admin_tokens.c.id)
     async with database.reader.connect() as connection:
         rows = await connection.execute(query)

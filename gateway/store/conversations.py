@@ -44,8 +44,8 @@ def pack_items(
     items: Sequence[dict[str, Any]],
     restore: Callable[[bytes], Buffers] | None = None,
 ) -> list[ConversationItem]:
-    """Rows without positions; `restore` puts long texts in place of their placeholders. Takes a
-    while."""
+    """Returns rows without positions; `restore` puts long texts in place of their placeholders.
+    Takes a while."""
     key = conversation.token_id, conversation.id
     texts = [(str(item["id"]), orjson.dumps(item)) for item in items]
     if restore is not None:
@@ -84,7 +84,7 @@ async def append(
     now: int,
     limits: Limits,
 ) -> bool:
-    """False where it was deleted meanwhile. Raises as `create`."""
+    """Appends items; False if the conversation was deleted meanwhile. Raises as `create`."""
 
     def work(connection: Connection) -> bool:
         query = select(conversations).where(_is(conversation)).with_for_update()

@@ -267,8 +267,8 @@ async def page(
     before: str | None = None,
     limit: int = 50,
 ) -> list[StoredReply]:
-    """Rows without texts, newest first; `before` is the request id of the last one of an earlier
-    page."""
+    """Returns rows without texts, newest first; `before` is the request id of the last one of an
+    earlier page."""
     query = select(*_summary).order_by(_replies.request_id.desc()).limit(limit)
     if token_id is not None:
         query = query.where(_replies.token_id == token_id)
@@ -294,7 +294,7 @@ async def running(database: Database, now: int) -> list[StoredReply]:
 
 
 async def count_running(database: Database, token_id: str) -> int:
-    """Background responses of a key that have not ended, in all processes."""
+    """Counts the background responses of a key that have not ended, in all processes."""
     query = select(func.count()).where(_replies.token_id == token_id, _is_unfinished())
     async with database.reader.connect() as connection:
         return await connection.scalar(query.where(_replies.background)) or 0
@@ -308,14 +308,14 @@ def end_running(connection: Connection, reply: StoredReply) -> bool:
 
 
 async def size_of(database: Database, token_id: str) -> int:
-    """Stored bytes of a token."""
+    """Sums the stored bytes of a token."""
     query = select(func.sum(_replies.stored_size)).where(_replies.token_id == token_id)
     async with database.reader.connect() as connection:
         return int(await connection.scalar(query) or 0)
 
 
 async def sizes(database: Database) -> dict[str, int]:
-    """Stored bytes by token."""
+    """Sums the stored bytes by token."""
     query = select(_replies.token_id, func.sum(_replies.stored_size)).group_by(_replies.token_id)
     async with database.reader.connect() as connection:
         return {row[0]: int(row[1]) for row in await connection.execute(query)}

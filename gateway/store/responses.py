@@ -298,7 +298,8 @@ class ReplyStore:
         return await self._in_thread(_unpack_all, packed)
 
     async def count_running(self, token_id: str) -> int | None:
-        """Background responses of the key in all replicas; None where there is one process."""
+        """Counts the background responses of the key in all replicas; None if there is one
+        process."""
         return await rows.count_running(self.database, token_id) if self._has_others else None
 
     async def end_running(self, reply: StoredReply) -> bool:
@@ -411,7 +412,7 @@ class ReplyStore:
             self._forget(batch)
 
     def _forget(self, written: Iterable[StoredReply]) -> None:
-        """Rows that were replaced meanwhile stay."""
+        """Forgets a batch; rows that were replaced meanwhile stay."""
         for reply in written:
             waiting = self._pending.get(reply.token_id, {})
             if waiting.get(reply.id) is not reply:

@@ -265,7 +265,7 @@ def _token_exists(token: Token) -> TokenExists:
 
 
 async def all_groups(database: Reader) -> list[Group]:
-    """Every group, by name."""
+    """Returns every group, by name."""
     async with database.reader.connect() as connection:
         rows = await connection.execute(select(groups).order_by(groups.c.name))
         return [_from_row(Group, row) for row in rows]
@@ -293,7 +293,8 @@ async def put_group(database: Writer, group: Group, before: Group | None = None)
 
 
 async def remove_group(database: Writer, name: str) -> bool:
-    """False where there is no such group. Raises GroupInUse while a token names it."""
+    """Removes a group; False if there is no such group. Raises GroupInUse while a token names
+    it."""
 
     def remove(connection: Connection) -> bool:
         if connection.scalar(select(exists().where(tokens.c.group == name))):

@@ -76,7 +76,7 @@ def _metric(family: Family, samples: Iterable[tuple[Labels, Value]]) -> Metric:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Upper bounds, and how many are not above them."""
+    """Returns the upper bounds, and how many are not above them."""
     bounds = (*map(floatToGoString, histogram.bounds), "+Inf")
     return list(zip(bounds, accumulate(histogram.counts), strict=True))
 

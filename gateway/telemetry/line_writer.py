@@ -91,7 +91,7 @@ class LineWriter:
             self._write(self._note(self._dropped))
 
     def _await_lines(self) -> bool:
-        """False after the last line."""
+        """Waits for lines; False after the last one."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closing)
             if not (self._urgent or self._closing):
@@ -113,7 +113,7 @@ class LineWriter:
         return lost
 
     def _write(self, data: bytes | bytearray) -> bool:
-        """False where the file is closed or full."""
+        """Writes lines; False if the file is closed or full."""
         view = memoryview(data)
         while view:
             try:
@@ -126,7 +126,7 @@ class LineWriter:
 
 
 def _rendered(render: Render) -> bytes:
-    """Empty where it fails: the thread has to go on, and cannot log."""
+    """Renders lines; empty if this fails: the thread has to go on, and cannot log."""
     try:
         return render()
     except Exception:  # whatever a record holds

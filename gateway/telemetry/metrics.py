@@ -87,7 +87,7 @@ class Table(dict[Labels, Row]):
         return tuple(OTHER if index in self._reducible else label for index, label in pairs)
 
     def rows(self) -> list[tuple[Labels, Row]]:
-        """Can be called in another thread."""
+        """Returns the rows; can be called in another thread."""
         return list(self.items())
 
 
@@ -220,8 +220,8 @@ class Metrics:
 
 @asynccontextmanager
 async def run_metrics(metrics: Callable[[], Metrics | None]) -> AsyncIterator[None]:
-    """During the block, while there are metrics: counts what has ended, and measures how late the
-    event loop is."""
+    """Counts, during the block and while there are metrics, what has ended, and measures how late
+    the event loop is."""
     task = asyncio.ensure_future(_run(metrics))
     try:
         yield

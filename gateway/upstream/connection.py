@@ -101,7 +101,7 @@ class Pool(Protocol):
         """Discards a connection that is lost."""
 
     def distrust(self, origin: Origin, cause: str) -> None:
-        """Its upstream did what none may do."""
+        """Distrusts an origin whose upstream did what none may do."""
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -104,7 +104,7 @@ class UpstreamResponse:
 
     @property
     def error(self) -> AttemptFailed | None:
-        """Why the body broke off, once everything before that was read."""
+        """Tells why the body broke off, once everything before that was read."""
         return None if self._chunks else self._error
 
     @property

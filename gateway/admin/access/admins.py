@@ -120,7 +120,7 @@ class Admins:
         return self._admins[name]
 
     async def _change(self, admin: Admin, role: Role | None, digest: str | None) -> Admin:
-        """`None` stays as the database has it."""
+        """Changes an admin; `None` stays as the database has it."""
         changed: dict[str, Any] = {"epoch": token_hex(8)}
         if role is not None:
             changed["role"] = role

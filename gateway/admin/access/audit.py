@@ -181,8 +181,8 @@ class Audit:
 
 
 def audit_actions(audit: Audit) -> Middleware:
-    """Every action of a handler has one row: a reading one before it, another one if it succeeds
-    and has not written its own."""
+    """Returns a middleware that writes one row for every action of a handler: a reading one before
+    it, another one if it succeeds and has not written its own."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:

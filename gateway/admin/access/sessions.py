@@ -86,12 +86,12 @@ class Sessions:
         return list(self._sessions)
 
     def active(self) -> list[Session]:
-        """Oldest first."""
+        """Returns the active sessions, oldest first."""
         active = [each for each in self._sessions.values() if self.admin_of(each) is not None]
         return sorted(active, key=lambda each: each.created_at)
 
     def count_of(self, name: str) -> int:
-        """Active sessions of an admin."""
+        """Counts the active sessions of an admin."""
         admin = self._admins.find(name)
         return sum(self.admin_of(each) is admin for each in self.active())
 

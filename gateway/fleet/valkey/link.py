@@ -120,7 +120,8 @@ class Link(asyncio.Protocol):
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def _check(self) -> None:
-        """Called at the time by which an answer was due when the timer was set."""
+        """Checks the oldest command at the time by which an answer was due when the timer was
+        set."""
         self._timer = None
         if not self._pending:
             return

@@ -293,7 +293,7 @@ class Session:
         return max(1, len(self._last_seen.keys() | {self.name}))
 
     def _on_other_lost(self, channel: bytes, session: bytes) -> None:
-        """Another replica has found that the server had lost its data."""
+        """Handles that another replica has found that the server had lost its data."""
         if session != self.id.encode() and self.connection.is_up:
             self.rejoin()
 

@@ -30,7 +30,7 @@ class Refusals:
         self._merged: dict[tuple[object, ...], RequestRow] = {}
 
     def __len__(self) -> int:
-        """Merged rows."""
+        """Counts the merged rows."""
         return len(self._merged)
 
     def merge(self, row: RequestRow) -> bool:

@@ -109,7 +109,7 @@ class Recorder:
 
     @property
     def write_delay(self) -> float:
-        """Seconds for which entries have waited while none could be written."""
+        """Returns the seconds for which entries have waited while none could be written."""
         return self._loop.time() - self._waiting_since if self._queue else 0.0
 
     @property

@@ -76,7 +76,7 @@ async def shrink(database: Database, *, pause: float = 0.02) -> Shrunk | None:
 
 
 def has_much_free(state: FreePages) -> bool:
-    """More than a tenth, and more than a megabyte."""
+    """Tells whether more than a tenth, and more than a megabyte, is free."""
     return state.free * 10 > state.pages and state.free * state.page_size > MIN_FREE
 
 

@@ -187,8 +187,8 @@ def read_version(
     *,
     while_copying: bool = False,
 ) -> int:
-    """0 for an empty database. Raises NewerSchema where a release that knows `newest` cannot use
-    it, or StoreError for one that is not ours or not complete."""
+    """Reads the version of the schema; 0 for an empty database. Raises NewerSchema if a release
+    that knows `newest` cannot use it, or StoreError for one that is not ours or not complete."""
     version = _version(connection)
     if version and not while_copying and _setting(connection, COPY_NOTE) is not None:
         raise StoreError(

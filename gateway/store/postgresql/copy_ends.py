@@ -191,7 +191,8 @@ class ServerTarget:
 
 
 def _for_server(table: Table, rows: Rows) -> Iterable[Row]:
-    """Rows of a file as a server takes them: SQLite has 0 and 1 as booleans, and NULs in texts."""
+    """Yields rows of a file as a server takes them: SQLite has 0 and 1 as booleans, and NULs in
+    texts."""
     converters: list[tuple[int, Callable[[Any], Any]]] = []
     for position, column in enumerate(table.columns):
         if isinstance(column.type, Boolean):

@@ -125,7 +125,7 @@ def opening_error(error: BaseException, server: DatabaseServer) -> str:
 
 
 def _is_unsendable(error: BaseException) -> bool:
-    """Such as a number of more than 64 bits."""
+    """Tells whether a value could not be sent, such as a number of more than 64 bits."""
     return isinstance(error, InterfaceError) and isinstance(
         getattr(error.orig, "__cause__", None), ValueError
     )

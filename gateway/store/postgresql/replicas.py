@@ -123,7 +123,7 @@ class OwnReplica:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Its rank among the living replicas by name, from 0, and how many there are."""
+        """Returns its rank among the living replicas by name, from 0, and how many there are."""
         return bisect_left(self.names, self.name), max(1, len(self.names))
 
     @property

@@ -221,7 +221,8 @@ class SqliteDatabase(Database):
         return self._connection
 
     def _run(self, statement: str, *parameters: str) -> Any:
-        """One statement outside of any transaction; the first field of its first row."""
+        """Runs one statement outside of any transaction; returns the first field of its first
+        row."""
         row = self._connect().connection.cursor().execute(statement, parameters).fetchone()
         return row and row[0]
 
