@@ -50,7 +50,7 @@ SEVERITIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`active` is None where nothing is known, or the value is between its two thresholds: then an
+    """`active` is None if nothing is known, or the value is between its two thresholds: then an
     alert that fires goes on, and none begins. `scope` identifies the condition within its kind,
     `subject` and `summary` are for people; without a summary, nothing is known of the present but
     that. `details` are JSON values."""

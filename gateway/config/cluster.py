@@ -156,7 +156,7 @@ class DatabaseServer(ConfigModel):
 
     @cached_property
     def address(self) -> ServerUrl:
-        """The parts of the URL, where it is resolved."""
+        """The parts of the URL, if it is resolved."""
         return ServerUrl(self.url.get_secret_value(), 5432)
 
 
@@ -178,7 +178,7 @@ class SharedServer(ConfigModel):
 
     @cached_property
     def address(self) -> ServerUrl:
-        """The parts of the URL, where it is resolved."""
+        """The parts of the URL, if it is resolved."""
         return ServerUrl(self.url.get_secret_value(), 6379)
 
 

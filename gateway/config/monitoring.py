@@ -215,4 +215,4 @@ class ProcessLogOptions(ConfigModel):
     level: LogLevel = LogLevel.INFO
     """The least severe records that are written: debug, info, warning or error."""
     requests: bool = False
-    """Whether each request is a line too, of level info or, where it has failed, warning."""
+    """Whether each request is a line too, of level info or, if it has failed, warning."""

@@ -149,7 +149,7 @@ class AffinitySettings(ConfigModel):
         "x-conversation-id",
         "conversation_id",
     )
-    """Headers that identify a conversation. An id in the body takes precedence; where there is
+    """Headers that identify a conversation. An id in the body takes precedence; if there is
     neither, the start of the prompt identifies it."""
 
 

@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A value for each label, None where there is none."""
+    """A value for each label, None if there is none."""
 
     name: str
     colour: Colour

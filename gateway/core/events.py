@@ -173,7 +173,7 @@ class Ping:
 @value
 class End:
     """The reply is complete. `usage` is None if the upstream reported none; `service_tier` is the
-    one that it was served with, where that is known, as chat and responses call it."""
+    one that it was served with, if that is known, as chat and responses call it."""
 
     stop: StopReason
     usage: Usage | None

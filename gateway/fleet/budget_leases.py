@@ -153,7 +153,7 @@ class BudgetLeases:
 
     async def cover(self, request: ResourceRequest) -> None:
         """Waits until the leases cover the request, or the server has no room for it: then its
-        acquisition raises why. Raises `AccountingUnavailable` where the server cannot be asked."""
+        acquisition raises why. Raises `AccountingUnavailable` if the server cannot be asked."""
         if request.cost == FREE:
             return
         longest = Cost(*map(max, request.cost, request.max_cost))

@@ -64,7 +64,7 @@ class SharedVersion(Protocol):
     """The newest version that any replica knows, in Valkey."""
 
     async def exchange(self, known: int, *, can_publish: bool) -> int | None:
-        """Publish `known`, if it is newer and `can_publish`, and return the newest; None where none
+        """Publish `known`, if it is newer and `can_publish`, and return the newest; None if none
         is published. Raises OSError."""
 
     async def close(self) -> None: ...
@@ -82,7 +82,7 @@ class Changes:
         clock: ServerClock,
         shared: SharedVersion | None = None,
     ) -> None:
-        """`changing` is that of the database. `shared`: None where nothing is shared, so that no
+        """`changing` is that of the database. `shared`: None if nothing is shared, so that no
         other replica can start before this one's expiry."""
         self.known = 0
         self.appliers: Mapping[str, Apply] = {}

@@ -61,7 +61,7 @@ class Cancellations:
         self._connection = connection
 
     async def request(self, key: Key) -> None:
-        """Raises `ServiceUnavailable` where the server cannot be used."""
+        """Raises `ServiceUnavailable` if the server cannot be used."""
         try:
             await self._connection.call("SET", self._name(key), 1, "PX", _CANCELLATION_TTL)
         except SharedError:

@@ -145,7 +145,7 @@ class Database(ABC):
 
     def sums_of_days(self, since: int, until: int) -> FromClause | None:
         """The sums of a span of Unix hours, with the columns of `usage_hours`, from those of whole
-        days where these will do; None where there are none of days."""
+        days where these will do; None if there are none of days."""
         return None
 
     async def add_up_days(self) -> None:

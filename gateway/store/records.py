@@ -96,7 +96,7 @@ class Token:
     or `user_agents` (as a group's) are None, all are allowed that the group allows. A `probe` may
     only list models, count tokens and ask for health.
 
-    `let_run`: where it is not active, its background responses may end by themselves.
+    `let_run`: if it is not active, its background responses may end by themselves.
 
     `first_…` is the first use; `changed` describes the latest use by another client, at
     `changed_at`.
@@ -145,8 +145,8 @@ class RequestRow(NamedTuple):
     updated once, at the end, with `OUTCOME_FIELDS`.
 
     `id` is ours, `req_` and 24 time-ordered characters. `model` is the id as the client sent it,
-    `catalog_model` that of the catalog, where there is one. `channel`, `account`, `upstream_model`
-    and `lane` are those of the last candidate, None where the exchange is rejected before one is
+    `catalog_model` that of the catalog, if there is one. `channel`, `account`, `upstream_model`
+    and `lane` are those of the last candidate, None if the exchange is rejected before one is
     chosen. `status` is the client's, `upstream_status` and `upstream_error` are the upstream's (the
     text redacted, at most 8,192 characters). `dropped` names what could not be converted between
     formats. Where `usage_source` is `none` the counts are zero. `boot_id` is set by the recorder.
@@ -236,7 +236,7 @@ class AttemptRow(NamedTuple):
     the upstream's, None without a response; `error` is the upstream's text (redacted, at most
     8,192 characters). `verdict` is `ok`, or the reason that the failure policy gives; `blame` and
     `effect` are the policy's too, and `next` is the step that followed: `other account`,
-    `same account`, `gave up`, `told the client`. All three are None where they do not apply.
+    `same account`, `gave up`, `told the client`. All three are None if they do not apply.
     """
 
     channel: str

@@ -209,7 +209,7 @@ async def find_by_request(database: Database, request_id: str) -> StoredReply | 
 async def load_chain(
     database: Database, token_id: str, id: str, max_size: int
 ) -> list[StoredReply] | None:
-    """The packed rows that end with `id`, oldest first, without events; None where one of them is
+    """The packed rows that end with `id`, oldest first, without events; None if one of them is
     missing. Raises `ChainTooLarge` beyond `MAX_CHAIN` rows or `max_size` decompressed bytes."""
     async with database.reader.connect() as connection:
         rows = (await connection.execute(_chain_query(token_id, id, max_size))).all()

@@ -144,7 +144,7 @@ class ReplyStore:
 
     def put(self, reply: StoredReply) -> bool:
         """Adds a row, or replaces the one with its token and id; it can be read at once. False
-        where there is no memory for it: then it is not stored."""
+        if there is no memory for it: then it is not stored."""
         waiting = self._pending.get(reply.token_id, {})
         before = waiting.get(reply.id)
         growth = _size(reply) - (_size(before) if before is not None else 0)
@@ -166,7 +166,7 @@ class ReplyStore:
         return True
 
     def withdraw(self, reply: StoredReply) -> bool:
-        """Takes a row of `put` back. False where it is written already."""
+        """Takes a row of `put` back. False if it is written already."""
         is_waiting = self._pending.get(reply.token_id, {}).get(reply.id) is reply
         self._forget([reply])
         return is_waiting
@@ -185,7 +185,7 @@ class ReplyStore:
         return packed.stored_size + spare <= self._settings().max_per_key
 
     async def find(self, token_id: str, id: str, *, events: bool = False) -> StoredReply | None:
-        """The reply; `events` are None unless requested. None where it is unknown, deleted or
+        """The reply; `events` are None unless requested. None if it is unknown, deleted or
         expired."""
         if not _can_be_id(id):
             return None
@@ -199,7 +199,7 @@ class ReplyStore:
         return reply if self._is_visible(reply) else None
 
     async def find_item(self, token_id: str, item_id: str) -> str | None:
-        """The id of the reply whose output has the item; None where there is none."""
+        """The id of the reply whose output has the item; None if there is none."""
         if not _can_be_id(item_id):
             return None
         await self._settle(token_id)
@@ -220,7 +220,7 @@ class ReplyStore:
         self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
     ) -> list[StoredReply] | None:
         """The reply and those that it continues, oldest first, without events; deleted and expired
-        ones are among them. None where it or an earlier one is missing. `book` is called with the
+        ones are among them. None if it or an earlier one is missing. `book` is called with the
         bytes that it takes in memory, and raises where there is no room.
 
         Raises `ChainTooLarge` beyond `max_size` bytes, or too many replies.

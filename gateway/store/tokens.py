@@ -197,7 +197,7 @@ async def add_tokens(database: Writer, added: Sequence[Token]) -> None:
 async def update_token(database: Writer, token: Token, before: Token | None = None) -> Token | None:
     """Set what an operator may set of the token of that id, and only what differs from `before`:
     another replica may have changed the rest, such as revoked it. Totals, first use and changes of
-    clients stay. The token as it is then; None where there is no such token. Raises UnknownGroup,
+    clients stay. The token as it is then; None if there is no such token. Raises UnknownGroup,
     or TokenExists for a digest that another token has, or had before its key was rotated.
     """
     columns = _to_columns(token)

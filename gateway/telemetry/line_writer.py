@@ -56,7 +56,7 @@ class LineWriter:
                 self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Waits until everything is written; False where that takes longer."""
+        """Waits until everything is written; False if that takes longer."""
         with self._changed:
             if self._closing:
                 return not self._thread.is_alive()

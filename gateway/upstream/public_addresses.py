@@ -32,7 +32,7 @@ class NameLookup(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Raises `OSError`, also where too many lookups are running."""
+        """Raises `OSError`, also if too many lookups are running."""
         if self._running == MAX_LOOKUPS:
             raise OSError("too many names are being looked up")
         loop = asyncio.get_running_loop()

@@ -127,7 +127,7 @@ class Sessions:
             self._sessions.pop(digest, None)
 
     def _is_over(self, session: Session) -> bool:
-        """Whether it has ended, also where another replica has seen it last."""
+        """Whether it has ended, also if another replica has seen it last."""
         now = self._now()
         if self._database.locks is not None and now - session.created_at < MAX_AGE:
             return now - session.seen_at >= MAX_AGE

@@ -84,7 +84,7 @@ def server_tls(server: SharedServer) -> ssl.SSLContext | None:
 
 
 async def check_again(link: Link, server: SharedServer) -> None:
-    """Raises `SharedError` where the server may evict entries by now."""
+    """Raises `SharedError` if the server may evict entries by now."""
     with suppress(CommandFailed):
         info = _read_info(await link.call(pack_command(("INFO", "memory"))))
         _check_policy(info, server.address.host)

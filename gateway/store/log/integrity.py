@@ -39,7 +39,7 @@ class Report:
 
     Rows that started before the Unix hour `rows_kept_since` may have been deleted and are not
     compared. `open` are those still running. `damage` is what the database reports of itself;
-    where there is any, nothing else was checked.
+    if there is any, nothing else was checked.
     """
 
     keys: int = 0

@@ -196,7 +196,7 @@ class Recorder:
             self._uncommitted, self._uncommitted_warned_at = 0, now
 
     async def close(self, deadline: float = 10.0) -> None:
-        """Commit everything queued and stop; a second call does nothing. Raises RowsLost where
+        """Commit everything queued and stop; a second call does nothing. Raises RowsLost if
         something is left after `deadline` seconds."""
         if self._is_closed:
             return

@@ -33,7 +33,7 @@ _EXPORT_BATCH: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Rows, newest first. `searched_to` is None where they are all that there are, up to the limit;
+    """Rows, newest first. `searched_to` is None if they are all that there are, up to the limit;
     else the time was used up, and the search continues from this id: it is `before` of the next
     call, or `after` where that was given."""
 

@@ -159,7 +159,7 @@ class _Unclear(NamedTuple):
 
 
 class LeaseTable:
-    """One connection, opened where there is none. It is used by one task at a time. Every method
+    """One connection, opened if there is none. It is used by one task at a time. Every method
     raises one of `connection.ERRORS`; `settle_unclear` tells later whether it happened."""
 
     def __init__(

@@ -280,7 +280,7 @@ async def _refuse_other_schema(session: asyncpg.Connection) -> None:
 
 
 async def refuse_living_replicas(session: asyncpg.Connection) -> None:
-    """Raises StoreError where a gateway uses the database, or may still come back to it."""
+    """Raises StoreError if a gateway uses the database, or may still come back to it."""
     names = await session.fetch(
         "SELECT name FROM replicas WHERE heartbeat_at + expiry_us"
         " > extract(epoch FROM clock_timestamp()) * 1000000 ORDER BY name"

@@ -81,7 +81,7 @@ class Outage:
             _log.warning(text, reason, self.spool.path)
 
     async def append(self, entries: Sequence[LogEntry]) -> None:
-        """Raises sqlite3.Error or OSError where there is no room."""
+        """Raises sqlite3.Error or OSError if there is no room."""
         self._appending = True
         try:
             await self.spool.append(entries, self._boot_id)

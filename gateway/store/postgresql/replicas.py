@@ -104,7 +104,7 @@ def steady_seconds() -> float:
 class OwnReplica:
     """This process among the replicas; `cluster.membership` updates it with each heartbeat.
 
-    `epoch` is 0 where it is not registered, which begins when it was reaped. `contact_at` is when
+    `epoch` is 0 if it is not registered, which begins when it was reaped. `contact_at` is when
     the last heartbeat that succeeded was sent, by `steady_seconds`. `names` are those of all living
     replicas, sorted, and `serving` those that admit requests; `lost` ones were not heard of.
     """
@@ -185,7 +185,7 @@ def register(connection: Connection, new: Registration) -> Registered:
 
     An expired replica of the same name, with another state, loses the name.
 
-    Raises ReplicaNameTaken, SharedStateMissing, or ReplicaUnclear where it is not known yet whether
+    Raises ReplicaNameTaken, SharedStateMissing, or ReplicaUnclear if it is not known yet whether
     another process uses a copy of the state directory.
     """
     connection.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.REGISTRATION)))
@@ -259,7 +259,7 @@ def expire(connection: Connection, epoch: int, unheard_since: int | None = None)
 
 def remove(connection: Connection, epoch: int, unheard_since: int | None = None) -> int | None:
     """Delete a replica's row, and with it its budget leases, and settle its running requests in the
-    same transaction; returns their number, or None where there is no such row.
+    same transaction; returns their number, or None if there is no such row.
 
     `unheard_since` is the heartbeat (`heartbeat_at`) since which nothing was heard of it: a later
     one keeps it.

@@ -57,7 +57,7 @@ _SETTINGS: Final = {
 
 
 class PostgresqlWriter(EntryWriter):
-    """One connection, opened where there is none."""
+    """One connection, opened if there is none."""
 
     separates_intents = True
 

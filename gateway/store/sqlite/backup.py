@@ -166,7 +166,7 @@ def size_with_log(path: Path) -> int:
 
 
 def check_copy(file: Path, source: Path, advice: str = "gateway db check says more") -> int:
-    """The schema of a copy. Raises StoreError where it is damaged, or no database of this or an
+    """The schema of a copy. Raises StoreError if it is damaged, or no database of this or an
     older release; the messages name what it is a copy of."""
     with _database_errors(source), closing(sqlite3.connect(file, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")  # so that it is a single file
@@ -188,7 +188,7 @@ _OBJECTS: Final = """
 
 
 def _check_objects(file: Path, source: Path, schema: int) -> None:
-    """Raises StoreError where a copy has other tables, columns, indexes, triggers or views than the
+    """Raises StoreError if a copy has other tables, columns, indexes, triggers or views than the
     migrations up to its schema leave: a trigger would act on every row."""
     with closing(sqlite3.connect(":memory:")) as model, closing(sqlite3.connect(file)) as copy:
         create_schema(model, schema)
