@@ -63,7 +63,7 @@ _COUNT_RESPONSES: Final = Stages(before_route=(READ_STATE,))
 
 
 def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Application:
-    """Without `console` there are no console and admin paths."""
+    """Builds the application; without `console` there are no console and admin paths."""
     app = web.Application(
         middlewares=[exchange_middleware], client_max_size=runtime.config.server.max_body
     )
@@ -116,7 +116,7 @@ async def send_continue(request: web.Request) -> None:
 
 
 async def head_ok(request: web.Request) -> web.Response:
-    """Some agents send HEAD before their first request."""
+    """Answers HEAD, as some agents send it before their first request."""
     if base_address_hint(request.path) is not None:
         raise web.HTTPNotFound
     return web.Response()
@@ -136,7 +136,7 @@ async def landing(request: web.Request) -> web.StreamResponse:
 
 
 async def reject_upgrade(request: web.Request) -> web.Response:
-    """On this error clients fall back from websockets to HTTP."""
+    """Rejects websockets with an error on which clients fall back from websockets to HTTP."""
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         raise UpgradeRequired
     raise MethodNotAllowed("POST")

@@ -83,7 +83,7 @@ class GatewayError(Exception):
 
 
 class ClientError(GatewayError):
-    """Only the client can fix it."""
+    """An error that only the client can fix."""
 
     status = 400
     type = "invalid_request_error"
@@ -199,8 +199,8 @@ class TooManyImages(InvalidImage):
 
 
 class ImageDownloadFailed(InvalidRequest):
-    """For whatever reason: clients must not learn which addresses answer, or what. `host` is that
-    of the image's URL, `path` the URL's in the body."""
+    """A failed download, for any reason: clients must not learn which addresses answer, or what.
+    `host` is the host of the image's URL, `path` the URL's in the body."""
 
     code = "failed_to_download_image"
 
@@ -241,7 +241,7 @@ class StoredChainTooLarge(InvalidRequest):
 
 
 class NotFound(ClientError):
-    """Nothing is at the path or has the id; subclasses say what."""
+    """A path at which nothing is, or an id that nothing has; subclasses say what."""
 
     status = 404
     messages_type = "not_found_error"
@@ -501,7 +501,7 @@ class AccountingUnavailable(ServiceUnavailable):
 
 
 class ReplicaOutOfContact(ServiceUnavailable):
-    """This replica cannot know whether keys were changed: neither the database nor the shared
+    """A replica that cannot know whether keys were changed: neither the database nor the shared
     state answers, or other replicas have taken it for gone."""
 
     code = "replica_out_of_contact"
@@ -578,7 +578,8 @@ class UpstreamRejected(ClientError):
 
     @property
     def messages_text(self) -> str:
-        """With the code that this format has no field for (Specification, "Errors")."""
+        """Returns the message with the code that this format has no field for (Specification,
+        "Errors")."""
         if self.code != CONTENT_POLICY_CODE or CONTENT_POLICY_CODE in self.message:
             return self.message
         return f"{CONTENT_POLICY_CODE}: {self.message}"

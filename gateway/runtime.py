@@ -69,8 +69,8 @@ class ConnectionCounts:
 
 
 class Snapshot:
-    """What is built from one configuration. A request keeps the snapshot with which it started;
-    connections of a replaced one are closed after the last of its requests."""
+    """The objects that are built from one configuration. A request keeps the snapshot with which it
+    started; connections of a replaced snapshot are closed after the last of its requests."""
 
     def __init__(self, config: Config) -> None:
         """Call it in the running loop, which owns the upstream connections."""
@@ -135,10 +135,10 @@ class Runtime:
     loop_turns: LoopTurns = field(init=False)
     """Reading and translating bodies of the usual sizes."""
     operator_worker: Worker = field(default_factory=Worker)
-    """What operators wait for, apart from what requests have queued."""
+    """The worker for what operators wait for, apart from what requests have queued."""
     image_downloads: ImageDownloader = field(default_factory=ImageDownloader)
     image_turns: KeyTurns = field(default_factory=lambda: KeyTurns(2))
-    """Of images that are made smaller: each takes much memory."""
+    """Turns of images that are made smaller: each takes much memory."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are read to their end after their clients have disconnected."""
     loaded_at: int = field(default_factory=unix_microseconds)
@@ -146,24 +146,26 @@ class Runtime:
     config_error: str | None = None
     """The error of a later load: public, so it has no file content."""
     disabled_accounts: dict[AccountRef, Disabling] = field(default_factory=dict)
-    """Also those that the configuration does not have now: they are disabled if they come back."""
+    """The disabled accounts, also accounts that the configuration does not have now: they are
+    disabled if they come back."""
     bad_paths: Counter[tuple[str, str]] = field(default_factory=Counter)
     """404s by path prefix and user agent, of clients with a wrong base address."""
     stream_only: set[tuple[str, str]] = field(default_factory=set)
     """(channel, upstream model) that only support streams."""
     plain_reasoning: set[tuple[str, str]] = field(default_factory=set)
-    """Those that have refused to encrypt reasoning."""
+    """(channel, upstream model) that have refused to encrypt reasoning."""
     open_streams: int = 0
     """Streamed replies that are being relayed."""
     client_connections: ConnectionCounts = field(default_factory=ConnectionCounts)
     metrics: Metrics | None = None
-    """None where they are off."""
+    """The metrics; None if they are off."""
     metrics_rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while their text is made."""
     begin_trace: BeginTrace | None = None
-    """None: traces are off."""
+    """The function that begins a trace; None: traces are off."""
     observers: tuple[Observer, ...] = ()
-    """Each is told of every exchange that has ended; replace the tuple to change them."""
+    """Observers, each of which is told of every exchange that has ended; replace the tuple to
+    change them."""
     _closing: set[asyncio.Future[None]] = field(default_factory=set)
     _permits: dict[str, Permit] = field(default_factory=dict)
     _permits_version: tuple[Snapshot | None, int] = (None, -1)
@@ -178,13 +180,13 @@ class Runtime:
         return self.current.config
 
     def restore_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
-        """What an earlier process has disabled. Call it before any request."""
+        """Restores what an earlier process has disabled. Call it before any request."""
         self.disabled_accounts = disabled
         for ref in account_identities(self.config).keys() & disabled.keys():
             self.health.disable(ref)
 
     def replace_disabled(self, disabled: dict[AccountRef, Disabling]) -> None:
-        """What all replicas have disabled now."""
+        """Replaces the disabled accounts by what all replicas have disabled now."""
         before, self.disabled_accounts = self.disabled_accounts, disabled
         refs = account_identities(self.config).keys()
         for ref in refs & (disabled.keys() - before.keys()):
@@ -222,8 +224,8 @@ class Runtime:
         await asyncio.wait(self._closing)
 
     def budget_statuses(self) -> Iterator[BudgetStatus]:
-        """Every budget of active keys and of groups, now; for metrics and alerts. It takes 1 µs for
-        a key and 1 µs for a budget."""
+        """Yields every budget of active keys and of groups, now; for metrics and alerts. It takes 1
+        µs for a key and 1 µs for a budget."""
         return self.quota.budget_statuses(budget_holders(self.registry), self.now())
 
     def permit(self, token: Token) -> Permit:

@@ -44,7 +44,7 @@ class Entry(Protocol):
 
 
 class DeadlineScheduler:
-    """For one running event loop."""
+    """A scheduler for one running event loop."""
 
     __slots__ = ("_entries", "_is_closed", "_next_check", "_timer")
 

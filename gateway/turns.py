@@ -34,7 +34,7 @@ every switch costs."""
 
 
 class _Piece:
-    """What one turn is for; `seconds` of the processor are known when it has run."""
+    """A piece of work for one turn; `seconds` of the processor are known when it has run."""
 
     __slots__ = ("_work", "done", "key", "seconds")
 
@@ -163,7 +163,8 @@ class Worker(Turns):
         self._running: set[str] = set()
 
     def run_later(self, function: Callable[[], object]) -> None:
-        """Nobody waits for the result; at the end of the process it may not run."""
+        """Runs a function for whose result nobody waits; at the end of the process it may not
+        run."""
         with suppress(RuntimeError):
             self._threads.submit(function)
 

@@ -23,7 +23,7 @@ from gateway.store.records import ExchangeState, LogEntry, RequestRow
 CAPACITY: Final = 5000
 MAX_SUBSCRIBERS: Final = 20
 IDLE_SECONDS: Final = 1.0
-"""Without news, a subscriber gets an empty batch after this time."""
+"""The time after which a subscriber gets an empty batch if there is no news."""
 
 _BATCH_SIZE: Final = 200
 _GATHER_SECONDS: Final = 0.2  # from the first new entry to the read: commits come often
@@ -75,7 +75,7 @@ class Feed:
             self._wake()
 
     def close(self) -> None:
-        """Subscribers get the remaining rows; then their iteration ends."""
+        """Closes the feed: subscribers get the remaining rows; then their iteration ends."""
         self.closed = True
         self._wake()
 

@@ -131,7 +131,7 @@ class AdminOperations:
         return names
 
     async def keys_of_group(self, name: str, limit: int) -> tuple[list[Token], int]:
-        """Its oldest tokens, and how many it has, revoked ones too."""
+        """Returns the oldest tokens of a group, and how many it has, revoked ones too."""
         first = await tokens.all_tokens(self.database, group=name, limit=limit)
         counts = await tokens.count_by_group(self.database, with_revoked=True)
         return first, counts.get(name, 0)
@@ -160,7 +160,8 @@ class AdminOperations:
             return await self._save_key("key.rotate", before, token), key
 
     async def revoke_key(self, token_id: str, *, let_run: bool = False) -> Token:
-        """Its background responses are cancelled, unless they may end by themselves: `let_run`."""
+        """Revokes a key; its background responses are cancelled, unless they may end by themselves:
+        `let_run`."""
         async with self._lock:
             token = await self.get_key(token_id)
             revoked = token_lifecycle.revoke(token, self._now(), let_run=let_run)
@@ -294,7 +295,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _CACHE_SECONDS: Final = 1.0
-"""From the start of the computation."""
+"""The time from the start of the computation."""
 
 
 class CoalescingCache(Generic[K, V]):

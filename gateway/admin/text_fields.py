@@ -108,4 +108,4 @@ TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     **dict.fromkeys(LIMIT_NAMES, _COUNT),
     **{name: _USD if kind.currency is Currency.USD else _UNITS for name, kind in BUDGETS.items()},
 }
-"""By the names of the records' fields."""
+"""Text fields by the names of the records' fields."""

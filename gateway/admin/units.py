@@ -106,7 +106,7 @@ def format_duration(microseconds: int | None) -> str | None:
 
 
 def format_units(micro: int) -> str:
-    """Exact: `12 345.5`."""
+    """Formats exactly: `12 345.5`."""
     units, fraction = divmod(micro, MICRO_PER_UNIT)
     decimals = f"{fraction:06d}".rstrip("0")
     return f"{format_count(units)}.{decimals}" if decimals else format_count(units)
@@ -125,7 +125,7 @@ def format_exact_usd(micro: int) -> str:
 
 
 def format_amount(micro: int, currency: Currency) -> str:
-    """Exact: `12 345.5 units`, `$12.34`."""
+    """Formats exactly: `12 345.5 units`, `$12.34`."""
     if currency == Currency.USD:
         return format_exact_usd(micro)
     return f"{format_units(micro)} {'unit' if micro == MICRO_PER_UNIT else 'units'}"

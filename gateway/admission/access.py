@@ -100,7 +100,7 @@ class Permit:
         )
 
     def refusal(self, quota: Quota, now: int) -> str | None:
-        """Why every request is refused (unix microseconds), though the key's state is active:
+        """Tells why every request is refused (unix microseconds), though the key's state is active:
         `expired`, `no models`, `limit of 0` or `budget used up`."""
         if self.token.state is not TokenState.ACTIVE:
             return None
@@ -152,7 +152,7 @@ class Permit:
         return route
 
     def expected_output(self, input_tokens: int, output_tokens: int) -> int:
-        """Expected output of a prompt without a token limit, where the model usually has
+        """Estimates the output of a prompt without a token limit if the model usually has
         `output_tokens`: at most what the limits allow, so that every prompt fits at some time."""
         limit = self.tokens_per_minute
         return output_tokens if limit is None else min(output_tokens, max(0, limit - input_tokens))

@@ -25,7 +25,7 @@ class BodyPool:
         self._by_client: dict[str, int] = {}
 
     def check(self, key: str, address: str, size: int, limit: int) -> None:
-        """Raises `ServiceUnavailable` where `size` more bytes exceed the limit, `TooManyRequests`
+        """Raises `ServiceUnavailable` if `size` more bytes exceed the limit, `TooManyRequests`
         where they exceed the client's share of it."""
         if self.total + size > limit:
             raise ServiceUnavailable(detail="the bodies in flight are too large together")

@@ -32,7 +32,8 @@ def client_address(request: web.Request, trusted: Sequence[Network]) -> str:
 
 
 def in_networks(address: str, networks: Sequence[Network]) -> bool:
-    """False for an invalid address. IPv4-mapped IPv6 addresses (`::ffff:`) count as IPv4."""
+    """Tells whether an address is in the networks; False for an invalid one. IPv4-mapped IPv6
+    addresses (`::ffff:`) count as IPv4."""
     parsed = _parse(address)
     return parsed is not None and any(parsed in network for network in networks)
 

@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 
 
 class KeyTurns:
-    """At most `limit` pieces of work at once and one of each key, so that a key with many of them
-    waits for itself; for one event loop."""
+    """Turns of at most `limit` pieces of work at once and one of each key, so that a key with many
+    of them waits for itself; for one event loop."""
 
     def __init__(self, limit: int) -> None:
         self._free = asyncio.Semaphore(limit)

@@ -16,7 +16,7 @@ _FORWARDING_HEADERS: Final = (
     *("true-client-ip", "cf-connecting-ip", "fly-client-ip", "fastly-client-ip"),
     *("x-cluster-client-ip", "x-envoy-external-address"),
 )
-"""What their names begin with."""
+"""The beginnings of their names."""
 _HOST: Final = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::\d+)?", re.ASCII)
 
 

@@ -50,7 +50,7 @@ SEVERITIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`active` is None where nothing is known, or the value is between its two thresholds: then an
+    """`active` is None if nothing is known, or the value is between its two thresholds: then an
     alert that fires goes on, and none begins. `scope` identifies the condition within its kind,
     `subject` and `summary` are for people; without a summary, nothing is known of the present but
     that. `details` are JSON values."""
@@ -68,7 +68,7 @@ class Condition:
 
 
 def exceeds(value: float, threshold: float, clear_below: float) -> bool | None:
-    """True from the threshold on, False below the other one, else None."""
+    """Returns True from the threshold on, False below the other one, else None."""
     if value >= threshold:
         return True
     return False if value < clear_below else None
@@ -79,12 +79,13 @@ _MAX_MODELS: Final = 10
 _MAX_ACCOUNTS: Final = 50
 
 _SOCKET_NAME: Final = re.compile(r"\('[^']*', \d+(?:, \d+)*\)")
-"""As Python writes it: ('127.0.0.1', 8080)."""
+"""An address as Python writes it: ('127.0.0.1', 8080)."""
 _USABLE: Final = (HealthState.HEALTHY, HealthState.RATE_LIMITED)
 
 
 def account_conditions(runtime: Runtime, now: float) -> Iterator[Condition]:
-    """Of all accounts and channels of the configuration; `now` is loop time."""
+    """Yields the conditions of all accounts and channels of the configuration; `now` is loop
+    time."""
     reports: dict[AccountRef, list[HealthReport]] = {}
     for report in runtime.health.snapshot(now):
         reports.setdefault(report.account_ref, []).append(report)
@@ -137,8 +138,8 @@ def _public_error(runtime: Runtime, error: str) -> str:
 
 
 def _channel(channel: Channel, reports: dict[AccountRef, list[HealthReport]]) -> Condition:
-    """Down if no account is usable with any model; accounts that were disabled by hand alone do
-    not make it an alert."""
+    """Returns the condition of a channel: down if no account is usable with any model; accounts
+    that were disabled by hand alone do not make it an alert."""
     kind, name = AlertKind.CHANNEL_DOWN, channel.name
     states = [
         {report.status.state for report in reports.get((name, account.name), ())}
@@ -226,7 +227,7 @@ def _used_budget(status: BudgetStatus, thresholds: tuple[int, ...]) -> Iterator[
 
 
 def _amount(micro: int, currency: Currency) -> str:
-    """As `gateway budgets` has it, in plain ASCII."""
+    """Formats an amount as `gateway budgets` does, in plain ASCII."""
     text = format_usd(micro) if currency is Currency.USD else format_units(micro)
     return text.replace(NARROW_SPACE, ",")
 
@@ -322,7 +323,7 @@ class DiskProbe:
         self._task: asyncio.Task[DiskSpace] | None = None
 
     async def measure(self) -> DiskSpace | None:
-        """None where it is not known in time; a later call gets the answer."""
+        """Measures the space; None if it is not known in time; a later call gets the answer."""
         if self._task is None:
             self._task = asyncio.ensure_future(asyncio.to_thread(self._read))
         done, _ = await asyncio.wait({self._task}, timeout=_DISK_TIMEOUT)

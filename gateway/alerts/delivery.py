@@ -168,7 +168,7 @@ def _headers(webhook: Webhook, body: bytes, at: int) -> dict[str, str]:
 
 
 def _describe(error: Exception) -> str:
-    """Without the address, which can be a secret."""
+    """Describes an error without the address, which can be a secret."""
     cause = error.__cause__ or error  # the library wraps errors of connecting
     while isinstance(cause, OSError) and isinstance(cause.__cause__, AddressRefused):
         cause = cause.__cause__

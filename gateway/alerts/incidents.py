@@ -16,8 +16,8 @@ from gateway.core.value import FastStrEnum
 MAX_INCIDENTS: Final = 1000
 """Alerts of a kind that fire at once; further ones are held back until others are over."""
 MAX_BUDGETS: Final = 200
-"""The same for budgets, of which there are several for each key: beginnings and ends together fit
-in the queue of a webhook, and leave room there."""
+"""Alerts of budgets that fire at once, of which there are several for each key: beginnings and ends
+together fit in the queue of a webhook, and leave room there."""
 
 log = logging.getLogger(__name__)
 

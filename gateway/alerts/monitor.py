@@ -34,7 +34,7 @@ from gateway.store.settings import load_alerts, save_alerts
 MAX_EVENTS: Final = 100
 """Keys that are reported for new clients at a time."""
 BUDGETS_SHARE: Final = 0.02
-"""Of the time, that checks of budgets may take at most."""
+"""The share of the time that checks of budgets may take at most."""
 MAX_KNOWN_CLIENTS: Final = 5000
 """Announced clients of keys that are remembered."""
 
@@ -150,7 +150,7 @@ class AlertMonitor:
             await asyncio.sleep(_IDLE if settings is None else settings.check_every)
 
     async def check(self) -> None:
-        """One round. Of several replicas one announces; the others report to it."""
+        """Runs one round. Of several replicas one announces; the others report to it."""
         settings = self._runtime.config.alerts
         if not await self._announces():
             if settings is not None:
@@ -272,7 +272,7 @@ class AlertMonitor:
             runtime.observers = (*others, observe) if wanted else others
 
     def _events(self, clients: Sequence[tuple[str, str]], at: int) -> list[Incident]:
-        """New clients that were never announced: after a restart each is new once more."""
+        """Returns new clients that were never announced: after a restart each is new once more."""
         events = []
         for token_id, origin in clients:
             digest = blake2b(f"{token_id} {origin}".encode(), digest_size=8).hexdigest()
@@ -306,7 +306,7 @@ class AlertMonitor:
             incident.deliveries[webhook] = result
 
     def _note_failure(self, error: Exception) -> None:
-        """Once, however long a database server cannot be reached."""
+        """Notes a failure once, however long a database server cannot be reached."""
         reason = error_reason(error)
         if reason != self._failure:
             self._failure = reason

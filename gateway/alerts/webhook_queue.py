@@ -65,7 +65,7 @@ class WebhookQueue:
 
     @property
     def waiting(self) -> list[Message]:
-        """Oldest first, with the one that is being sent."""
+        """Returns the waiting messages, oldest first, with the one that is being sent."""
         return list(self._messages)
 
     def put(self, messages: Iterable[Message]) -> None:
@@ -152,6 +152,6 @@ class WebhookQueue:
 
 
 def _rank(message: Message) -> int:
-    """Greater for what is less severe."""
+    """Ranks a message; greater for what is less severe."""
     severity = message.get("severity")
     return _SEVERITIES.index(severity) if severity in _SEVERITIES else 0

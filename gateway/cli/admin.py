@@ -105,7 +105,7 @@ def password(context: CommandContext, name: str | None) -> None:
     """Set the password of an admin: at least 12 characters.
 
     It is typed twice, or is the first line of standard input. Sessions of the admin end. Without a
-    NAME it is that of the admin "admin", who is created where there is none.
+    NAME it is that of the admin "admin", who is created if there is none.
     """
     new_password = _read_password()
     with connect(context.state_dir, context.config, may_create=True) as client:

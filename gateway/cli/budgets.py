@@ -79,8 +79,8 @@ _BUDGET_COLUMNS: Final[dict[str, Column]] = {
 
 
 def get_spent(client: Client, kind: str, id: str) -> dict[str, int]:
-    """What a key or a group has spent of each budget, in millionths, without running requests; of
-    rolling budgets only where there is one."""
+    """Returns what a key or a group has spent of each budget, in millionths, without running
+    requests; of rolling budgets only if there is one."""
     now = datetime.fromtimestamp(now_us() // 1_000_000, UTC)
     today = now.date().isoformat()
     usage = client.get("/usage", by="day", **{kind: id})["usage"]
@@ -99,8 +99,8 @@ def get_spent(client: Client, kind: str, id: str) -> dict[str, int]:
 
 
 def limit_columns(money: Money) -> dict[str, Column]:
-    """Of records with `limits` and `spent_micro`. Budgets in dollars, and those of five hours and a
-    week, are shown where they are set."""
+    """Returns the columns of records with `limits` and `spent_micro`. Budgets in dollars, and
+    budgets of five hours and a week, are shown if they are set."""
     return {
         **{title: partial(_count_cell, name) for name, title in _COUNTS.items()},
         **{

@@ -76,7 +76,7 @@ _SOCKET: Final = "gateway.socket"
 
 
 def socket_warning(server: Server, units: Path = _UNITS) -> str | None:
-    """What to say of a socket whose address is not the configuration's."""
+    """Returns what to say of a socket whose address is not the configuration's."""
     own = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
     listening = socket_addresses(units)
     if not listening or own in listening:
@@ -88,7 +88,8 @@ def socket_warning(server: Server, units: Path = _UNITS) -> str | None:
 
 
 def socket_addresses(units: Path) -> list[str]:
-    """None if the unit is not enabled. An empty ListenStream= removes those before it."""
+    """Reads the addresses of the socket; there are none if the unit is not enabled. An empty
+    ListenStream= removes the addresses before it."""
     if not (units / "sockets.target.wants" / _SOCKET).is_symlink():
         return []
     addresses: list[str] = []

@@ -235,7 +235,7 @@ class Client:
 
 
 def database_server(config: Path | None) -> DatabaseServer | None:
-    """Raises CommandRefused where the configuration names one that cannot be used."""
+    """Raises CommandRefused if the configuration names one that cannot be used."""
     try:
         return find_database(config)
     except ConfigError as error:

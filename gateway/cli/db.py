@@ -332,8 +332,8 @@ def _sentence(text: str, file: Path | None) -> str:
 
 @contextmanager
 def _progress(context: CommandContext, text: str) -> Iterator[backups.Progress]:
-    """On a terminal's standard error, and gone at the end. SIGTERM ends the command as Ctrl-C does,
-    so that no part of a copy stays."""
+    """Shows progress on a terminal's standard error; it is gone at the end. SIGTERM ends the
+    command as Ctrl-C does, so that no part of a copy stays."""
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     console = Console(stderr=True)
     columns = (TextColumn(text), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())

@@ -159,7 +159,7 @@ def _check(file: Path | None, directory: Path | None, *, probe: bool) -> list[Fi
 
 
 def _state_dir(flag: Path | None, file: Path | None) -> Path:
-    """Also where the file cannot be read."""
+    """Finds the state directory, also if the file cannot be read."""
     try:
         return find_state_dir(flag, file)
     except ConfigError:
@@ -188,7 +188,7 @@ def _ask_gateway(state_dir: Path) -> tuple[Record | None, GatewayHangs | None, l
 def _probe(
     config: Config, file: Path | None, directory: Path | None, *, running: bool
 ) -> list[Finding]:
-    """By the running gateway, else by a temporary one with the same file."""
+    """Probes the accounts by the running gateway, else by a temporary one with the same file."""
     area = Area("probe")
     findings = check_skew(config.channels)
     if running:

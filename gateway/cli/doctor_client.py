@@ -51,7 +51,7 @@ _LOOKUP_TRIES: Final = 20
 _LOOKUP_PAUSE: Final = 0.1
 """Seconds: the request log is written in batches."""
 _INPUT_TOKENS: Final = 600
-"""Of one request, about."""
+"""The input tokens of one request, about."""
 
 
 @value(kw_only=True)
@@ -79,7 +79,8 @@ class _Run:
         self.results: list[StepResult] = []
 
     def choose(self, plans: Sequence[ChannelPlan]) -> list[ChannelPlan]:
-        """Each with its first model, or those that were named; asks before anything is sent."""
+        """Chooses the plans, each with its first model or the models that were named; asks before
+        anything is sent."""
         chosen = []
         for plan in plans:
             models = plan.models
@@ -161,7 +162,7 @@ def _is_running(state_dir: Path) -> bool:
 
 
 def _replay_remote(run: _Run, base_url: str, key: str) -> None:
-    """What answers at an address; its channels are known where it names them."""
+    """Replays against what answers at an address; its channels are known if it names them."""
     address = _without_path(base_url)
     models = run.options.models or tuple(asyncio.run(_list_models(address, key)))
     target = Target(address, key, _no_attempts)
@@ -180,7 +181,7 @@ def _replay_running(run: _Run, config: Config | None, client: Client, key: str |
 
 
 def _replay_channels(run: _Run, client: Client, target: Target) -> None:
-    """All of a gateway whose admin socket answers."""
+    """Replays against all channels of a gateway whose admin socket answers."""
     options = run.options
 
     def route(model: str) -> Record:
@@ -230,7 +231,7 @@ def _key(client: Client, group: str, given: str | None) -> Iterator[str]:
 
 
 def _lookup(client: Client) -> Lookup:
-    """In a thread, as a client of the admin socket is synchronous."""
+    """Looks attempts up in a thread, as a client of the admin socket is synchronous."""
 
     def read(request_id: str) -> list[Record] | None:
         try:
@@ -329,7 +330,7 @@ def _print(run: _Run) -> None:
 
 
 def _print_remedies(records: Sequence[Record]) -> None:
-    """Each remedy once, with the places that it concerns."""
+    """Prints each remedy once, with the places that it concerns."""
     places: dict[str, list[str]] = {}
     for record in records:
         where = " ".join((*record["channels"], record["step"]))

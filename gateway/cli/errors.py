@@ -40,7 +40,7 @@ class CommandRefused(click.ClickException):
 
 
 class StateDirMissing(CommandRefused):
-    """There is no state directory yet, so there is nothing to ask."""
+    """A state directory that does not exist yet, so that there is nothing to ask."""
 
 
 class GatewayUnreachable(click.ClickException):
@@ -79,14 +79,15 @@ class UnexpectedError(click.ClickException):
 
 
 RUNNING_RELEASE: Final = "gateway.cli.running_release"
-"""In `meta` of click's context: the release of the gateway that has answered."""
+"""The key, in `meta` of click's context, of the release of the gateway that has answered."""
 RUNNING_CONFIG: Final = "gateway.cli.running_config"
-"""The same: its configuration file, or None if it has none."""
+"""The key, in `meta` of click's context, of the gateway's configuration file, or None if it has
+none."""
 
 
 def explain(error: Exception, context: click.Context) -> click.ClickException:
-    """What an error that no command expects is for the user. Of its text only the first line, as
-    pydantic repeats the input in the others."""
+    """Explains an error that no command expects to the user. Of its text it shows only the first
+    line, as pydantic repeats the input in the others."""
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
         return CommandRefused(f"Cannot use {path}: {file_error_reason(error, path)}.")

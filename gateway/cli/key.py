@@ -64,7 +64,7 @@ def key_names(client: Client) -> dict[str, str]:
 
 
 def old_key_expiry(key: KeyRecord) -> int | None:
-    """When the secret from before the last rotation expires; None if it has."""
+    """Returns when the secret from before the last rotation expires; None if it has."""
     expiry = key["old_expires_at"]
     if expiry is not None and key["expires_at"] is not None:
         expiry = min(expiry, key["expires_at"])
@@ -72,7 +72,7 @@ def old_key_expiry(key: KeyRecord) -> int | None:
 
 
 def effective_state(key: KeyRecord) -> str:
-    """Why every request of an active key is refused, if so, else its state."""
+    """Tells why every request of an active key is refused, if so, else its state."""
     expired = key["expires_at"] is not None and key["expires_at"] <= now_us()
     is_expired = expired and key["state"] == "active"  # also known where no gateway runs
     return "expired" if is_expired else str(key.get("refused") or key["state"])
@@ -305,7 +305,7 @@ def _report(context: CommandContext, key: KeyRecord, message: str) -> None:
 
 
 def _print_hint(key: KeyRecord) -> None:
-    """Why the key does not work, if so."""
+    """Prints why the key does not work, if so."""
     state = effective_state(key)
     if state == "disabled":
         print_note(f"It is disabled. To enable it: `gateway key enable {key['id']}`")

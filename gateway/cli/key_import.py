@@ -68,8 +68,8 @@ class CellError:
 
 
 def parse_key_csv(lines: Iterable[str], now: int) -> tuple[list[KeyRow], list[CellError]]:
-    """All rows without their invalid cells, and all errors. A file with an invalid header has no
-    rows."""
+    """Returns all rows without their invalid cells, and all errors. A file with an invalid header
+    has no rows."""
     reader = csv.reader(lines, strict=True)
     rows: list[KeyRow] = []
     errors: list[CellError] = []
@@ -98,8 +98,8 @@ def column_of(path: str) -> str:
 
 
 def _check_header(columns: list[str]) -> Iterator[CellError]:
-    """In a file without a header, the first line can have secrets: columns that do not look like
-    names are reported by number."""
+    """Checks the header. In a file without one, the first line can have secrets: columns that do
+    not look like names are reported by number."""
     rule = f"the first line must be a header of comma-separated columns: {', '.join(COLUMNS)}"
     for number, column in enumerate(columns, 1):
         if columns.index(column) != number - 1:
@@ -133,7 +133,8 @@ def _parse_row(
 
 
 def _split_agents(cell: str) -> str:
-    """One user agent per line. Semicolons separate them, or spaces if there is no semicolon."""
+    """Puts one user agent on a line. Semicolons separate them, or spaces if there is no
+    semicolon."""
     return "\n".join(cell.split(";") if ";" in cell else cell.split())
 
 

@@ -284,7 +284,7 @@ def _columns(names: dict[str, str]) -> dict[str, Column]:
 
 
 def _state(row: Record) -> str:
-    """With the number of requests, where the row stands for several."""
+    """Renders the state, with the number of requests if the row stands for several."""
     return f"{row['state']} ({row['requests']:,})" if row["requests"] > 1 else str(row["state"])
 
 

@@ -154,7 +154,7 @@ def state_cell(record: Record) -> Text:
 
 
 def format_time(microseconds: int | None) -> str | None:
-    """Local time, from Unix microseconds."""
+    """Formats local time, from Unix microseconds."""
     if microseconds is None:
         return None
     local = datetime.fromtimestamp(microseconds // 1_000_000, UTC).astimezone()

@@ -67,7 +67,7 @@ Ctrl-C stops it.
 
 
 def _executable() -> str:
-    """How to call this gateway, which may not be on the PATH."""
+    """Tells how to call this gateway, which may not be on the PATH."""
     path = Path(sys.argv[0])
     return os.path.relpath(path) if path.name == "gateway" else "python -m gateway"
 
@@ -122,8 +122,9 @@ def serve(
 
 
 def _open_standard_files() -> None:
-    """Those that were closed at the start (`2>&-`) are the null device: the next file that is
-    opened, of the event loop or the database, would get their number, and text meant for them."""
+    """Opens the null device for standard files that were closed at the start (`2>&-`): else the
+    next file that is opened, of the event loop or the database, would get their number, and text
+    meant for them."""
     for number in range(3):
         try:
             os.fstat(number)

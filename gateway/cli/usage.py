@@ -46,7 +46,7 @@ _COUNT_COLUMNS: Final[dict[str, Column]] = {
 
 
 def _dimensions(given: Sequence[str]) -> tuple[str, ...]:
-    """Of lists with commas, each once."""
+    """Reads the dimensions from lists with commas, each once."""
     names = tuple(dict.fromkeys(name.strip() for text in given for name in text.split(",")))
     for name in names:
         if name not in DIMENSIONS:
@@ -121,7 +121,7 @@ def _total(rows: Sequence[Record]) -> Record:
 
 
 def _start_of_month() -> int:
-    """Of this month in UTC, in Unix microseconds."""
+    """Returns the start of this month in UTC, in Unix microseconds."""
     now = datetime.fromtimestamp(now_us() // 1_000_000, UTC)
     return int(datetime(now.year, now.month, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
@@ -133,7 +133,8 @@ def _start_of_hour(time: int) -> int:
 def _print_table(
     rows: Sequence[Record], by: Sequence[str], names: dict[str, str], money: Money
 ) -> None:
-    """With several dimensions a line for each level, indented, above those of the next one."""
+    """Prints the table; with several dimensions a line for each level, indented, above the lines of
+    the next level."""
     total = _total(rows)
     columns: dict[str, Column] = {", ".join(by).capitalize(): _title}
     columns |= _COUNT_COLUMNS

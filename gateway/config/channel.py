@@ -53,21 +53,22 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Traits(ConfigModel):
-    """What an upstream's model supports. All traits are optional and apply only where a prompt is
-    translated. A channel's traits take precedence over the model's; what neither states depends on
-    the channel's format, as each trait says, and otherwise everything is supported."""
+    """The traits of an upstream's model: what it supports. All traits are optional and apply only
+    if a prompt is translated. A channel's traits take precedence over the model's; what neither
+    states depends on the channel's format, as each trait says, and otherwise everything is
+    supported."""
 
     thinking: ThinkingStyle | None = None
-    """How thinking is requested on a messages channel: budget (a number of tokens), adaptive (by
-    effort), always (adaptive, and it cannot be switched off) or none; null: a budget, but what a
-    client of the messages format sends is not changed."""
+    """The way in which thinking is requested on a messages channel: budget (a number of tokens),
+    adaptive (by effort), always (adaptive, and it cannot be switched off) or none; null: a budget,
+    but what a client of the messages format sends is not changed."""
     efforts: tuple[Effort, ...] | None = None
     """The accepted efforts, of none, minimal, low, medium, high, xhigh and max; null: all."""
     sampling: SamplingStyle | None = None
-    """Which of temperature and top_p a request may have: both, one (not both), neither; null:
-    both."""
+    """The parameters, of temperature and top_p, that a request may have: both, one (not both),
+    neither; null: both."""
     tool_effort: ToolEffort | None = None
-    """What happens to the reasoning effort of a request with function tools on a chat channel:
+    """The treatment of the reasoning effort of a request with function tools on a chat channel:
     keep, drop, or none (the effort none is sent instead); null: keep."""
     structured: bool | None = None
     """Whether the model enforces JSON as its output, with a schema or without; else it gets an
@@ -115,7 +116,7 @@ class FailureRule(ConfigModel):
     text: re.Pattern[str] | None = None
     """A regular expression to search in message and body; (?i) at its start ignores case."""
     seconds: Seconds | None = Field(default=None, alias="for")
-    """How long the account is not used; null: the gateway decides."""
+    """The time for which the account is not used; null: the gateway decides."""
 
     @model_validator(mode="after")
     def _check_not_empty(self) -> Self:
@@ -147,17 +148,18 @@ class Timeouts(ConfigModel):
     """Time limits for the steps of an attempt, in seconds; "30s" and "2m" are accepted too."""
 
     connect: Seconds = 5
-    """Until the connection is established."""
+    """The time until the connection is established."""
     first_event: Seconds = 120
-    """Until the first event of a streamed reply."""
+    """The time until the first event of a streamed reply."""
     whole: Seconds = 600
-    """Until a reply that is not streamed is complete."""
+    """The time until a reply that is not streamed is complete."""
     idle: Seconds = 120
     """Between two reads of a stream."""
     total: Seconds = 1800
-    """Until a streamed reply is complete."""
+    """The time until a streamed reply is complete."""
     write: Seconds = 60
-    """In which a client has to read what is sent to it; one more second for every 32 KiB."""
+    """The time in which a client has to read what is sent to it; one more second for every 32
+    KiB."""
 
 
 def _reject(reserved: Set[str], kind: LiteralString) -> AfterValidator:
@@ -196,7 +198,7 @@ def _as_mapping(models: Any) -> Any:
 
 
 class ChannelImages(ConfigModel):
-    """How a channel takes images."""
+    """The way in which a channel takes images."""
 
     urls: Literal["pass", "fetch", "refuse"] = "pass"
     """Images at web addresses: pass sends the address, fetch downloads the image and sends its
@@ -251,15 +253,15 @@ class Channel(ConfigModel):
     ] = {}
     """Fields that override those of every request body; null removes the field."""
     version_header: Annotated[HeaderText | None, AfterValidator(_check_version)] = None
-    """On messages channels: sent instead of the client's version; null: the client's."""
+    """A version that messages channels send instead of the client's version; null: the client's."""
     user_agent: HeaderText | None = None
     """Sent upstream, where the client's never is; null: model-gateway and its version."""
     proxy: Annotated[str, AfterValidator(check_proxy_url)] | None = None
     """The HTTP proxy for calls to the upstream; null: none, whatever the environment says."""
     reuse: Literal["across_keys", "within_key", "never"] = "across_keys"
-    """Which requests share connections: across_keys, those of all keys; within_key, those of one
-    key; never, none. Where an upstream responds twice to a request, and too late for the gateway
-    to notice, the next request on the connection gets the second response."""
+    """The requests that share connections: across_keys, requests of all keys; within_key, requests
+    of one key; never, none. If an upstream responds twice to a request, and too late for the
+    gateway to notice, the next request on the connection gets the second response."""
     retry_unanswered: bool = True
     """true: a request that got no response before its connection broke or its time was over is sent
     again, although the upstream may have served it; false: the client gets the error."""
@@ -267,10 +269,11 @@ class Channel(ConfigModel):
     """follow: a stream is requested where the client requests one; force: always, and the replies
     of other clients are assembled from its events."""
     on_disconnect: Literal["cancel", "drain"] = "cancel"
-    """When the client disconnects, cancel aborts the call; drain reads the reply to its end, for
-    upstreams that report usage only there: at most 8 replies at a time, each for 30 seconds."""
+    """The action when the client disconnects: cancel aborts the call; drain reads the reply to its
+    end, for upstreams that report usage only there: at most 8 replies at a time, each for 30
+    seconds."""
     images: ChannelImages = ChannelImages()
-    """How it takes images."""
+    """The way in which it takes images."""
     traits: Traits = Traits()
-    """What its models support, for prompts that are translated for them; takes precedence over the
-    models' own traits."""
+    """The traits that its models support, for prompts that are translated for them; takes
+    precedence over the models' own traits."""

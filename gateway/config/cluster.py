@@ -61,8 +61,8 @@ class Tls(ConfigModel):
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """For the client's side, of a mode other than DISABLE. Raises OSError (ssl.SSLError is one) for
-    files that cannot be used."""
+    """Builds the TLS context of the client's side, of a mode other than DISABLE. Raises OSError
+    (ssl.SSLError is one) for files that cannot be used."""
     context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
     if tls.mode is TlsMode.REQUIRE:
         context.check_hostname = False
@@ -86,7 +86,7 @@ class ServerUrl:
         self.user = unquote(parts.username or "")
         self.password = unquote(parts.password or "")
         self.name = unquote(parts.path.removeprefix("/"))
-        """Of the database: a name with PostgreSQL, a number with Valkey."""
+        """The name of the database: a name with PostgreSQL, a number with Valkey."""
 
 
 def _check_url(url: str, schemes: tuple[str, ...], needs_name: bool) -> None:
@@ -151,12 +151,12 @@ class DatabaseServer(ConfigModel):
     connections: int = Field(default=4, ge=1, le=100)
     """Connections of one replica for reading; it has up to seven more, of one use each."""
     timeout: Seconds = 5
-    """How long connecting, or a statement that a request waits for, may take; "5s" is accepted
+    """The time that connecting, or a statement that a request waits for, may take; "5s" is accepted
     too."""
 
     @cached_property
     def address(self) -> ServerUrl:
-        """The parts of the URL, where it is resolved."""
+        """The parts of the URL, if it is resolved."""
         return ServerUrl(self.url.get_secret_value(), 5432)
 
 
@@ -171,14 +171,14 @@ class SharedServer(ConfigModel):
     tls: Tls | None = None
     """Options of valkeys://; null: the server's certificate is checked with the system's."""
     prefix: Name = "gateway"
-    """What every name in it begins with: several gateways can share a server."""
+    """The beginning of every name in it: several gateways can share a server."""
     timeout: Seconds = 0.5
     """The server counts as lost where answers are due, and for so long none comes; "500ms" is
     accepted too."""
 
     @cached_property
     def address(self) -> ServerUrl:
-        """The parts of the URL, where it is resolved."""
+        """The parts of the URL, if it is resolved."""
         return ServerUrl(self.url.get_secret_value(), 6379)
 
 
@@ -188,17 +188,17 @@ class Replica(ConfigModel):
     name: Name | None = None
     """Its name, which no other replica has; null: the host's name and the port."""
     expiry: Annotated[Seconds, Field(ge=10)] = 60
-    """After how long other replicas settle the requests of a replica that is not heard of, and
-    another one can have its name. At least 10."""
+    """The time after which other replicas settle the requests of a replica that is not heard of,
+    and another replica can have its name. At least 10."""
     lease_expiry: Seconds = 1800
-    """How long a replica that is not heard of keeps its budget leases, as it may only be cut off,
-    and have requests that run: after this, others use its part of the budgets. One that was killed
-    gives them back when it is started again with its state. Never less than expiry; the default is
-    the longest that a reply may take."""
+    """The time for which a replica that is not heard of keeps its budget leases, as it may only be
+    cut off, and have requests that run: after this, others use its part of the budgets. One that
+    was killed gives them back when it is started again with its state. Never less than expiry; the
+    default is the longest that a reply may take."""
     lease_share: Annotated[float, Field(ge=0, le=1)] = 0.8
-    """How much of its part of what is left of a budget a replica leases ahead, for minutes without
-    the database; its part is that of one of all replicas. Nothing in the last twentieth of a
-    budget, and where another replica is short. 0 to 1."""
+    """The share of its part of what is left of a budget that a replica leases ahead, for minutes
+    without the database; its part is the part of one of all replicas. Nothing in the last twentieth
+    of a budget, and if another replica is short. 0 to 1."""
     spool: Bytes = 256 * 2**20
     """Size of the part of the request log that may wait on this replica's disk while the database
     cannot be reached, in bytes; "256MiB" is accepted too. Where there is no more room, new requests

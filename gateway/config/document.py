@@ -36,7 +36,7 @@ _BARE_REFERENCE: Final = re.compile(r"[:,\[]\s*\$\{")
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """`path` is written like `channels[0].accounts[1].key`, and empty where the file could not be
+    """`path` is written like `channels[0].accounts[1].key`, and empty if the file could not be
     read that far. `line` and `column` count from 1; 0: the whole file, or no column."""
 
     path: str
@@ -117,7 +117,7 @@ class Document:
 
 
 def read_document(raw: bytes, file: str) -> Document:
-    """Raises ConfigError where the file cannot be read to its end; other problems, such as repeated
+    """Raises ConfigError if the file cannot be read to its end; other problems, such as repeated
     keys, are in the document's `problems`."""
     document = Document(file)
     text = _decode(raw, file)
@@ -157,7 +157,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> ConfigEr
 
 
 def _tab_column(text: str, line: int) -> int | None:
-    """The column of a tab in the indentation of the line (of the item, where it is a list's)."""
+    """The column of a tab in the indentation of the line (of the item, if it is a list's)."""
     lines = text.splitlines()
     indentation = _INDENTATION.match(lines[line - 1]) if line <= len(lines) else None
     column = indentation[0].find("\t") if indentation else -1

@@ -19,7 +19,8 @@ def file_error_reason(error: OSError, path: Path) -> str:
 
 
 def describe_owner(path: Path) -> str:
-    """Owner and mode of the file, or of the nearest directory above it that can be seen."""
+    """Describes owner and mode of the file, or of the nearest directory above it that can be
+    seen."""
     place, status = _nearest(path)
     return f"{place} belongs to {user_name(status.st_uid)} (mode {status.st_mode & 0o7777:04o})"
 

@@ -52,7 +52,7 @@ class Rates(ConfigModel):
     cache_write: Multiplier = 1.0
     """An input token that was written to the cache for five minutes."""
     cache_write_1h: Multiplier = 1.0
-    """The same for one hour."""
+    """An input token that was written to the cache for one hour."""
 
 
 class TokenPrices(ConfigModel):
@@ -67,7 +67,7 @@ class TokenPrices(ConfigModel):
     cache_write: Multiplier | None = None
     """Input that was written to the cache for five minutes; null: as input."""
     cache_write_1h: Multiplier | None = None
-    """The same for one hour; null: as cache_write."""
+    """Input that was written to the cache for one hour; null: as cache_write."""
 
 
 class SharedLimits(ConfigModel):
@@ -80,18 +80,18 @@ class SharedLimits(ConfigModel):
     concurrent: Limit | None = None
     """Requests in flight."""
     max_wait: Seconds | None = None
-    """How long a request may wait in the queue when a limit is reached, whether of the gateway, a
-    group or a key; absent: it is rejected immediately."""
+    """The time for which a request may wait in the queue when a limit is reached, whether of the
+    gateway, a group or a key; absent: it is rejected immediately."""
     max_waiting: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Maximum number of requests in the queue; one key can have at most a quarter of them."""
     background: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Maximum number of background responses that run at once."""
     background_per_key: Annotated[int, Field(ge=1, le=10_000)] = 20
-    """The same of one key."""
+    """Maximum number of background responses of one key that run at once."""
 
 
 class UserAgents(ConfigModel):
-    """Which clients may call; a group or a key can have its own list in addition."""
+    """The clients that may call; a group or a key can have its own list in addition."""
 
     mode: Literal["observe", "enforce"] = "enforce"
     """enforce: other clients are rejected; observe: they pass, with a note in their log rows."""
@@ -100,8 +100,8 @@ class UserAgents(ConfigModel):
 
 
 class Money(ConfigModel):
-    """How usage is billed and shown: in units, by multipliers, and in US dollars, by the prices of
-    models. A unit is a fresh input token of a model with multiplier 1, used by a group with
+    """The billing and display of usage: in units, by multipliers, and in US dollars, by the prices
+    of models. A unit is a fresh input token of a model with multiplier 1, used by a group with
     multiplier 1."""
 
     unit_price: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -120,36 +120,39 @@ class Money(ConfigModel):
 
 
 class RequestLog(ConfigModel):
-    """How long the request log is kept, and how much of it may wait while it cannot be written."""
+    """The time for which the request log is kept, and how much of it may wait while it cannot be
+    written."""
 
     keep: Seconds | None = None
-    """How long rows of requests are kept, such as 90d; absent: forever. Hourly totals stay."""
+    """The time for which rows of requests are kept, such as 90d; absent: forever. Hourly totals
+    stay."""
     max_unwritten: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000
     """Entries of the log (two per request) that may wait to be written; beyond it new requests are
     refused, and the gateway is not ready."""
     max_write_delay: Seconds = 30
-    """How long entries may wait while none can be written; the same applies beyond it."""
+    """The time for which entries may wait while none can be written; beyond it, too, new requests
+    are refused, and the gateway is not ready."""
 
 
 class AuditLog(ConfigModel):
-    """How long the audit log is kept."""
+    """The time for which the audit log is kept."""
 
     keep: Seconds | None = 400 * 86_400
-    """How long its rows are kept, such as 90d; null: forever."""
+    """The time for which its rows are kept, such as 90d; null: forever."""
 
 
 class StoredReplies(ConfigModel):
-    """What is kept of replies, so that later requests can continue them by their ids. A group can
+    """The storage of replies, so that later requests can continue them by their ids. A group can
     switch it off for itself."""
 
     store: bool = True
     """Whether replies of the responses endpoint are stored, where the client does not decline it
     with "store": false; false: every previous_response_id is rejected."""
     ttl: Annotated[Seconds, Field(ge=60)] = 30 * 86400
-    """How long a reply can be retrieved and continued, such as 30d."""
+    """The time for which a reply can be retrieved and continued, such as 30d."""
     max_per_key: Bytes = 256 * 2**20
     """Maximum size of what is stored for one key, compressed, in bytes; beyond it whole
     conversations are deleted, least recently continued first. "256MiB" is accepted too."""
     max_total: Bytes = 16 * 2**30
-    """The same for all keys together; beyond it conversations of the key that has most are deleted.
-    "16GiB" is accepted too."""
+    """Maximum size of what is stored for all keys together, compressed, in bytes; beyond it
+    conversations of the key that has most are deleted. "16GiB" is accepted too."""

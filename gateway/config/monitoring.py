@@ -36,7 +36,8 @@ Percent = Annotated[int, Field(ge=1, le=100)]
 
 
 class AlertKind(FastStrEnum):
-    """What is watched. `key_new_client` and `test` are events: they do not last."""
+    """The kind of an alert: what is watched. `key_new_client` and `test` are events: they do not
+    last."""
 
     ACCOUNT_AUTH_FAILED = "account_auth_failed"
     ACCOUNT_CIRCUIT_OPEN = "account_circuit_open"
@@ -65,7 +66,7 @@ class Webhook(ConfigModel):
     """A receiver of alerts. Redirects are not followed; certificates are verified."""
 
     name: Name
-    """For commands and the log."""
+    """The name for commands and the log."""
     url: Annotated[SecretStr, AfterValidator(_resolve_url)]
     """The address that gets a POST for each alert; as a rule a secret, so a reference is accepted
     as for keys. http:// only reaches allowed_networks."""
@@ -82,7 +83,7 @@ class Webhook(ConfigModel):
     allowed_networks: tuple[IPvAnyNetwork, ...] = ()
     """Networks that it may be in besides public addresses, such as 10.1.2.3/32."""
     timeout: Annotated[Seconds, Field(le=60)] = 10
-    """How long one delivery may take; "10s" is accepted too."""
+    """The time that one delivery may take; "10s" is accepted too."""
 
     @model_validator(mode="after")
     def _check_scheme(self) -> Self:
@@ -104,7 +105,7 @@ class ErrorRate(ConfigModel):
     window: Annotated[Seconds, Field(ge=10, le=3600)] = 300
     """The time over which it is measured; "5m" is accepted too."""
     min_requests: int = Field(default=20, ge=1)
-    """With fewer requests in this time there is no alert."""
+    """The number of requests in this time below which there is no alert."""
 
 
 class DiskFree(ConfigModel):
@@ -118,7 +119,7 @@ class DiskFree(ConfigModel):
 
 
 class Alerts(ConfigModel):
-    """What is watched, and who is told; the section alone switches it on."""
+    """The alerts: what is watched, and who is told; the section alone switches it on."""
 
     webhooks: tuple[Webhook, ...] = Field(default=(), max_length=MAX_WEBHOOKS)
     """The receivers; without any, alerts are in the process log and in `gateway alerts list`."""
@@ -129,9 +130,10 @@ class Alerts(ConfigModel):
     disk_free: DiskFree | None = DiskFree()
     """Free space for the database; null: not watched."""
     check_every: Annotated[Seconds, Field(ge=0.05, le=60)] = 5
-    """How often the conditions are checked; "5s" is accepted too."""
+    """The time between checks of the conditions; "5s" is accepted too."""
     clear_after: Seconds = 60
-    """How long a condition has to be over before its alert is resolved; "1m" is accepted too."""
+    """The time for which a condition has to be over before its alert is resolved; "1m" is accepted
+    too."""
 
 
 class MetricsSettings(ConfigModel):
@@ -168,7 +170,7 @@ class TraceOptions(ConfigModel):
     propagate: bool = True
     """Whether upstreams get traceparent and tracestate."""
     timeout: Seconds = 10
-    """How long the collector may take for a batch; "10s" is accepted too."""
+    """The time that the collector may take for a batch; "10s" is accepted too."""
 
     @model_validator(mode="after")
     def _check_extra(self) -> TraceOptions:
@@ -206,11 +208,11 @@ class LogLevel(StrEnum):
 
 
 class ProcessLogOptions(ConfigModel):
-    """What the gateway writes to standard error."""
+    """The log that the gateway writes to standard error."""
 
     format: LogFormat = LogFormat.TEXT
     """text or json: an object per line, with ts, level, logger and message."""
     level: LogLevel = LogLevel.INFO
     """The least severe records that are written: debug, info, warning or error."""
     requests: bool = False
-    """Whether each request is a line too, of level info or, where it has failed, warning."""
+    """Whether each request is a line too, of level info or, if it has failed, warning."""

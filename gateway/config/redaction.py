@@ -116,8 +116,8 @@ class Redactor:
         return self._accounts.sub("[account]", text)
 
     def _redact_fragments(self, text: str) -> str:
-        """Without any `_MIN_FRAGMENT` successive characters of a key, and without its beginning at
-        the end of the text."""
+        """Redacts any `_MIN_FRAGMENT` successive characters of a key, and its beginning at the end
+        of the text."""
         spans: list[tuple[int, int]] = []
         for at in self._fragment_starts(text):
             if spans and at <= spans[-1][1]:
@@ -137,8 +137,8 @@ class Redactor:
         return "".join(kept) + rest
 
     def _fragment_starts(self, text: str) -> Iterator[int]:
-        """In ascending order. Every fragment has a shorter one at a multiple of the stride, so
-        that few places have to be looked at."""
+        """Yields the starts of fragments in ascending order. Every fragment has a shorter one at a
+        multiple of the stride, so that few places have to be looked at."""
         last, done = len(text) - _MIN_FRAGMENT, -1
         size = _MIN_FRAGMENT - _STRIDE + 1
         for anchor in range(0, len(text) - size + 1, _STRIDE):
@@ -151,8 +151,8 @@ class Redactor:
 
 
 class LogRedactor:
-    """For the process log: it knows the secrets of every configuration so far, and credentials by
-    the names of their fields."""
+    """The redactor of the process log: it knows the secrets of every configuration so far, and
+    credentials by the names of their fields."""
 
     def __init__(self) -> None:
         self._keys: set[str] = set()
@@ -173,14 +173,15 @@ class LogRedactor:
 
 
 class Secrets(NamedTuple):
-    """Those of a configuration: `keys`, and `values` of headers that are no keys by their names."""
+    """The secrets of a configuration: `keys`, and `values` of headers that are no keys by their
+    names."""
 
     keys: list[str]
     values: list[str]
 
 
 def config_secrets(config: Config) -> Secrets:
-    """Every `SecretStr` of the configuration, at any depth."""
+    """Collects every `SecretStr` of the configuration, at any depth."""
     secrets = Secrets([], [])
     for name, value, is_header in _walk("", config, is_header=False):
         if not is_header and is_secret_name(name):

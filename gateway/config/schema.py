@@ -73,7 +73,7 @@ class Model(ConfigModel):
     lifecycle: Lifecycle = Lifecycle.ACTIVE
     """active, deprecated or retired; a retired model answers like an unknown one."""
     traits: Traits = Traits()
-    """What the model supports, for prompts that are translated for it."""
+    """The traits that the model supports, for prompts that are translated for it."""
 
 
 def _parse_origins(origins: Any) -> Any:
@@ -102,8 +102,8 @@ class Server(ConfigModel):
     max_connections: int | None = Field(default=None, ge=1)
     """Maximum number of client connections; null: by the limit of open files, at most 4096."""
     max_connections_per_address: int | None = Field(default=None, ge=1)
-    """The same of one address, or one /64 of IPv6; trusted proxies have no such limit. null: half
-    of all."""
+    """Maximum number of client connections of one address, or one /64 of IPv6; trusted proxies have
+    no such limit. null: half of all."""
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Networks whose x-forwarded-for header is trusted, such as 127.0.0.1/32."""
     public_url: Annotated[str, AfterValidator(check_url)] | None = None
@@ -127,19 +127,20 @@ class Server(ConfigModel):
     )
     """Accepted names of the beta header of messages; the first is sent upstream."""
     drain_timeout: Seconds = 30
-    """How long running replies may take to finish after a stop signal; "30s" is accepted too."""
+    """The time that running replies may take to finish after a stop signal; "30s" is accepted
+    too."""
     commit_after: Seconds = 10
-    """How long a streamed reply may have no content before the response head and pings are sent,
-    and its opening events if there are any: failover to other accounts is possible until these.
-    "10s" is accepted too."""
+    """The time for which a streamed reply may have no content before the response head and pings
+    are sent, and its opening events if there are any: failover to other accounts is possible until
+    these. "10s" is accepted too."""
     show_channel: bool = False
     """Whether responses name their channel, in x-gateway-channel."""
     log: ProcessLogOptions = ProcessLogOptions()
-    """What the gateway writes to standard error."""
+    """The log that the gateway writes to standard error."""
 
 
 class AffinitySettings(ConfigModel):
-    """How conversations are recognised for session affinity."""
+    """The settings by which conversations are recognised for session affinity."""
 
     headers: tuple[HeaderName, ...] = (
         "x-session-id",
@@ -148,7 +149,7 @@ class AffinitySettings(ConfigModel):
         "x-conversation-id",
         "conversation_id",
     )
-    """Headers that identify a conversation. An id in the body takes precedence; where there is
+    """Headers that identify a conversation. An id in the body takes precedence; if there is
     neither, the start of the prompt identifies it."""
 
 
@@ -230,36 +231,38 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     families: Families = Families()
     """The formats that serve the models of a family; absent: all of them."""
     rules: tuple[FailureRule, ...] = ()
-    """How upstream errors are classified, where it differs from the gateway's own rules."""
+    """The classification of upstream errors, where it differs from the gateway's own rules."""
     affinity: AffinitySettings = AffinitySettings()
-    """How conversations are recognised for session affinity."""
+    """The settings by which conversations are recognised for session affinity."""
     limits: SharedLimits = SharedLimits()
     """Limits on all clients together, and whether requests may wait in a queue."""
     user_agents: UserAgents = UserAgents()
-    """Which clients may call, by user agent."""
+    """The clients that may call, by user agent."""
     money: Money = Money()
-    """How usage is billed and shown."""
+    """The billing and display of usage."""
     images: Images = Images()
     """Images in requests: making them smaller, downloading them."""
     search: SearchEndpoint | None = None
-    """Where the gateway searches the web for models whose upstream does not; null: it does not."""
+    """The endpoint at which the gateway searches the web for models whose upstream does not; null:
+    it does not."""
     logs: RequestLog = RequestLog()
-    """How long the request log is kept, and how much of it may wait while it cannot be written."""
+    """The time for which the request log is kept, and how much of it may wait while it cannot be
+    written."""
     traces: TraceOptions | None = None
     """OpenTelemetry spans of requests; null: none, unless $OTEL_EXPORTER_OTLP_ENDPOINT is set."""
     audit: AuditLog = AuditLog()
-    """How long the audit log is kept."""
+    """The time for which the audit log is kept."""
     responses: StoredReplies = StoredReplies()
-    """What is kept of replies, so that later requests can continue them by their ids."""
+    """The storage of replies, so that later requests can continue them by their ids."""
     metrics: MetricsSettings = MetricsSettings()
     """Metrics for Prometheus at /metrics."""
 
     alerts: Alerts | None = None
-    """What is watched, and the webhooks that are told; null: nothing."""
+    """The alerts: what is watched, and the webhooks that are told; null: nothing."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is allowed but probably not intended, one sentence each."""
+        """Returns what is allowed but probably not intended, one sentence each."""
         if not self.channels:
             return ("No channels: the gateway starts, but no request can be served.",)
         return (*self._unstated_multipliers(), *self._unstated_prices())

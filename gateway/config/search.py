@@ -23,7 +23,7 @@ class SearchEndpoint(ConfigModel):
     headers: Mapping[HeaderName, Annotated[SecretStr, AfterValidator(resolve_header)]] = {}
     """Additional headers, as for channels."""
     timeout: Seconds = 10
-    """How long a search may take; "10s" is accepted too."""
+    """The time that a search may take; "10s" is accepted too."""
     max_results: int = Field(default=8, ge=1, le=50)
     """Results of a search that the model gets, at most."""
     max_searches: int = Field(default=10, ge=1, le=100)

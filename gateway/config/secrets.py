@@ -29,7 +29,7 @@ _SAMPLE: Final = re.compile(
 )
 
 NO_KEY: Final = "none"
-"""In place of a reference: the upstream asks for no key."""
+"""The word in place of a reference if the upstream asks for no key."""
 
 LITERAL_NOT_ALLOWED: Final = (
     "a literal key is accepted only in a file that only its owner can read (chmod 600), "
@@ -112,7 +112,7 @@ def is_secret_name(header: str) -> bool:
 
 
 def _is_reference(text: str) -> bool:
-    """Malformed references included."""
+    """Tells whether a text is a reference, malformed ones included."""
     return text.startswith((_FILE, "$")) or "${" in text
 
 

@@ -19,7 +19,7 @@ from gateway.store.records import DAY_US
 
 WIDTH: Final = 480
 HEIGHT: Final = 220
-"""Of the view box: the page scales it."""
+"""The height of the view box: the page scales it."""
 
 _TOP: Final = 12
 _BASELINE: Final = 166
@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A value for each label, None where there is none."""
+    """A value for each label, None if there is none."""
 
     name: str
     colour: Colour
@@ -289,4 +289,4 @@ CHARTS: Final[Mapping[str, MetricChart]] = {
         min_step=25,
     ),
 }
-"""By the name in the path of the image."""
+"""Charts by the name in the path of the image."""

@@ -59,7 +59,7 @@ def parse_form(form: type[F], texts: Texts, displayed: Texts, now: int) -> F:
 
 
 def parse_overlap(text: str) -> int:
-    """Seconds. Raises FormError."""
+    """Reads an overlap in seconds. Raises FormError."""
     try:
         return parse_duration(text.strip())
     except ValueError as error:

@@ -46,7 +46,7 @@ def unsupported_media_type(expected: str) -> Rejection:
 
 
 def forbidden(actor: str, permission: str | None) -> Rejection:
-    """`permission` is None where nobody has it."""
+    """`permission` is None if nobody has it."""
     if permission is None:
         return Rejection(403, "forbidden", "Nobody is allowed to do this over the network.")
     text = f"This needs the permission {permission}, which {actor} does not have."

@@ -45,7 +45,7 @@ class Span:
 
 
 def spans(total_us: int | None, attempts: Sequence[AttemptRow]) -> list[Span]:
-    """Empty for a request that is running or took no time."""
+    """Returns the spans; none for a request that is running or took no time."""
     if not total_us:
         return []
     result: list[Span] = []

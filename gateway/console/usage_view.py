@@ -42,7 +42,8 @@ class BudgetRow:
 
     @property
     def percent(self) -> int:
-        """Rounded down, so that 100 is all of it; a budget of 0 is always spent."""
+        """Returns the percentage, rounded down, so that 100 is all of it; a budget of 0 is always
+        spent."""
         return min(100, self.spent * 100 // self.limit) if self.limit else 100
 
 

@@ -16,7 +16,7 @@ from gateway.core.parts import Citation, Part, ProviderData
 from gateway.core.value import FastStrEnum, value
 
 CHARS_PER_TOKEN: Final = 4
-"""Of a model's output, if the upstream reports no usage."""
+"""The characters per token of a model's output, if the upstream reports no usage."""
 
 
 class StopReason(FastStrEnum):
@@ -173,7 +173,7 @@ class Ping:
 @value
 class End:
     """The reply is complete. `usage` is None if the upstream reported none; `service_tier` is the
-    one that it was served with, where that is known, as chat and responses call it."""
+    one that it was served with, if that is known, as chat and responses call it."""
 
     stop: StopReason
     usage: Usage | None

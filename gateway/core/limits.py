@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gateway.core.value import FastStrEnum, value
 
 MICRO_PER_UNIT: Final = 1_000_000
-"""Also of a dollar."""
+"""Millionths of a unit, also of a dollar."""
 
 
 class Currency(FastStrEnum):
@@ -94,7 +94,7 @@ BUDGETS: Final = {
     for prefix in ("budget" if currency is Currency.UNITS else "budget_usd",)
     for name in (prefix if window is BudgetWindow.TOTAL else f"{prefix}_{window}",)
 }
-"""By name, those in units first."""
+"""The budgets by name, budgets in units first."""
 
 
 _budget_limits = attrgetter(*BUDGETS)

@@ -24,7 +24,7 @@ class ProviderData:
     def unknown_fields(
         cls, format: Format, fields: dict[str, Any], known: Set[str]
     ) -> ProviderData | None:
-        """The fields that are not `known`; None where there are none."""
+        """The fields that are not `known`; None if there are none."""
         if fields.keys() <= known:
             return None
         return cls(format, {name: fields[name] for name in fields if name not in known})

@@ -99,8 +99,8 @@ def cut_deltas(events: Iterable[Event], length: int) -> Iterator[Event]:
 
 
 def count_output_chars(reply: Reply, usage: Usage | None = None) -> int:
-    """Characters of the model's output, reasoning and arguments included; 0 if `usage` has output
-    tokens, because then nothing has to be estimated."""
+    """Counts the characters of the model's output, reasoning and arguments included; 0 if `usage`
+    has output tokens, because then nothing has to be estimated."""
     if usage is not None and usage.output_tokens:
         return 0
     return sum(map(_part_length, reply.parts))

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.core.value import FastStrEnum, value
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""All reasoning efforts, from lowest to highest."""
+"""The reasoning efforts, from lowest to highest."""
 
 
 class ThinkingStyle(FastStrEnum):

@@ -27,7 +27,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def escape_json(json: bytes) -> bytes:
-    """The same values, with unprintable characters of strings as `\\u202e`."""
+    """Returns JSON of equal values, with unprintable characters of strings as `\\u202e`."""
     if json.isascii() and b"\x7f" not in json:
         return json
     escaped = _UNPRINTABLE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.decode())

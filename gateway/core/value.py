@@ -41,7 +41,7 @@ _COPIERS: Final[dict[type, Callable[[Any], Any]]] = {}
 
 
 def _compile_copier(kind: type[Any]) -> Callable[[Any], Any]:
-    """Compiled code, as in dataclasses: a loop over the fields would be slower than `__init__`."""
+    """Compiles code, as in dataclasses: a loop over the fields would be slower than `__init__`."""
     assignments = "".join(f"    new.{each.name} = old.{each.name}\n" for each in fields(kind))
     source = f"def copy(old):\n    new = make(kind)\n{assignments}    return new\n"
     names: dict[str, Any] = {"make": object.__new__, "kind": kind}

@@ -70,7 +70,8 @@ def _secret_errors(path: Path | None, state_dir: Path, env: Mapping[str, str]) -
 
 
 def _errors_of(errors: dict[str, str], number: int, channel: Channel) -> dict[str, str]:
-    """Those of the channel's accounts, by their names; they are removed from `errors`."""
+    """Returns the errors of the channel's accounts, by their names; they are removed from
+    `errors`."""
     places = {
         f"channels[{number}].accounts[{index}].key": account.name
         for index, account in enumerate(channel.accounts)

@@ -63,7 +63,8 @@ _RESTORE: Final = "stop the gateway, move the file away and restore a backup; it
 
 
 def _url(path: Path, *, running: bool) -> str:
-    """Without a write-ahead log nobody has it open; opened as immutable, none is created."""
+    """Builds the URL of the file. Without a write-ahead log nobody has it open; opened as
+    immutable, none is created."""
     is_open = running or path.with_name(f"{path.name}-wal").exists()
     return f"{path.absolute().as_uri()}?{'mode=ro' if is_open else 'immutable=1'}"
 

@@ -99,7 +99,7 @@ def _check_state_file(area: Area, path: Path, owner: int) -> None:
 
 
 def _stat(area: Area, path: Path, absent: str | None = None) -> os.stat_result | None:
-    """With `absent` it need not exist."""
+    """Checks and returns the file's status; with `absent` the file need not exist."""
     try:
         return path.stat()
     except FileNotFoundError:

@@ -15,8 +15,9 @@ _VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", "INVOCATION
 
 @value(kw_only=True)
 class Process:
-    """None is unknown: another user's process tells only a part. `variables` are those that systemd
-    sets; `unit` is the name of the service; `memory_limit` is in bytes, 0 for none."""
+    """The facts of a process, None if unknown: another user's process tells only a part.
+    `variables` are those that systemd sets; `unit` is the name of the service; `memory_limit` is in
+    bytes, 0 for none."""
 
     pid: int
     open_files: int | None

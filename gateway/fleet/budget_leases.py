@@ -36,10 +36,11 @@ _AHEAD: Final = 180.0
 _HOLD: Final = 300.0
 """Seconds without a request at any replica after which a lease is given back."""
 _FADE: Final = 0.5 ** (TICK / 60)
-"""From round to round, of the rate of spending and the reservations at once: half in a minute of
-use."""
+"""The factor, from round to round, of the rate of spending and the reservations at once: half in a
+minute of use."""
 _LEAST_PART: Final = 0.75
-"""Of what is to be leased in advance: below it more is asked for before a request needs it."""
+"""The part of what is to be leased in advance: below it more is asked for before a request needs
+it."""
 _NEAR: Final = 20
 """The last twentieth of a budget is near its limit: nothing of it is leased in advance."""
 _CONTENDED: Final = 1.0
@@ -67,8 +68,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """What requests wait for of one holder: in all, the least of them, and with long replies.
-    `since` is the start of the earliest (Unix us)."""
+    """The amounts that requests wait for of one holder: in all, the least of them, and with long
+    replies. `since` is the start of the earliest (Unix us)."""
 
     needed: list[int] = field(default_factory=lambda: [0, 0])
     least: list[int] = field(default_factory=lambda: [0, 0])
@@ -112,7 +113,7 @@ class _HolderLease:
 
 
 class BudgetLeases:
-    """It is used by the running loop, for the time of `run`. `quota` has leased trackers."""
+    """The leases that the running loop uses, for the time of `run`. `quota` has leased trackers."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class BudgetLeases:
         self._loop = asyncio.get_running_loop()
         self._failure: str | None = None
         self._given_up: dict[HolderKey, Cost] = {}
-        """What is not used any more, and not given back yet."""
+        """Amounts that are not used any more, and not given back yet."""
         self._is_contended = False
         self._timeout = server.timeout
         self._holders, self._share = holders, share
@@ -141,7 +142,7 @@ class BudgetLeases:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """For the time of the block; leases end with the replica's registration."""
+        """Works for the time of the block; leases end with the replica's registration."""
         worker = self._loop.create_task(self._work(), name="budget leases")
         try:
             yield
@@ -152,7 +153,7 @@ class BudgetLeases:
 
     async def cover(self, request: ResourceRequest) -> None:
         """Waits until the leases cover the request, or the server has no room for it: then its
-        acquisition raises why. Raises `AccountingUnavailable` where the server cannot be asked."""
+        acquisition raises why. Raises `AccountingUnavailable` if the server cannot be asked."""
         if request.cost == FREE:
             return
         longest = Cost(*map(max, request.cost, request.max_cost))
@@ -189,7 +190,7 @@ class BudgetLeases:
                 usd.committed(row.usd_micro)
 
     def reset(self, _epoch: int = 0) -> None:
-        """This replica is registered again: nothing is leased to it."""
+        """Forgets the leases, as this replica is registered again: nothing is leased to it."""
         self._table.forget_unclear()
         self._given_up.clear()
         for lease in self._leases.values():
@@ -354,8 +355,8 @@ class BudgetLeases:
     def _decide(
         self, lease: _HolderLease, asked: _Asked, figures: Figures, since: int, now: int
     ) -> tuple[Cost, bool]:
-        """What the lease grows by, and whether there was room for all that was asked for. One below
-        0 can grow by that too, as it counts as none."""
+        """Returns what the lease grows by, and whether there was room for all that was asked for.
+        One below 0 can grow by that too, as it counts as none."""
         granted, has_room = [0, 0], True
         day = day_of(since).start
         for number, budgets in enumerate(lease.holder.budgets):
@@ -385,8 +386,9 @@ class BudgetLeases:
         return Cost(*granted), has_room
 
     def _set_target(self, lease: _HolderLease, number: int, figures: BudgetTracker, at: int) -> int:
-        """What the lease is to have beside what is reserved, by what is spent of its budgets. Of a
-        holder that is used at other replicas only it is as much as each of them has."""
+        """Returns what the lease is to have beside what is reserved, by what is spent of its
+        budgets. Of a holder that is used only at other replicas it is as much as each of them has.
+        """
         target, kept, budgets = 0, 0, lease.holder.budgets[number]
         if budgets and self._loop.time() >= lease.contended_until:
             lefts = [each.limit - figures.spent(each.kind.window, at) for each in budgets]
@@ -431,7 +433,7 @@ class BudgetLeases:
                 lease.peak[number] = max(tracker.reserved, lease.peak[number] * fade)
 
     async def _give_back(self) -> None:
-        """What will not be used in the next seconds."""
+        """Gives back what will not be used in the next seconds."""
         unused, self._given_up = self._given_up, {}
         for key, lease in self._leases.items():
             amount = Cost(*(self._unused(lease, number) for number in range(len(lease.trackers))))
@@ -458,7 +460,8 @@ class BudgetLeases:
         return max(0, lease.trackers[number].available - kept)
 
     async def _find_outdated(self) -> None:
-        """Of the next of all holders: what only others use is shown here too, and alerted of."""
+        """Finds outdated leases among the next of all holders: what only other replicas use is
+        shown here too, and alerted of."""
         if not self._unread:
             self._unread.extend(self._holders())
         batch = [self._unread.popleft() for _ in range(min(len(self._unread), _OUTLINES_AT_ONCE))]
@@ -511,8 +514,8 @@ class BudgetLeases:
             self._wake.set()
 
     def _give_up(self, lease: _HolderLease, number: int, most: int) -> None:
-        """So much of what is not used: others may soon use it, or budgets were lowered. Nothing is
-        admitted with it from now on."""
+        """Gives up so much of what is not used: other replicas may soon use it, or budgets were
+        lowered. Nothing is admitted with it from now on."""
         amount = min(most, lease.trackers[number].available)
         if amount > 0:
             key, given_up = _key_of(lease.holder), [0, 0]

@@ -64,7 +64,7 @@ class SharedVersion(Protocol):
     """The newest version that any replica knows, in Valkey."""
 
     async def exchange(self, known: int, *, can_publish: bool) -> int | None:
-        """Publish `known`, if it is newer and `can_publish`, and return the newest; None where none
+        """Publish `known`, if it is newer and `can_publish`, and return the newest; None if none
         is published. Raises OSError."""
 
     async def close(self) -> None: ...
@@ -82,11 +82,12 @@ class Changes:
         clock: ServerClock,
         shared: SharedVersion | None = None,
     ) -> None:
-        """`changing` is that of the database. `shared`: None where nothing is shared, so that no
+        """`changing` is that of the database. `shared`: None if nothing is shared, so that no
         other replica can start before this one's expiry."""
         self.known = 0
         self.appliers: Mapping[str, Apply] = {}
-        """By kind of change. Changes of other kinds, as of a newer release, are ignored."""
+        """Appliers by kind of change. Changes of other kinds, as of a newer release, are
+        ignored."""
         self.failure: str | None = None
         """Why the last poll of the database failed; None: it succeeded."""
         self.lag = 0.0
@@ -111,17 +112,17 @@ class Changes:
 
     @property
     def contact_age(self) -> float:
-        """Seconds since the database confirmed the version."""
+        """Returns the seconds since the database confirmed the version."""
         return steady_seconds() - self._database_confirmed_at
 
     @property
     def shared_age(self) -> float:
-        """Seconds since Valkey answered."""
+        """Returns the seconds since Valkey answered."""
         return steady_seconds() - self._shared_at
 
     @property
     def clock_offset(self) -> float:
-        """Seconds by which the machine's clock is ahead of the database server's."""
+        """Returns the seconds by which the machine's clock is ahead of the database server's."""
         return self._clock.machine_offset
 
     @property
@@ -202,7 +203,7 @@ class Changes:
                     await self._wake.wait()
 
     async def _ask(self) -> None:
-        """One poll: read the version, and apply the changes since the known one."""
+        """Polls once: reads the version, and applies the changes since the known one."""
         async with asyncio.timeout(self._server.timeout):
             connection = self._connection
             if connection is None or connection.is_closed():

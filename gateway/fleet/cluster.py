@@ -56,7 +56,7 @@ class Cluster(Fleet):
 
     @asynccontextmanager
     async def run(self, recorder: Recorder) -> AsyncIterator[None]:
-        """For the time of the block. Raises `SharedError` where Valkey cannot be used."""
+        """Works for the time of the block. Raises `SharedError` if Valkey cannot be used."""
         async with AsyncExitStack() as stack:
             if self._shared is not None:
                 await stack.enter_async_context(self._shared.run())

@@ -13,7 +13,7 @@ Connection = Any
 """`asyncpg.Connection`, which has no types."""
 
 ERRORS: Final = (*connection.ERRORS, DatabaseUnavailable)
-"""What a lost or refused connection, and a statement on one, raise."""
+"""The errors that a lost or refused connection, and a statement on one, raise."""
 
 _IDLE_TIMEOUT: Final = 10_000
 """Milliseconds after which the server closes a silent connection, and with it frees its locks. It

@@ -95,7 +95,7 @@ class SharedHealth:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """For the time of the block."""
+        """Exchanges health for the time of the block."""
         health = self._health
         health.on_change, health.on_ticket_end = self._note, self._release
         task = asyncio.ensure_future(self._exchange_forever())
@@ -177,7 +177,8 @@ class SharedHealth:
             self._wake.set()
 
     def _field(self, key: BreakerKey) -> str | None:
-        """None for an account that the configuration no longer has."""
+        """Returns the field of a breaker; None for an account that the configuration no longer
+        has."""
         self._identify()
         identity = self._identities.get(key.account_ref)
         if identity is None:

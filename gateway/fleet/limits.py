@@ -57,8 +57,8 @@ class _Demand(NamedTuple):
 
 
 class _Figures(NamedTuple):
-    """What all replicas have used of a holder's limits per minute, and the loop's times at which
-    all of it will have expired."""
+    """The use of a holder's limits per minute by all replicas, and the loop's times at which all of
+    it will have expired."""
 
     requests: int
     requests_until: float
@@ -67,7 +67,7 @@ class _Figures(NamedTuple):
 
 
 class SharedLease:
-    """What a running request has of the shared limits. Only the first end counts."""
+    """The part of the shared limits that a running request has. Only the first end counts."""
 
     __slots__ = ("_entry", "_session")
 
@@ -129,7 +129,7 @@ class SharedLimits:
         await self.session.close()
 
     def divide(self, part: Callable[[Limits], Limits] | None) -> None:
-        """From now on only this part of all limits is admitted; None: all of them."""
+        """Admits only this part of all limits from now on; None: all of them."""
         self._part = part
         self._demands.clear()
 
@@ -153,7 +153,7 @@ class SharedLimits:
 
     @property
     def lost_seconds(self) -> float:
-        """For how long it could not be asked, in all."""
+        """Returns for how long the server could not be asked, in all."""
         now = self._loop.time() if self._lost_at is not None else 0.0
         return self._lost_seconds + now - (self._lost_at or 0.0)
 
@@ -191,8 +191,8 @@ class SharedLimits:
         return SharedLease(self.session, entry)
 
     def acquire_locally(self, holders: tuple[Holder, ...], tokens: int) -> SharedLease:
-        """For a request that was admitted while the server is lost: recorded here, and added to the
-        server when it is back."""
+        """Acquires for a request that was admitted while the server is lost: this is recorded here,
+        and added to the server when it is back."""
         demand = self._demand(holders)
         entry = self._entry(demand, None)
         self.session.begin(entry, self.session.now(), tokens)
@@ -207,7 +207,7 @@ class SharedLimits:
         self._forget(waiter)
 
     def limit_statuses(self, holders: tuple[Holder, ...]) -> LimitStatuses:
-        """As those of `Quota`, of all replicas, as the last answers said it."""
+        """Returns statuses like `Quota`, but of all replicas, as the last answers stated them."""
         requests: list[LimitStatus] = []
         tokens: list[LimitStatus] = []
         now, demand = self._loop.time(), self._demand(holders)

@@ -215,7 +215,7 @@ class Membership:
                 due = asyncio.get_running_loop().time() - HEARTBEAT
 
     async def _beat(self) -> None:
-        """One heartbeat. What it proves counts from the moment at which it was sent."""
+        """Sends one heartbeat. What it proves counts from the moment at which it was sent."""
         async with asyncio.timeout(min(self._server.timeout, LOST_AFTER) + _RETRY):
             connection = self._connection
             if connection is None or connection.is_closed():
@@ -247,7 +247,8 @@ class Membership:
         self.clock.add_sample(sent_at, server_time, steady_microseconds())
 
     async def _join_again(self) -> None:
-        """Others have removed this replica and use its leases, or one of them has its name."""
+        """Joins again, as other replicas have removed this replica and use its leases, or one of
+        them has its name."""
         own = self.own
         own.epoch = 0
         await self._register()

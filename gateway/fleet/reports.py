@@ -61,14 +61,14 @@ class Cancellations:
         self._connection = connection
 
     async def request(self, key: Key) -> None:
-        """Raises `ServiceUnavailable` where the server cannot be used."""
+        """Raises `ServiceUnavailable` if the server cannot be used."""
         try:
             await self._connection.call("SET", self._name(key), 1, "PX", _CANCELLATION_TTL)
         except SharedError:
             raise ServiceUnavailable(detail="other replicas cannot be reached now") from None
 
     async def requested(self, keys: Sequence[Key]) -> list[Key]:
-        """Those of the keys whose cancellation was requested in the last minute. A server that
+        """Returns the keys whose cancellation was requested in the last minute. A server that
         cannot be used counts as none: the connection itself tells of it, and who cancels learns it.
         """
         try:

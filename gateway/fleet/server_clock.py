@@ -41,7 +41,7 @@ class ServerClock:
 
     @property
     def machine_offset(self) -> float:
-        """Seconds by which the machine's clock is ahead of the server's."""
+        """Returns the seconds by which the machine's clock is ahead of the server's."""
         return (time.time_ns() // 1000 - self.now()) / 1e6
 
     def add_sample(self, sent_at: int, server_time: int, received_at: int) -> None:

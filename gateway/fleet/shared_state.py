@@ -41,7 +41,8 @@ class SharedState:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """For the time of the block. Raises `SharedError` where the server cannot be used."""
+        """Shares state for the time of the block. Raises `SharedError` if the server cannot be
+        used."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._connection.close)
             await self._connection.open()

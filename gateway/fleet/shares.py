@@ -28,7 +28,7 @@ class Shares:
         self._holders: dict[int, tuple[Position, Holder, Holder]] = {}
 
     def of(self, request: ResourceRequest) -> ResourceRequest:
-        """The same request, whose holders have this replica's shares as limits."""
+        """Returns the request with holders that have this replica's shares as limits."""
         position = self._position()
         holders = tuple(self._holder(position, holder) for holder in request.holders)
         return replace(request, holders=holders)
@@ -52,7 +52,7 @@ def limits_share(limits: Limits, position: Position) -> Limits:
 
 
 def limits_rest(limits: Limits, absent: Collection[Position]) -> Limits:
-    """What is left without the shares of others."""
+    """Returns what is left without the shares of absent replicas."""
     return _each(
         limits, lambda limit: limit - sum(share_of(limit, position) for position in absent)
     )

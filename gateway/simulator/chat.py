@@ -208,7 +208,8 @@ def _chunk_choice(delta: Body, finish_reason: str | None = None) -> Body:
 
 
 def _deltas(reply: Reply) -> Iterator[Body]:
-    """Each role, id, type and name comes once, as client libraries concatenate repeated ones."""
+    """Yields the deltas; each role, id, type and name comes once, as client libraries concatenate
+    repeated ones."""
     yield {"role": "assistant", "content": None if reply.calls else "", "refusal": None}
     for piece in split_text(reply.thinking):
         yield {"reasoning_content": piece}

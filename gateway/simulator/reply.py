@@ -19,7 +19,8 @@ _MAX_LISTED_TOOLS = 5
 _SENTENCES_BY_EFFORT = {"minimal": 1, "low": 1, "medium": 2}
 
 _NOTICE = re.compile(r"<(system-reminder|task-notification)>.*?(?:</\1>|\Z)", re.DOTALL)
-"""What an agent, not the user, has written. Unclosed, it goes on to the end: a linear search."""
+"""Text that an agent, not the user, has written. Unclosed, it goes on to the end: a linear
+search."""
 
 
 class Stop(StrEnum):
@@ -73,7 +74,7 @@ class Reply:
 
     @property
     def output_tokens(self) -> int:
-        """Including thinking."""
+        """Counts the output tokens, including thinking."""
         return sum(block.tokens for block in self.blocks)
 
 
@@ -133,7 +134,7 @@ def _call(tool: Tool) -> Block:
 
 
 def _thinking(request: ModelRequest, tool_names: list[str]) -> str:
-    """More sentences with more effort."""
+    """Writes more sentences with more effort."""
     if tool_names:
         plan = f"I shall call {', '.join(tool_names)}."
     elif request.schema is not None:

@@ -83,7 +83,7 @@ _ATTACHMENT_TOKENS = 800
 
 
 def count_tokens(text: str) -> int:
-    """Four characters per token, rounded up."""
+    """Counts four characters per token, rounded up."""
     return -(-len(text) // 4)
 
 
@@ -160,7 +160,7 @@ class ModelRequest:
 
     @property
     def earlier_turns(self) -> int:
-        """How many turns there are up to and including the model's last one."""
+        """Counts the turns up to and including the model's last one."""
         roles = enumerate((turn.role for turn in self.turns), 1)
         return max((number for number, role in roles if role == "assistant"), default=0)
 

@@ -104,7 +104,8 @@ class _Sampler:
         return [self.value(part, name, nth=nth, depth=depth + 1) for nth, part in enumerate(parts)]
 
     def _resolve(self, part: object, depth: int) -> Schema:
-        """One plain schema: references followed, ``allOf`` merged, an alternative chosen."""
+        """Returns one plain schema: references followed, ``allOf`` merged, an alternative
+        chosen."""
         schema = part if isinstance(part, dict) else {}
         for _ in range(_MAX_DEPTH + 1):
             keyword = _first_combining(schema)
@@ -121,7 +122,7 @@ class _Sampler:
         raise _too_large()
 
     def _look_up(self, reference: object) -> object:
-        """What a local reference points to; other references allow any value."""
+        """Returns what a local reference points to; other references allow any value."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return {}
         target: Any = self._document
@@ -185,7 +186,8 @@ def _type(schema: Schema, depth: int) -> str:
 
 
 def _integer(schema: Schema, nth: int) -> int:
-    """Near 1; for further items more, or less where the upper bound leaves no more."""
+    """Returns a number near 1; for further items more, or less where the upper bound leaves no
+    more."""
     low, high = _bounds(schema, gap=1)
     step = schema.get("multipleOf", 1)
     start = math.ceil(min(max(1, low), high) / step) * step
@@ -199,7 +201,7 @@ def _integer(schema: Schema, nth: int) -> int:
 
 
 def _number(schema: Schema, nth: int) -> float:
-    """Strictly between the bounds, so that exclusive ones hold too."""
+    """Returns a number strictly between the bounds, so that exclusive ones hold too."""
     low, high = _bounds(schema, gap=0)
     if step := schema.get("multipleOf"):
         return float((math.ceil(min(max(step, low), high) / step) + nth) * step)

@@ -14,14 +14,14 @@ from gateway.store.schema import admin_tokens, admins, sessions
 
 
 async def all_sessions(database: Reader) -> list[SessionRow]:
-    """Every session, ended ones included, oldest first."""
+    """Returns every session, ended ones included, oldest first."""
     query = select(sessions).order_by(sessions.c.created_at, sessions.c.digest)
     async with database.reader.connect() as connection:
         return [SessionRow(*row) for row in await connection.execute(query)]
 
 
 async def sessions_by_digest(database: Reader, digests: Collection[bytes]) -> list[SessionRow]:
-    """Those of these digests that there are."""
+    """Returns the sessions that exist with these digests."""
     query = select(sessions).where(sessions.c.digest.in_(digests))
     async with database.reader.connect() as connection:
         return [SessionRow(*row) for row in await connection.execute(query)]
@@ -58,7 +58,7 @@ async def _execute(database: Writer, *statements: Executable) -> None:
 
 
 async def all_admins(database: Reader) -> list[Admin]:
-    """By name."""
+    """Returns all admins by name."""
     async with database.reader.connect() as connection:
         rows = await connection.execute(select(admins).order_by(admins.c.name))
         return list(map(_admin, rows))
@@ -88,7 +88,7 @@ async def change_admin(
 
 
 async def all_tokens(database: Reader) -> list[AdminToken]:
-    """Oldest first."""
+    """Returns all tokens, oldest first."""
     query = select(admin_tokens).order_by(admin_tokens.c.created_at, admin_tokens.c.id)
     async with database.reader.connect() as connection:
         rows = await connection.execute(query)

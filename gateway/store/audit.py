@@ -20,8 +20,8 @@ from gateway.store.schema import audit_log
 
 
 def add_to_file(path: Path, row: AuditRow) -> bool:
-    """False if its schema is older than the audit log. The caller holds the lock of the state
-    directory, or alone knows the file. Raises StoreError."""
+    """Adds a row to a file; False if its schema is older than the audit log. The caller holds the
+    lock of the state directory, or alone knows the file. Raises StoreError."""
     statement = str(insert(audit_log).compile(dialect=sqlite.dialect()))
     try:
         with closing(sqlite3.connect(path)) as connection, connection:
@@ -85,7 +85,7 @@ async def add(database: Database, rows: Sequence[AuditRow]) -> None:
 async def page(
     database: Database, matching: AuditFilter, *, limit: int = 50, before: str | None = None
 ) -> list[AuditRow]:
-    """Newest first, from the one before the id `before`."""
+    """Returns a page, newest first, from the row before the id `before`."""
     column = audit_log.c
     query = select(audit_log).order_by(column.id.desc()).limit(limit)
     if before is not None:
@@ -120,5 +120,5 @@ async def delete_before(
 
 
 def first_id(at: int) -> str:
-    """No row from that time on has a smaller id."""
+    """Returns an id such that no row from that time on has a smaller one."""
     return f"aud_{max(at, 0):014x}"

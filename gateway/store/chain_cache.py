@@ -30,7 +30,8 @@ class ChainCache:
         return chain
 
     def put(self, chain: list[StoredReply]) -> None:
-        """Where there is no room, the token's own chains make it before those of others."""
+        """Adds a chain. If there is no room, the token's own chains are evicted before chains of
+        other tokens."""
         key = token_id, _ = chain[-1].token_id, chain[-1].id
         size, has_ended = chain_size(chain, _ROW), chain[-1].status in CONTINUABLE
         if key in self._chains or not has_ended or size > MAX_CACHED // 4:
@@ -43,7 +44,7 @@ class ChainCache:
             self._size -= chain_size(evicted, _ROW)
 
     def extend(self, reply: StoredReply) -> None:
-        """Where it continues one of the chains."""
+        """Adds a chain with the reply, if it continues one of the chains."""
         previous = self._chains.get((reply.token_id, reply.previous_id or ""))
         if previous is not None:
             self.put([*previous, reply._replace(events=None)])

@@ -44,8 +44,8 @@ def pack_items(
     items: Sequence[dict[str, Any]],
     restore: Callable[[bytes], Buffers] | None = None,
 ) -> list[ConversationItem]:
-    """Rows without positions; `restore` puts long texts in place of their placeholders. Takes a
-    while."""
+    """Returns rows without positions; `restore` puts long texts in place of their placeholders.
+    Takes a while."""
     key = conversation.token_id, conversation.id
     texts = [(str(item["id"]), orjson.dumps(item)) for item in items]
     if restore is not None:
@@ -66,8 +66,8 @@ async def create(
     items: Sequence[ConversationItem],
     limits: Limits,
 ) -> None:
-    """With its first items. Conversations of the key that were used least recently are deleted
-    where it would have too much. Raises `ConversationTooLarge`."""
+    """Creates a conversation with its first items. Conversations of the key that were used least
+    recently are deleted if it would have too much. Raises `ConversationTooLarge`."""
 
     def work(connection: Connection) -> None:
         new = conversation._replace(size=ROW_SIZE)
@@ -84,7 +84,7 @@ async def append(
     now: int,
     limits: Limits,
 ) -> bool:
-    """False where it was deleted meanwhile. Raises as `create`."""
+    """Appends items; False if the conversation was deleted meanwhile. Raises as `create`."""
 
     def work(connection: Connection) -> bool:
         query = select(conversations).where(_is(conversation)).with_for_update()
@@ -127,7 +127,7 @@ async def remove_unused(database: Database, before: int) -> int:
 
 
 async def items_of(database: Database, conversation: Conversation) -> list[ConversationItem]:
-    """All of them, in their order."""
+    """Returns all items in their order."""
     query = select(conversation_items).where(_of(conversation)).order_by(_items.position)
     async with database.reader.connect() as connection:
         return [ConversationItem(*row) for row in await connection.execute(query)]

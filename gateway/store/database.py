@@ -52,7 +52,7 @@ class Reader(Protocol):
 
 
 class FreePages(NamedTuple):
-    """How many pages of a file hold nothing. `can_shrink`: whether they can be cut off."""
+    """The number of unused pages of a file. `can_shrink`: whether they can be cut off."""
 
     free: int
     pages: int
@@ -70,7 +70,7 @@ class Database(ABC):
     has_model_indexes: ClassVar[bool] = False
     """Whether requests are indexed by the catalog's model and by other names that clients sent."""
     locks: AdvisoryLocks | None = None
-    """Those that replicas take from each other; None where there is one process."""
+    """Locks that replicas take from each other; None if there is one process."""
 
     def __init__(self) -> None:
         self.changing = asyncio.Lock()
@@ -120,7 +120,7 @@ class Database(ABC):
         StoreError for a server that cannot be used."""
 
     async def find_damage(self, connection: AsyncConnection) -> tuple[str, ...]:
-        """What the database reports of itself after it has read everything."""
+        """Returns what the database reports of itself after it has read everything."""
         return ()
 
     async def wrong_sums(self, connection: AsyncConnection, limit: int) -> Sequence[Discrepancy]:
@@ -137,7 +137,7 @@ class Database(ABC):
 
     @abstractmethod
     def opening_error(self, error: Exception) -> StoreError:
-        """What is wrong with it, and what to do."""
+        """Tells what is wrong with the database, and what to do."""
 
     def left_by_earlier_boots(self, boot_id: str) -> ColumnElement[bool]:
         """The requests of processes that have ended; `boot_id` is this one's."""
@@ -145,7 +145,7 @@ class Database(ABC):
 
     def sums_of_days(self, since: int, until: int) -> FromClause | None:
         """The sums of a span of Unix hours, with the columns of `usage_hours`, from those of whole
-        days where these will do; None where there are none of days."""
+        days where these will do; None if there are none of days."""
         return None
 
     async def add_up_days(self) -> None:
@@ -170,7 +170,7 @@ class Database(ABC):
         """Copy a file next to it, named after its schema; an older copy is replaced."""
 
     async def free_pages(self) -> FreePages | None:
-        """None where the database looks after its space itself."""
+        """Counts the free pages; None if the database looks after its space itself."""
         return None
 
     async def shrink(self) -> None:

@@ -24,7 +24,7 @@ class InvalidRows(StoreError):
 
 
 class NotKept(StoreError):
-    """There is no room in the spool while the database cannot be written."""
+    """A spool without room while the database cannot be written."""
 
 
 class RowsChanged(StoreError):
@@ -93,7 +93,7 @@ class ReplicaNameTaken(StoreError):
 
 
 class SharedStateMissing(StoreError):
-    """There is another replica, and limits are not shared with it."""
+    """A second replica with which limits are not shared."""
 
 
 class ReplicaUnclear(StoreError):

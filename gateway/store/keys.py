@@ -33,7 +33,7 @@ def digest(key: str) -> bytes:
 
 
 def display(key: str, prefix: str = PREFIX) -> str:
-    """What may be shown of a key: `sk-abcd...wxyz`; of a short one only the beginning."""
+    """Returns what may be shown of a key: `sk-abcd...wxyz`; of a short one only the beginning."""
     body = key.removeprefix(prefix)
     return f"{prefix}{body[:4]}...{body[-4:]}" if len(body) >= 16 else f"{prefix}{body[:2]}..."
 

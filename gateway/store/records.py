@@ -22,7 +22,7 @@ DAY_US: Final = 24 * HOUR_US
 
 
 def start_of_month(time_us: int) -> int:
-    """When the UTC month of a time began, in Unix microseconds."""
+    """Returns when the UTC month of a time began, in Unix microseconds."""
     day = datetime.fromtimestamp(time_us // 1_000_000, UTC).day
     return time_us - time_us % DAY_US - (day - 1) * DAY_US
 
@@ -43,7 +43,7 @@ class UserAgentMode(FastStrEnum):
 
 
 class OnSharedLoss(FastStrEnum):
-    """What happens to requests with limits of all replicas while their server cannot be reached:
+    """The treatment of requests with limits of all replicas while their server cannot be reached:
     they are refused, or each replica has its share of the limits."""
 
     REFUSE = "refuse"
@@ -51,7 +51,8 @@ class OnSharedLoss(FastStrEnum):
 
 
 class ExchangeState(FastStrEnum):
-    """How an exchange ended. `running` is the only state that changes, and it changes once."""
+    """The state of an exchange, which tells how it ended. `running` is the only state that changes,
+    and it changes once."""
 
     RUNNING = "running"
     OK = "ok"
@@ -95,7 +96,7 @@ class Token:
     or `user_agents` (as a group's) are None, all are allowed that the group allows. A `probe` may
     only list models, count tokens and ask for health.
 
-    `let_run`: where it is not active, its background responses may end by themselves.
+    `let_run`: if it is not active, its background responses may end by themselves.
 
     `first_…` is the first use; `changed` describes the latest use by another client, at
     `changed_at`.
@@ -144,8 +145,8 @@ class RequestRow(NamedTuple):
     updated once, at the end, with `OUTCOME_FIELDS`.
 
     `id` is ours, `req_` and 24 time-ordered characters. `model` is the id as the client sent it,
-    `catalog_model` that of the catalog, where there is one. `channel`, `account`, `upstream_model`
-    and `lane` are those of the last candidate, None where the exchange is rejected before one is
+    `catalog_model` that of the catalog, if there is one. `channel`, `account`, `upstream_model`
+    and `lane` are those of the last candidate, None if the exchange is rejected before one is
     chosen. `status` is the client's, `upstream_status` and `upstream_error` are the upstream's (the
     text redacted, at most 8,192 characters). `dropped` names what could not be converted between
     formats. Where `usage_source` is `none` the counts are zero. `boot_id` is set by the recorder.
@@ -235,7 +236,7 @@ class AttemptRow(NamedTuple):
     the upstream's, None without a response; `error` is the upstream's text (redacted, at most
     8,192 characters). `verdict` is `ok`, or the reason that the failure policy gives; `blame` and
     `effect` are the policy's too, and `next` is the step that followed: `other account`,
-    `same account`, `gave up`, `told the client`. All three are None where they do not apply.
+    `same account`, `gave up`, `told the client`. All three are None if they do not apply.
     """
 
     channel: str
@@ -267,8 +268,8 @@ class SearchRow(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """What the recorder writes: the row of an exchange as it begins (`running`) or as it ended,
-    then with its attempts and searches in the order in which they were made."""
+    """An entry that the recorder writes: the row of an exchange as it begins (`running`) or as it
+    ended, then with its attempts and searches in the order in which they were made."""
 
     row: RequestRow
     attempts: Sequence[AttemptRow] = ()
@@ -280,8 +281,8 @@ class LogEntry(NamedTuple):
 
 
 class HourDelta(NamedTuple):
-    """What is added to the sums of one Unix hour: the settled exchanges of one token, group and
-    catalog model ('' where there is none) that started in it.
+    """The amounts that are added to the sums of one Unix hour: the settled exchanges of one token,
+    group and catalog model ('' where there is none) that started in it.
 
     The times are sums over the `first_events` exchanges that had a first event, so that means can
     be taken over any hours and rejected exchanges do not distort them.
@@ -312,7 +313,7 @@ USAGE_COUNTS: Final = HourDelta._fields[4:]
 
 
 class TokenDelta(NamedTuple):
-    """What is added to the totals of one token; `used_at` is Unix µs."""
+    """The amounts that are added to the totals of one token; `used_at` is Unix µs."""
 
     token_id: str
     requests: int
@@ -399,7 +400,8 @@ class ConversationItem(NamedTuple):
 
 
 class Role(FastStrEnum):
-    """What an admin may do (`gateway.admin.access.permissions`)."""
+    """The role of an admin, which decides what the admin may do
+    (`gateway.admin.access.permissions`)."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -407,7 +409,8 @@ class Role(FastStrEnum):
 
 
 class Scope(FastStrEnum):
-    """What a token of the admin API may do (`gateway.admin.access.permissions`)."""
+    """The scope of a token of the admin API, which decides what it may do
+    (`gateway.admin.access.permissions`)."""
 
     READ = "read"
     KEYS = "keys"

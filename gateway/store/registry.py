@@ -51,14 +51,14 @@ class Registry:
         return self._tokens.get(token_id)
 
     def tokens(self) -> tuple[Token, ...]:
-        """All active tokens."""
+        """Returns all active tokens."""
         return tuple(self._tokens.values())
 
     def group(self, name: str) -> Group | None:
         return self._groups.get(name)
 
     def groups(self) -> tuple[Group, ...]:
-        """All groups by name."""
+        """Returns all groups by name."""
         return tuple(self._groups[name] for name in sorted(self._groups))
 
     def put_token(self, token: Token) -> None:
@@ -75,8 +75,8 @@ class Registry:
                 end(token.id)
 
     def put_stored(self, token: Token) -> Token:
-        """The same for a row that was read. This replica may have seen who uses the token, and not
-        have written it yet: that stays."""
+        """Adds or replaces a token as `put_token` does, from a row that was read. This replica may
+        have seen who uses the token, and not have written it yet: that stays."""
         known = self.token(token.id)
         if known is not None and token.first_used_at is None:
             token = replace(

@@ -172,7 +172,7 @@ async def find(
 
 
 async def is_deleted(database: Database, token_id: str, id: str) -> bool | None:
-    """None where there is no such row."""
+    """Tells whether a row is marked as deleted; None if there is no such row."""
     query = select(_replies.deleted).where(_replies.token_id == token_id, _replies.id == id)
     async with database.reader.connect() as connection:
         deleted: bool | None = await connection.scalar(query)
@@ -199,7 +199,7 @@ async def find_by_id(database: Database, id: str) -> StoredReply | None:
 
 
 async def find_by_request(database: Database, request_id: str) -> StoredReply | None:
-    """What was stored of a request, without texts."""
+    """Returns what was stored of a request, without texts."""
     query = select(*_summary).where(_replies.request_id == request_id).limit(1)
     async with database.reader.connect() as connection:
         row = (await connection.execute(query)).one_or_none()
@@ -209,7 +209,7 @@ async def find_by_request(database: Database, request_id: str) -> StoredReply | 
 async def load_chain(
     database: Database, token_id: str, id: str, max_size: int
 ) -> list[StoredReply] | None:
-    """The packed rows that end with `id`, oldest first, without events; None where one of them is
+    """The packed rows that end with `id`, oldest first, without events; None if one of them is
     missing. Raises `ChainTooLarge` beyond `MAX_CHAIN` rows or `max_size` decompressed bytes."""
     async with database.reader.connect() as connection:
         rows = (await connection.execute(_chain_query(token_id, id, max_size))).all()
@@ -267,8 +267,8 @@ async def page(
     before: str | None = None,
     limit: int = 50,
 ) -> list[StoredReply]:
-    """Rows without texts, newest first; `before` is the request id of the last one of an earlier
-    page."""
+    """Returns rows without texts, newest first; `before` is the request id of the last one of an
+    earlier page."""
     query = select(*_summary).order_by(_replies.request_id.desc()).limit(limit)
     if token_id is not None:
         query = query.where(_replies.token_id == token_id)
@@ -294,7 +294,7 @@ async def running(database: Database, now: int) -> list[StoredReply]:
 
 
 async def count_running(database: Database, token_id: str) -> int:
-    """Background responses of a key that have not ended, in all processes."""
+    """Counts the background responses of a key that have not ended, in all processes."""
     query = select(func.count()).where(_replies.token_id == token_id, _is_unfinished())
     async with database.reader.connect() as connection:
         return await connection.scalar(query.where(_replies.background)) or 0
@@ -308,14 +308,14 @@ def end_running(connection: Connection, reply: StoredReply) -> bool:
 
 
 async def size_of(database: Database, token_id: str) -> int:
-    """Stored bytes of a token."""
+    """Sums the stored bytes of a token."""
     query = select(func.sum(_replies.stored_size)).where(_replies.token_id == token_id)
     async with database.reader.connect() as connection:
         return int(await connection.scalar(query) or 0)
 
 
 async def sizes(database: Database) -> dict[str, int]:
-    """Stored bytes by token."""
+    """Sums the stored bytes by token."""
     query = select(_replies.token_id, func.sum(_replies.stored_size)).group_by(_replies.token_id)
     async with database.reader.connect() as connection:
         return {row[0]: int(row[1]) for row in await connection.execute(query)}

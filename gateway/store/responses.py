@@ -37,14 +37,15 @@ _BATCH_SIZE: Final = 256 * 1024
 _SETTLE_TIMEOUT: Final = 2.0
 _RETRY_DELAY: Final = 1.0
 _EVICTED_SHARE: Final = 0.9
-"""What eviction leaves of the size that a key may have, so that it does not run for each row."""
+"""The share that eviction leaves of the size that a key may have, so that it does not run for each
+row."""
 _DELETED_ROWS: Final = 200
 _DELETED_CHAINS: Final = 100
-"""What one transaction deletes at most."""
+"""Maximum number of chains that one transaction deletes."""
 
 _UNMEASURED_SHARE: Final = 0.02
-"""Of the size that a key may have: what each of several replicas adds before it looks at what the
-others have added."""
+"""The share of the size that a key may have: what each of several replicas adds before it looks at
+what the others have added."""
 _WRITE_PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6)
 """Seconds between looks for a row that another replica may be writing."""
 _TIME_OF_ID: Final = re.compile(r"(?:resp|msg)_([0-9a-f]{14})[0-9a-f]{10}$")
@@ -60,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReplyStore:
-    """It is created inside the running loop, and used by it between `start` and `close`.
+    """A store that is created inside the running loop, and used by it between `start` and `close`.
 
     Every method has a token's id: a key finds only its own replies.
     """
@@ -131,18 +132,19 @@ class ReplyStore:
         return await rows.find(self.database, reply.token_id, reply.id) is not None
 
     async def _settle(self, token_id: str) -> None:
-        """The same, but not for long: nobody waits for a database that cannot be written."""
+        """Flushes as `flush_key` does, but not for long: nobody waits for a database that cannot be
+        written."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_TIMEOUT):
                 await self.flush_key(token_id)
 
     def expiry(self) -> int:
-        """When a reply of now expires, in unix microseconds."""
+        """Returns when a reply of now expires, in Unix microseconds."""
         return self._now() + int(self._settings().ttl * 1e6)
 
     def put(self, reply: StoredReply) -> bool:
         """Adds a row, or replaces the one with its token and id; it can be read at once. False
-        where there is no memory for it: then it is not stored."""
+        if there is no memory for it: then it is not stored."""
         waiting = self._pending.get(reply.token_id, {})
         before = waiting.get(reply.id)
         growth = _size(reply) - (_size(before) if before is not None else 0)
@@ -164,7 +166,7 @@ class ReplyStore:
         return True
 
     def withdraw(self, reply: StoredReply) -> bool:
-        """Takes a row of `put` back. False where it is written already."""
+        """Takes a row of `put` back. False if it is written already."""
         is_waiting = self._pending.get(reply.token_id, {}).get(reply.id) is reply
         self._forget([reply])
         return is_waiting
@@ -183,7 +185,7 @@ class ReplyStore:
         return packed.stored_size + spare <= self._settings().max_per_key
 
     async def find(self, token_id: str, id: str, *, events: bool = False) -> StoredReply | None:
-        """The reply; `events` are None unless requested. None where it is unknown, deleted or
+        """The reply; `events` are None unless requested. None if it is unknown, deleted or
         expired."""
         if not _can_be_id(id):
             return None
@@ -197,7 +199,7 @@ class ReplyStore:
         return reply if self._is_visible(reply) else None
 
     async def find_item(self, token_id: str, item_id: str) -> str | None:
-        """The id of the reply whose output has the item; None where there is none."""
+        """The id of the reply whose output has the item; None if there is none."""
         if not _can_be_id(item_id):
             return None
         await self._settle(token_id)
@@ -207,8 +209,8 @@ class ReplyStore:
     async def chain(
         self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
     ) -> list[StoredReply] | None:
-        """What a request continues that names the reply `id`: as `history`, but None also where the
-        reply is deleted, expired or did not end well."""
+        """Returns what a request continues that names the reply `id`: as `history`, but None also
+        if the reply is deleted, expired or did not end well."""
         chain = await self.history(token_id, id, max_size, book)
         if not chain or not self._is_visible(chain[-1]) or chain[-1].status not in CONTINUABLE:
             return None
@@ -218,7 +220,7 @@ class ReplyStore:
         self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
     ) -> list[StoredReply] | None:
         """The reply and those that it continues, oldest first, without events; deleted and expired
-        ones are among them. None where it or an earlier one is missing. `book` is called with the
+        ones are among them. None if it or an earlier one is missing. `book` is called with the
         bytes that it takes in memory, and raises where there is no room.
 
         Raises `ChainTooLarge` beyond `max_size` bytes, or too many replies.
@@ -251,7 +253,7 @@ class ReplyStore:
         return None if deleted is None else [*cached[:-1], cached[-1]._replace(deleted=deleted)]
 
     async def _expected(self, id: str, find: Callable[[], Awaitable[_T | None]]) -> _T | None:
-        """What `find` finds; where another replica may be writing it, a moment later."""
+        """Returns what `find` finds; if another replica may be writing it, a moment later."""
         found = await find()
         if found is not None or not self._has_others or not self._is_recent(id):
             return found
@@ -270,7 +272,8 @@ class ReplyStore:
         return -_MAX_AHEAD < age < _MAX_AGE
 
     def _pending_chain(self, token_id: str, id: str) -> tuple[list[StoredReply], str | None]:
-        """What of the chain waits to be written, and the id of what comes before that."""
+        """Returns the part of the chain that waits to be written, and the id of the reply before
+        it."""
         newest: list[StoredReply] = []
         current: str | None = id
         waiting = self._pending.get(token_id, {})
@@ -295,7 +298,8 @@ class ReplyStore:
         return await self._in_thread(_unpack_all, packed)
 
     async def count_running(self, token_id: str) -> int | None:
-        """Background responses of the key in all replicas; None where there is one process."""
+        """Counts the background responses of the key in all replicas; None if there is one
+        process."""
         return await rows.count_running(self.database, token_id) if self._has_others else None
 
     async def end_running(self, reply: StoredReply) -> bool:
@@ -342,7 +346,7 @@ class ReplyStore:
         return batch
 
     async def _write_batch(self, batch: list[StoredReply], *, may_exist: bool = False) -> None:
-        """Only the rows of background replies are expected to be there already."""
+        """Writes a batch. Only the rows of background replies are expected to be there already."""
         may_exist = may_exist or any(reply.background for reply in batch)
         try:
             packed, items = await self._in_thread(self._pack, batch)
@@ -367,7 +371,8 @@ class ReplyStore:
             await self._evict(largest, self._sizes[largest] - excess)
 
     async def _measure_key(self, token_id: str, growth: int) -> None:
-        """With what other replicas have added, whenever this one has added a part of the limit."""
+        """Measures a key with what other replicas have added, whenever this one has added a part of
+        the limit."""
         added = self._unmeasured.get(token_id, 0) + growth
         if added > self._settings().max_per_key * _UNMEASURED_SHARE:
             try:
@@ -378,7 +383,7 @@ class ReplyStore:
         self._unmeasured[token_id] = added
 
     def _pack(self, batch: Iterable[StoredReply]) -> tuple[list[StoredReply], list[StoredItem]]:
-        """In the thread. A row beyond the size that a key may have is left out."""
+        """Packs rows, in the thread. A row beyond the size that a key may have is left out."""
         packed: list[StoredReply] = []
         items: list[StoredItem] = []
         limit = self._settings().max_per_key
@@ -407,7 +412,7 @@ class ReplyStore:
             self._forget(batch)
 
     def _forget(self, written: Iterable[StoredReply]) -> None:
-        """Rows that were replaced meanwhile stay."""
+        """Forgets a batch; rows that were replaced meanwhile stay."""
         for reply in written:
             waiting = self._pending.get(reply.token_id, {})
             if waiting.get(reply.id) is not reply:
@@ -440,7 +445,7 @@ class ReplyStore:
             _log.warning("old replies cannot be deleted: %s", error_reason(error))
 
     async def _delete_chains(self, chains: Sequence[tuple[str, str]]) -> int:
-        """In small transactions, as the request log waits for each."""
+        """Deletes chains in small transactions, as the request log waits for each."""
         deleted = 0
         for start in range(0, len(chains), _DELETED_CHAINS):
             some = chains[start : start + _DELETED_CHAINS]

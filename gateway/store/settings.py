@@ -18,14 +18,15 @@ _PREFIX: Final = "disabled_account:"
 
 
 class Disabling(NamedTuple):
-    """When (Unix µs), and the actor of the audit log."""
+    """The time (Unix µs) at which an account was disabled, and the actor of the audit log."""
 
     at: int
     by: str
 
 
 async def load_disabled(database: Reader) -> dict[AccountRef, Disabling]:
-    """Also of accounts that the configuration does not have at the moment."""
+    """Reads the disabled accounts, also accounts that the configuration does not have at the
+    moment."""
     query = select(settings.c.name, settings.c.value).where(settings.c.name.startswith(_PREFIX))
     async with database.reader.connect() as connection:
         rows = (await connection.execute(query)).all()
@@ -37,7 +38,7 @@ async def load_disabled(database: Reader) -> dict[AccountRef, Disabling]:
 
 
 async def add_disabled(writer: Writer, ref: AccountRef, disabling: Disabling) -> None:
-    """Also where another replica has just disabled it."""
+    """Adds a disabled account, also if another replica has just disabled it."""
     value = orjson.dumps(disabling._asdict()).decode()
     row = {"name": _name(ref), "value": value}
 
@@ -61,7 +62,7 @@ _SETTING: Final = "alerts"
 
 
 async def load_alerts(database: Database) -> dict[str, Any]:
-    """What `save_alerts` has stored; empty if it was never called or cannot be read."""
+    """Returns what `save_alerts` has stored; empty if it was never called or cannot be read."""
     query = select(settings.c.value).where(settings.c.name == _SETTING)
     async with database.reader.connect() as connection:
         text = await connection.scalar(query)

@@ -45,7 +45,7 @@ _SETTABLE: Final = (
 """The columns of a token that an operator may set; the others record what happened."""
 
 _MAX_IDS: Final = 500
-"""Of one query."""
+"""Maximum number of ids in one query."""
 _BATCH: Final = 200
 """Tokens that are read at once: requests run between two batches, each of which takes 5 ms."""
 
@@ -130,7 +130,7 @@ async def search_tokens(
 
 
 async def count_by_group(database: Reader, *, with_revoked: bool = False) -> dict[str, int]:
-    """How many tokens each group has that has any."""
+    """Counts the tokens of each group that has any."""
     query = select(tokens.c.group, func.count()).group_by(tokens.c.group)
     if not with_revoked:
         query = query.where(tokens.c.state != TokenState.REVOKED)
@@ -139,7 +139,7 @@ async def count_by_group(database: Reader, *, with_revoked: bool = False) -> dic
 
 
 async def tokens_by_id(database: Reader, ids: Sequence[str]) -> list[Token]:
-    """Those of these ids that there are."""
+    """Returns the tokens that exist with these ids."""
     found: list[Token] = []
     async with database.reader.connect() as connection:
         for start in range(0, len(ids), _MAX_IDS):
@@ -168,7 +168,7 @@ async def add_token(database: Writer, token: Token) -> None:
 
 
 async def add_tokens(database: Writer, added: Sequence[Token]) -> None:
-    """All of them or none. Raises UnknownGroup, or TokenExists for an id or a digest that is
+    """Adds all tokens or none. Raises UnknownGroup, or TokenExists for an id or a digest that is
     taken, by one of them included."""
     conflicting = select(tokens.c.id, tokens.c.digest, tokens.c.old_digest).where(
         or_(
@@ -197,7 +197,7 @@ async def add_tokens(database: Writer, added: Sequence[Token]) -> None:
 async def update_token(database: Writer, token: Token, before: Token | None = None) -> Token | None:
     """Set what an operator may set of the token of that id, and only what differs from `before`:
     another replica may have changed the rest, such as revoked it. Totals, first use and changes of
-    clients stay. The token as it is then; None where there is no such token. Raises UnknownGroup,
+    clients stay. The token as it is then; None if there is no such token. Raises UnknownGroup,
     or TokenExists for a digest that another token has, or had before its key was rotated.
     """
     columns = _to_columns(token)
@@ -265,7 +265,7 @@ def _token_exists(token: Token) -> TokenExists:
 
 
 async def all_groups(database: Reader) -> list[Group]:
-    """Every group, by name."""
+    """Returns every group, by name."""
     async with database.reader.connect() as connection:
         rows = await connection.execute(select(groups).order_by(groups.c.name))
         return [_from_row(Group, row) for row in rows]
@@ -293,7 +293,8 @@ async def put_group(database: Writer, group: Group, before: Group | None = None)
 
 
 async def remove_group(database: Writer, name: str) -> bool:
-    """False where there is no such group. Raises GroupInUse while a token names it."""
+    """Removes a group; False if there is no such group. Raises GroupInUse while a token names
+    it."""
 
     def remove(connection: Connection) -> bool:
         if connection.scalar(select(exists().where(tokens.c.group == name))):

@@ -29,7 +29,7 @@ from gateway.telemetry.metrics import Labels, Metrics, Requests
 
 Value = float | Histogram
 Samples = Mapping[str, Iterable[tuple[Labels, Value]]]
-"""Of each family, by its name."""
+"""The samples of each family, by its name."""
 
 _MAX_LABEL: Final = 128
 """Characters of a label."""
@@ -76,7 +76,7 @@ def _metric(family: Family, samples: Iterable[tuple[Labels, Value]]) -> Metric:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Upper bounds, and how many are not above them."""
+    """Returns the upper bounds, and how many are not above them."""
     bounds = (*map(floatToGoString, histogram.bounds), "+Inf")
     return list(zip(bounds, accumulate(histogram.counts), strict=True))
 
@@ -124,7 +124,7 @@ def _add_requests(samples: defaultdict[str, dict[Labels, Value]], metrics: Metri
 
 
 def _token_classes(requests: Requests) -> Iterator[tuple[str, int]]:
-    """Each token is in one class."""
+    """Yields the number of tokens by class; each token is in one class."""
     cached = requests.cache_read_tokens + requests.cache_write_tokens
     yield "input", max(0, requests.input_tokens - cached)
     yield "cache_read", requests.cache_read_tokens

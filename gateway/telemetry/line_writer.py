@@ -17,7 +17,7 @@ MAX_WAITING: Final = 10_000
 MAX_SIZE: Final = 8 * 2**20
 """Characters of what may wait."""
 _MINOR_SHARE: Final = 0.8
-"""Of both: the rest is for what is urgent."""
+"""The share of both limits for lines that are not urgent."""
 _GATHER: Final = 0.02
 """Seconds for which lines that are not urgent are gathered, so that many need one call."""
 _PIECE: Final = 64 * 1024
@@ -39,7 +39,7 @@ class LineWriter:
         self._thread.start()
 
     def put(self, render: Render, size: int, *, urgent: bool) -> None:
-        """From any thread; never waits. `size` is about the number of characters."""
+        """Queues a line from any thread; never waits. `size` is about the number of characters."""
         share = 1 if urgent else _MINOR_SHARE
         with self._changed:
             if self._closing:
@@ -56,7 +56,7 @@ class LineWriter:
                 self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Waits until everything is written; False where that takes longer."""
+        """Waits until everything is written; False if that takes longer."""
         with self._changed:
             if self._closing:
                 return not self._thread.is_alive()
@@ -91,7 +91,7 @@ class LineWriter:
             self._write(self._note(self._dropped))
 
     def _await_lines(self) -> bool:
-        """False after the last line."""
+        """Waits for lines; False after the last one."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closing)
             if not (self._urgent or self._closing):
@@ -113,7 +113,7 @@ class LineWriter:
         return lost
 
     def _write(self, data: bytes | bytearray) -> bool:
-        """False where the file is closed or full."""
+        """Writes lines; False if the file is closed or full."""
         view = memoryview(data)
         while view:
             try:
@@ -126,7 +126,7 @@ class LineWriter:
 
 
 def _rendered(render: Render) -> bytes:
-    """Empty where it fails: the thread has to go on, and cannot log."""
+    """Renders lines; empty if this fails: the thread has to go on, and cannot log."""
     try:
         return render()
     except Exception:  # whatever a record holds

@@ -29,7 +29,7 @@ _PRIORITIES: Final = {
     logging.INFO: "<6>",
     logging.DEBUG: "<7>",
 }
-"""As sd-daemon(3) has them."""
+"""The priorities of sd-daemon(3)."""
 _NAMES: Final = {level: logging.getLevelName(level).lower() for level in _PRIORITIES}
 
 Redact = Callable[[str], str]
@@ -95,7 +95,7 @@ class Incident(NamedTuple):
         return message if self.length <= MAX_MESSAGE else message + _cut_note(self.length)
 
     def _traceback_lines(self, redact: Redact) -> list[str]:
-        """Each redacted by itself: what was cut within a secret is at its end."""
+        """Redacts each line by itself: what was cut within a secret is at its end."""
         if not self.traceback:
             return []
         return [
@@ -113,7 +113,7 @@ def json_line(fields: Mapping[str, Any]) -> bytes:
 
 
 def with_priority(lines: bytes, level: int) -> bytes:
-    """Each line as the journal reads its priority."""
+    """Returns the lines, each as the journal reads its priority."""
     prefix = _PRIORITIES[level].encode()
     return b"".join(prefix + line for line in lines.splitlines(keepends=True))
 
@@ -188,7 +188,7 @@ def _dumps(fields: Mapping[str, Any]) -> bytes:
 
 
 def _cut(value: Any) -> Any:
-    """So that any characters fit."""
+    """Cuts a value so that any characters fit."""
     if isinstance(value, str) and len(value) > MAX_MESSAGE // 4:
         half = MAX_MESSAGE // 8
         return value[:half] + _cut_note(len(value)) + " " + value[-half:]

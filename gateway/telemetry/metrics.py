@@ -44,7 +44,7 @@ PATTERNS: Final = (
     ("/v1/responses/", "/v1/responses/{id}"),
     ("/v1/conversations/", "/v1/conversations/{id}"),
 )
-"""What paths begin with, and their label."""
+"""The beginnings of paths, and their label."""
 
 _STATUS_CLASSES: Final = {number: f"{number}xx" for number in range(1, 6)}
 _REDUCIBLE: Final = (3, 4, 6)
@@ -87,7 +87,7 @@ class Table(dict[Labels, Row]):
         return tuple(OTHER if index in self._reducible else label for index, label in pairs)
 
     def rows(self) -> list[tuple[Labels, Row]]:
-        """Can be called in another thread."""
+        """Returns the rows; can be called in another thread."""
         return list(self.items())
 
 
@@ -110,8 +110,8 @@ class Requests:
 
 
 class Latency:
-    """Of requests with an attempt; `own_time` of those with one, as others may wait between them.
-    `first_token` is empty where replies are not streamed."""
+    """The latency of requests with an attempt; `own_time` of requests with exactly one, as others
+    may wait between attempts. `first_token` is empty if replies are not streamed."""
 
     __slots__ = ("duration", "first_token", "own_time")
 
@@ -154,7 +154,7 @@ class Metrics:
         self._codes = {code: code for code in _all_codes()}
 
     def folded(self) -> Iterator[tuple[str, int]]:
-        """What each table has folded, by its name."""
+        """Yields what each table has folded, by its name."""
         yield from (("requests", self.requests.folded), ("keys", self.keys.folded))
         yield from (("latencies", self.latencies.folded), ("attempts", self.attempts.folded))
         yield from (("waits", self.waits.folded), ("intervals", self.intervals.folded))
@@ -220,8 +220,8 @@ class Metrics:
 
 @asynccontextmanager
 async def run_metrics(metrics: Callable[[], Metrics | None]) -> AsyncIterator[None]:
-    """During the block, while there are metrics: counts what has ended, and measures how late the
-    event loop is."""
+    """Counts, during the block and while there are metrics, what has ended, and measures how late
+    the event loop is."""
     task = asyncio.ensure_future(_run(metrics))
     try:
         yield
@@ -245,7 +245,7 @@ def _endpoint_label(path: str) -> str:
 
 
 def _all_codes(cls: type[GatewayError] = GatewayError) -> Iterator[str]:
-    """Those of the gateway; an upstream's own are passed on in others."""
+    """Yields the error codes of the gateway; an upstream's own are passed on in others."""
     yield CONTENT_POLICY_CODE
     for subclass in cls.__subclasses__():
         if subclass.code:

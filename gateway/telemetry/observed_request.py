@@ -29,7 +29,7 @@ class RequestTrace(Protocol):
 
 BeginTrace = Callable[[web.Request, int, float], RequestTrace | None]
 """The trace of a request that began at a time in unix microseconds, and of `perf_counter`; None
-where it has none."""
+if it has none."""
 
 
 _CLIENT_ERRORS: Final = range(400, 500)

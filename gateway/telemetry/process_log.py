@@ -51,7 +51,7 @@ class ProcessLog(logging.Handler):
         return self._options.format is LogFormat.JSON
 
     def install(self) -> None:
-        """As the root logger's handler, and for errors that nothing else catches."""
+        """Becomes the root logger's handler, and for errors that nothing else catches."""
         root = logging.getLogger()
         root.handlers[:] = [self]
         logging.captureWarnings(True)

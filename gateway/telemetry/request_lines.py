@@ -32,8 +32,8 @@ def request_level(row: RequestRow) -> int:
 
 
 def request_fields(row: RequestRow, key: str, trace_id: str, redact: Redact) -> dict[str, Any]:
-    """Without those that have no value. `key` is what may be shown of the key; times are in
-    milliseconds, `cost` is in units."""
+    """Returns the fields of a request without fields that have no value. `key` is what may be shown
+    of the key; times are in milliseconds, `cost` is in units."""
     fields: dict[str, Any] = {
         "request_id": row.id,
         "trace_id": trace_id,
@@ -82,7 +82,7 @@ def request_object(row: RequestRow, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 def request_text(row: RequestRow, fields: Mapping[str, Any]) -> str:
-    """The same fields as `name=value`, in one line."""
+    """Renders `fields` as `name=value`, in one line."""
     level = level_name(request_level(row)).upper()
     return escape_unprintable(f"{level} {LOGGER}: {_summary(row)} {_pairs(fields)}")
 

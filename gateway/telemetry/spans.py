@@ -38,7 +38,7 @@ ABANDONED: Final = "given up"
 """Verdicts of attempts that are no error of the upstream's."""
 
 _PROVIDERS: Final = {"messages": "anthropic"}
-"""What an upstream of the format is called, whoever runs it; openai for the other formats."""
+"""The name of an upstream of the format, whoever runs it; openai for the other formats."""
 _PORTS: Final = {"http": 80, "https": 443}
 _FAILED: Final = frozenset({ExchangeState.ERROR, ExchangeState.UPSTREAM_CUT})
 _SERVER_ERROR: Final = 500
@@ -72,7 +72,7 @@ def request_failed(row: RequestRow) -> bool:
 
 
 def attempt_attributes(row: AttemptRow) -> Attributes:
-    """Of an attempt, whatever became of it."""
+    """Returns the attributes of an attempt, whatever became of it."""
     failed = attempt_failed(row)
     first = row.first_event_us
     return _present(
@@ -97,7 +97,8 @@ def attempt_failed(row: AttemptRow) -> bool:
 
 
 def usage_attributes(row: RequestRow) -> Attributes:
-    """Of the attempt whose reply the client received. `input_tokens` has cached ones too."""
+    """Returns the attributes of the attempt whose reply the client received. `input_tokens` has
+    cached ones too."""
     attributes = _present({"gen_ai.request.stream": row.stream or None})
     if row.stop_reason is not None:
         attributes["gen_ai.response.finish_reasons"] = (row.stop_reason,)
@@ -126,7 +127,7 @@ def search_attributes(row: SearchRow) -> Attributes:
 
 @lru_cache(maxsize=256)
 def server_attributes(base_url: str) -> Attributes:
-    """Where a channel's upstream is. Do not change the result."""
+    """Returns where a channel's upstream is. Do not change the result."""
     parts = urlsplit(base_url)
     return {
         "server.address": parts.hostname or "",
@@ -277,8 +278,8 @@ class _Trace:
     def _matched(
         self, rows: Sequence[AttemptRow], end: int
     ) -> Iterator[tuple[Span, AttemptRow | None, int]]:
-        """Each span with its row, and the time at which it has ended at the latest. A span that
-        begins between two rows is that of the first; counts, and later rounds of a search that
+        """Yields each span with its row, and the time at which it has ended at the latest. A span
+        that begins between two rows is that of the first; counts, and later rounds of a search that
         went well, have no row."""
         unused = sorted(rows, key=lambda row: row.started_us)
         begins = [*(start for start, _ in self._attempts), max(end, self._started)]

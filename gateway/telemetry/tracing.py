@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def tracing(options: TraceOptions | None) -> AsyncIterator[Tracer | None]:
-    """The tracer of this process, None where traces are off; at the end it sends what waits."""
+    """The tracer of this process, None if traces are off; at the end it sends what waits."""
     tracer = _start(options)
     try:
         yield tracer

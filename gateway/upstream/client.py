@@ -229,7 +229,7 @@ async def _read_error(response: UpstreamResponse) -> Failure:
 
 
 def _one_line(value: str) -> str:
-    """Raises `AttemptFailed` where a header's value would begin another header."""
+    """Raises `AttemptFailed` if a header's value would begin another header."""
     if "\r" in value or "\n" in value or "\0" in value:
         raise attempt_failed(FailureKind.MALFORMED, "a header value has a line break")
     return value

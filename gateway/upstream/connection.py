@@ -37,7 +37,7 @@ def has_unread(descriptor: int) -> bool:
 
 def unacknowledged(descriptor: int) -> int:
     """Bytes that were written and that the other end has not confirmed, nor will after a reset; 0
-    where the system does not tell, as of a closed socket."""
+    if the system does not tell, as of a closed socket."""
     try:
         size = fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4))
     except (OSError, ValueError):
@@ -89,19 +89,19 @@ class Origin(NamedTuple):
 
 
 class Pool(Protocol):
-    """What a connection needs of the pool that it belongs to."""
+    """The pool that a connection belongs to, with what the connection needs of it."""
 
     read_turns: ReadTurns
     bulk_turns: BulkTurns
 
     def keep(self, connection: Connection) -> None:
-        """It can be reused."""
+        """Keeps a connection that can be reused."""
 
     def discard(self, connection: Connection) -> None:
-        """It is lost."""
+        """Discards a connection that is lost."""
 
     def distrust(self, origin: Origin, cause: str) -> None:
-        """Its upstream did what none may do."""
+        """Distrusts an origin whose upstream did what none may do."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -144,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self, head: bytes, body: bytes | Buffers, on_sent: Callable[[], None] | None = None
     ) -> UpstreamResponse:
         """The response, once its head has arrived; `on_sent` is called when the request is written.
-        Raises `AttemptFailed`, in particular `StaleConnection` where a reused connection cannot
+        Raises `AttemptFailed`, in particular `StaleConnection` if a reused connection cannot
         have brought the request to the upstream."""
         self._response = response = UpstreamResponse(self, self.loop)
         self._sent_at = self.loop.time()
@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._not_reusable = True
 
     def _check_request_arrived(self, status: int) -> None:
-        """Raises `AttemptFailed` where the upstream does not have what it seems to respond to: that
+        """Raises `AttemptFailed` if the upstream does not have what it seems to respond to: that
         was an earlier request. An error may precede the end of its request, but not the start."""
         is_incomplete = self._is_incomplete()
         # Within a round trip even a response to this request would be too soon.

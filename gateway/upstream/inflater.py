@@ -8,7 +8,7 @@ from typing import Any, Final
 _AUTO: Final = 47
 """zlib's `wbits` for data with a gzip or a zlib header, which it detects."""
 _RAW: Final = -15
-"""The same without a header: what some servers send as deflate."""
+"""zlib's `wbits` for data without a header: what some servers send as deflate."""
 _GZIP_START: Final = 0x1F
 
 _MAX_MEMBERS: Final = 64

@@ -31,7 +31,7 @@ class ProxyTunnel(asyncio.Protocol):
         self._opened: asyncio.Future[None] = loop.create_future()
 
     async def open(self, host: str, port: int) -> asyncio.Transport:
-        """The transport to the host behind the proxy. Raises OSError where the proxy refuses."""
+        """The transport to the host behind the proxy. Raises OSError if the proxy refuses."""
         transport = self._transport
         if transport is None:
             raise OSError("the proxy closed the connection")
@@ -175,7 +175,7 @@ class ConnectionPool:
                 connection.close()
 
     def _take_idle(self, origin: Origin) -> Connection | None:
-        """The connection that was used last; expired ones are closed. None where something arrived
+        """The connection that was used last; expired ones are closed. None if something arrived
         on it meanwhile: the event loop is about to read its end, or what makes others doubtful."""
         idle = self._idle.get(origin)
         while idle:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 MAX_LOOKUPS: Final = 32
-"""At a time, abandoned ones included."""
+"""Maximum number of lookups at a time, abandoned ones included."""
 
 
 class NameLookup(AbstractResolver):
@@ -32,7 +32,7 @@ class NameLookup(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Raises `OSError`, also where too many lookups are running."""
+        """Raises `OSError`, also if too many lookups are running."""
         if self._running == MAX_LOOKUPS:
             raise OSError("too many names are being looked up")
         loop = asyncio.get_running_loop()
@@ -81,7 +81,8 @@ def _addresses(host: str, port: int, family: socket.AddressFamily) -> list[Resol
 Network = IPv4Network | IPv6Network
 
 _UNICAST: Final = IPv6Network("2000::/3")
-"""What IANA gives out of IPv6. Whatever else exists or comes is special: local, mapped, tunnels."""
+"""The addresses that IANA gives out of IPv6. Whatever else exists or comes is special: local,
+mapped, tunnels."""
 
 _SPECIAL: Final[Sequence[Network]] = (
     *map(ip_network, ("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16")),

@@ -104,7 +104,7 @@ class UpstreamResponse:
 
     @property
     def error(self) -> AttemptFailed | None:
-        """Why the body broke off, once everything before that was read."""
+        """Tells why the body broke off, once everything before that was read."""
         return None if self._chunks else self._error
 
     @property
@@ -130,7 +130,7 @@ class UpstreamResponse:
         return data
 
     async def read_chunk(self, limit: int = MAX_PIECE) -> bytes:
-        """Waits for the next bytes; empty at the end. Raises `AttemptFailed` where the body broke
+        """Waits for the next bytes; empty at the end. Raises `AttemptFailed` if the body broke
         off, after everything before that was read."""
         while True:
             if self._chunks:
@@ -208,7 +208,7 @@ class UpstreamResponse:
     # Called by the connection:
 
     def start(self, status: int, headers: Mapping[bytes, bytes], chunks: list[bytes]) -> None:
-        """The head has arrived; the connection adds the body to `chunks`. Raises ValueError where
+        """The head has arrived; the connection adds the body to `chunks`. Raises ValueError if
         the body's coding is unknown."""
         coding = headers.get(b"transfer-encoding")
         if coding is not None and coding.strip().lower() != b"chunked":

@@ -38,7 +38,7 @@ class AdminTokens:
         self._lock = asyncio.Lock()  # database and memory change together
 
     def all(self) -> list[AdminToken]:
-        """Oldest first, expired ones too."""
+        """Returns the tokens, oldest first, expired ones too."""
         return sorted(self._tokens.values(), key=lambda token: (token.created_at, token.id))
 
     def replace_all(self, tokens: Iterable[AdminToken]) -> None:

@@ -18,7 +18,7 @@ from gateway.store.database import Writer
 from gateway.store.records import Admin, Role
 
 DEFAULT_NAME: Final = "admin"
-"""Who signs in without a name, and whose password is set without one."""
+"""The admin who signs in without a name, and whose password is set without one."""
 
 
 class Admins:
@@ -120,7 +120,7 @@ class Admins:
         return self._admins[name]
 
     async def _change(self, admin: Admin, role: Role | None, digest: str | None) -> Admin:
-        """`None` stays as the database has it."""
+        """Changes an admin; `None` stays as the database has it."""
         changed: dict[str, Any] = {"epoch": token_hex(8)}
         if role is not None:
             changed["role"] = role

@@ -25,9 +25,10 @@ from gateway.store.records import AuditRow, sanitize_text
 WINDOW: Final = 600 * 1_000_000
 """Microseconds."""
 OWN_ROWS: Final = 20
-"""Of a window."""
+"""The number of rows of a window."""
 MERGED_ROWS: Final = 20
-"""Of a window; attempts of further clients share a row by kind, without an address."""
+"""The number of merged rows of a window; attempts of further clients share a row by kind, without
+an address."""
 
 
 class MergedAttempts:
@@ -180,8 +181,8 @@ class Audit:
 
 
 def audit_actions(audit: Audit) -> Middleware:
-    """Every action of a handler has one row: a reading one before it, another one if it succeeds
-    and has not written its own."""
+    """Returns a middleware that writes one row for every action of a handler: a reading one before
+    it, another one if it succeeds and has not written its own."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -86,12 +86,12 @@ class Sessions:
         return list(self._sessions)
 
     def active(self) -> list[Session]:
-        """Oldest first."""
+        """Returns the active sessions, oldest first."""
         active = [each for each in self._sessions.values() if self.admin_of(each) is not None]
         return sorted(active, key=lambda each: each.created_at)
 
     def count_of(self, name: str) -> int:
-        """Active sessions of an admin."""
+        """Counts the active sessions of an admin."""
         admin = self._admins.find(name)
         return sum(self.admin_of(each) is admin for each in self.active())
 
@@ -127,7 +127,7 @@ class Sessions:
             self._sessions.pop(digest, None)
 
     def _is_over(self, session: Session) -> bool:
-        """Whether it has ended, also where another replica has seen it last."""
+        """Whether it has ended, also if another replica has seen it last."""
         now = self._now()
         if self._database.locks is not None and now - session.created_at < MAX_AGE:
             return now - session.seen_at >= MAX_AGE

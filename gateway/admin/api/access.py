@@ -140,7 +140,7 @@ class _Handlers:
 
     @requires(Permission.ADMINISTER)
     async def list_audit(self, request: web.Request) -> web.Response:
-        """Newest first."""
+        """Lists the audit log, newest first."""
         form = read_query(request, AuditForm)
         rows = await audit.page(
             self._access.audit.database, form.to_filter(), limit=form.limit, before=form.before

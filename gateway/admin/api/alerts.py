@@ -43,7 +43,7 @@ class AlertSource(Protocol):
     """The alerts of a running gateway."""
 
     def firing(self) -> list[AlertView] | None:
-        """Oldest first; None where the configuration has no alerts."""
+        """Returns the firing alerts, oldest first; None if the configuration has no alerts."""
         ...
 
     def held_back(self) -> dict[str, int]:
@@ -51,7 +51,7 @@ class AlertSource(Protocol):
         ...
 
     def webhooks(self) -> list[str]:
-        """Their names."""
+        """Returns the names of the webhooks."""
         ...
 
     async def test(self, names: Sequence[str]) -> list[WebhookTest]:
@@ -74,7 +74,7 @@ def add_alert_routes(app: web.Application, alerts: AlertSource) -> None:
 
     @requires(Permission.OPERATE, "alerts.test")
     async def test_webhooks(request: web.Request) -> web.Response:
-        """200 also if a webhook fails: see `ok`."""
+        """Tests the webhooks; the status is 200 also if a webhook fails: see `ok`."""
         name = read_query(request, WebhookForm).webhook
         names = alerts.webhooks()
         if not names:

@@ -33,7 +33,7 @@ def export_header(form: ExportFormat) -> bytes:
 
 
 def export_rows(form: ExportFormat, rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows by their columns, a line each."""
+    """Renders rows by their columns, a line each."""
     if form is ExportFormat.CSV:
         return _csv([_cell(row[name]) for name in COLUMNS] for row in rows)
     lines = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)

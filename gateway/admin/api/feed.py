@@ -29,7 +29,7 @@ STILL_ALLOWED: Final[web.RequestKey[Callable[[], bool]]] = web.RequestKey("still
 
 PING_SECONDS: Final = 15.0
 SEND_TIMEOUT: Final = 20.0
-"""Of one event: a client that reads nothing for so long is disconnected."""
+"""The timeout of one event: a client that reads nothing for so long is disconnected."""
 
 log = logging.getLogger(__name__)
 

@@ -141,12 +141,12 @@ Multiplier = Annotated[str, AfterValidator(_normalize_multiplier)]
 
 Count = Annotated[int, Field(ge=0, le=10**12, strict=True)]
 Budget = Annotated[int, Field(ge=0, le=10**18, strict=True)]
-"""In millionths of its currency."""
+"""An amount in millionths of its currency."""
 
 Timestamp = Annotated[int, Field(ge=0, le=_MAX_TIMESTAMP, strict=True)]
-"""In Unix microseconds."""
+"""A time in Unix microseconds."""
 QueryTimestamp = Annotated[int, Field(ge=0, le=_MAX_TIMESTAMP)]
-"""The same, but text is accepted, as in a query."""
+"""A `Timestamp` that may be text, as in a query."""
 
 ExistingKey = Annotated[str, Field(max_length=500), AfterValidator(_check_key)]
 """A secret that clients already use."""

@@ -34,7 +34,7 @@ from gateway.store.records import (
 )
 
 LimitChanges = Mapping[str, int | None]
-"""By the names of `gateway.core.limits.Limits`; absent ones stay, None is no limit."""
+"""Changes by the names of `gateway.core.limits.Limits`; absent ones stay, None is no limit."""
 
 R = TypeVar("R", Token, Group)
 

@@ -52,7 +52,7 @@ class _Handlers:
 
     @requires(Permission.OPERATE, "account.try")
     async def probe_account(self, request: web.Request) -> web.Response:
-        """200 also if the account fails: see `ok`."""
+        """Probes an account; the status is 200 also if the account fails: see `ok`."""
         form = read_query(request, ProbeForm)
         return json_response(await self._accounts.probe(_account(request), form.model))
 

@@ -56,7 +56,7 @@ async def replica_views(runtime: Runtime, database: Database) -> list[ReplicaVie
 
 
 def usual_hash(listed: list[ListedReplica]) -> str | None:
-    """The configuration that more replicas have than any other, lost ones left out; None where no
+    """The configuration that more replicas have than any other, lost ones left out; None if no
     configuration is more usual than another."""
     counts = Counter(each.row.config_hash for each in listed if each.is_living).most_common(2)
     if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):

@@ -109,7 +109,8 @@ class _Handlers:
 
     @requires(Permission.KEYS, "key.import")
     async def import_keys(self, request: web.Request) -> web.Response:
-        """200 also if rows are invalid: then nothing is created and `mistakes` lists them."""
+        """Imports keys; the status is 200 also if rows are invalid: then nothing is created and
+        `mistakes` lists them."""
         form = await read_form(request, ImportKeysForm)
         keys, errors = validate_import(form.keys)
         created = []
@@ -276,7 +277,7 @@ class _Handlers:
 
 
 def _budget_json(status: BudgetStatus) -> dict[str, Any]:
-    """Amounts are in millionths of the currency."""
+    """Renders a budget; amounts are in millionths of the currency."""
     kind = status.budget.kind
     return {
         "kind": status.holder.kind,

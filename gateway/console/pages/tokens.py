@@ -62,8 +62,8 @@ def add_routes(app: web.Application) -> None:
 
 @requires(Permission.READ)
 async def list_tokens(request: web.Request) -> web.Response:
-    """Sorted by name. The query: `q` is a part of name, group, id or displayed key; `page` counts
-    from 1; `revoked` includes revoked keys."""
+    """Lists the tokens, sorted by name. The query: `q` is a part of name, group, id or displayed
+    key; `page` counts from 1; `revoked` includes revoked keys."""
     context = request.app[CONTEXT]
     search = request.query.get("q", "").strip()
     with_revoked = "revoked" in request.query

@@ -12,7 +12,7 @@ from gateway.core.value import value
 
 @value(kw_only=True)
 class ChannelPlan:
-    """`channel` is None where it is not known. Without models `reason` says why there are none."""
+    """`channel` is None if it is not known. Without models `reason` says why there are none."""
 
     channel: str | None
     models: tuple[str, ...]

@@ -77,7 +77,7 @@ class Step:
 
 @value(kw_only=True)
 class Profile:
-    """What identifies a client, and what it sends."""
+    """The profile of a client: what identifies it, and what it sends."""
 
     name: str
     format: Format

@@ -26,7 +26,7 @@ BAD_KEY: Final = "sk-doctor-not-a-key"
 
 @value
 class Attempt:
-    """What the request log has of an attempt: the upstream's own status and error."""
+    """An attempt as the request log has it: the upstream's own status and error."""
 
     channel: str
     account: str

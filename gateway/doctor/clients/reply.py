@@ -18,7 +18,7 @@ from gateway.doctor.clients.remedies import TRANSLATE
 
 @value
 class Fault:
-    """What breaks and why; `breaks` is false if the client can live with it."""
+    """A fault of a reply: what breaks and why; `breaks` is false if the client can live with it."""
 
     text: str
     remedy: str
@@ -42,7 +42,7 @@ class Answer:
 
     @property
     def channel(self) -> str | None:
-        """Only if `server.show_channel` is on."""
+        """Returns the channel; it is known only if `server.show_channel` is on."""
         return self.headers.get("x-gateway-channel")
 
     @cached_property

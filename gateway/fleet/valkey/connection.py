@@ -73,7 +73,7 @@ class Connection:
         self._listening: _Reconnecting | None = None
 
     async def open(self) -> None:
-        """Raises `SharedError` where the server cannot be used."""
+        """Raises `SharedError` if the server cannot be used."""
         self._tls = server_tls(self.server)
         await self._commands.start()
 
@@ -103,7 +103,7 @@ class Connection:
             link.close(str(error))
 
     def call(self, *words: Word) -> asyncio.Future[Any]:
-        """The answer to a command: bytes, int, None or a list. Raises `SharedLost`, at once where
+        """The answer to a command: bytes, int, None or a list. Raises `SharedLost`, at once if
         the server is lost, or `CommandFailed`."""
         return self._link().call(pack_command(words))
 
@@ -124,7 +124,7 @@ class Connection:
         return self._link().call(*self._packed(script, keys, args), orphan)
 
     def post_run(self, script: Script, keys: Sequence[Word], args: Sequence[Word]) -> None:
-        """As `post`."""
+        """Runs a script without waiting for its answer, as `post`."""
         if (link := self._commands.link) is not None:
             link.post(*self._packed(script, keys, args))
 
@@ -237,7 +237,7 @@ class _Reconnecting:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises `SharedError` where it cannot be opened now."""
+        """Raises `SharedError` if it cannot be opened now."""
         await self._open()
         self.begin()
 

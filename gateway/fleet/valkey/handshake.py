@@ -72,7 +72,8 @@ async def check(link: Link, server: SharedServer) -> None:
 
 
 def server_tls(server: SharedServer) -> ssl.SSLContext | None:
-    """None: plain text. Raises `SharedError` for files that cannot be used."""
+    """Returns the server's TLS context; None means plain text. Raises `SharedError` for files that
+    cannot be used."""
     tls = server.tls or Tls()
     if server.address.scheme != "valkeys" or tls.mode is TlsMode.DISABLE:
         return None
@@ -83,7 +84,7 @@ def server_tls(server: SharedServer) -> ssl.SSLContext | None:
 
 
 async def check_again(link: Link, server: SharedServer) -> None:
-    """Raises `SharedError` where the server may evict entries by now."""
+    """Raises `SharedError` if the server may evict entries by now."""
     with suppress(CommandFailed):
         info = _read_info(await link.call(pack_command(("INFO", "memory"))))
         _check_policy(info, server.address.host)

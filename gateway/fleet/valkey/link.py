@@ -16,7 +16,7 @@ from libvalkey import LibvalkeyError, Reader
 from gateway.fleet.valkey.errors import CommandFailed, SharedError, SharedLost
 
 MAX_PENDING: Final = 50_000
-"""With more pending commands the server counts as lost."""
+"""The number of pending commands beyond which the server counts as lost."""
 
 RECHECK_DELAY: Final = 0.02
 """Seconds between a timeout and the loss: if the event loop itself was late, the answer may already
@@ -120,7 +120,8 @@ class Link(asyncio.Protocol):
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def _check(self) -> None:
-        """Called at the time by which an answer was due when the timer was set."""
+        """Checks the oldest command at the time by which an answer was due when the timer was
+        set."""
         self._timer = None
         if not self._pending:
             return

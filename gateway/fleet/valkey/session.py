@@ -42,7 +42,7 @@ WINDOW: Final = 60_000_000
 """Microseconds for which an entry counts: the window of limits per minute."""
 
 MAX_REJOIN_PERIOD: Final = 5.0
-"""The same for a replica with very many entries: at most."""
+"""The maximum of `REJOIN_PERIOD` for a replica with very many entries."""
 
 _ROWS_PER_CALL: Final = 300
 """Rows of one call of the script `join`."""
@@ -59,9 +59,9 @@ SETTLE: Final = load_script("settle", library="functions")
 
 
 class Entry:
-    """What one request has acquired at `time` (Unix µs of the server): one request and `tokens` of
-    each holder in `minute_bases`, and one running request of each holder in `running_bases`. A
-    holder's base is the prefix of its keys on the server."""
+    """The resources that one request has acquired at `time` (Unix µs of the server): one request
+    and `tokens` of each holder in `minute_bases`, and one running request of each holder in
+    `running_bases`. A holder's base is the prefix of its keys on the server."""
 
     __slots__ = ("id", "keys", "minute_bases", "running_bases", "time", "tokens")
 
@@ -286,14 +286,14 @@ class Session:
         self._last_seen.update((_name_of(each), now) for each in sessions)
 
     def _expected(self) -> int:
-        """How many replicas should join a server that has lost its data, and with it its list of
-        sessions: those that were seen within `SESSION_TTL`."""
+        """Returns how many replicas should join a server that has lost its data, and with it its
+        list of sessions: the replicas that were seen within `SESSION_TTL`."""
         oldest = self._loop.time() - SESSION_TTL
         self._last_seen = {name: at for name, at in self._last_seen.items() if at > oldest}
         return max(1, len(self._last_seen.keys() | {self.name}))
 
     def _on_other_lost(self, channel: bytes, session: bytes) -> None:
-        """Another replica has found that the server had lost its data."""
+        """Handles that another replica has found that the server had lost its data."""
         if session != self.id.encode() and self.connection.is_up:
             self.rejoin()
 

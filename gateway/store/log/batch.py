@@ -115,7 +115,7 @@ def build_batch(
 
 
 def sums_of(rows: Iterable[RequestRow]) -> tuple[list[HourDelta], list[TokenDelta]]:
-    """What is added to the hourly sums and to the totals of tokens for rows that ended."""
+    """Returns what is added to the hourly sums and to the totals of tokens for rows that ended."""
     sums = _HourSums()
     for row in rows:
         sums.add(row)
@@ -157,7 +157,7 @@ class _HourSums:
         self._counts.setdefault(key, []).append((number, failed, estimated, *counts, *times))
 
     def subtract(self, row: RequestRow) -> None:
-        """What was added for an interrupted row."""
+        """Subtracts what was added for an interrupted row."""
         before = _HourSums()
         before.add(row._replace(total_us=0))
         for key, (counts,) in before._counts.items():

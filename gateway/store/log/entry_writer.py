@@ -20,10 +20,10 @@ class EntryWriter(ABC):
     in transactions of their own."""
 
     epoch: int | None = None
-    """This replica's among several: what its requests cost is taken from its leases."""
+    """The epoch of this replica among several: what its requests cost is taken from its leases."""
 
     spool: Spool | None = None
-    """It has the entries that wait while the database cannot be reached."""
+    """The spool with the entries that wait while the database cannot be reached."""
 
     @property
     def is_full(self) -> bool:

@@ -35,11 +35,11 @@ MAX_DISCREPANCIES: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How many tokens, rows of requests and hourly sums were checked.
+    """The result of a check: how many tokens, rows of requests and hourly sums were checked.
 
     Rows that started before the Unix hour `rows_kept_since` may have been deleted and are not
     compared. `open` are those still running. `damage` is what the database reports of itself;
-    where there is any, nothing else was checked.
+    if there is any, nothing else was checked.
     """
 
     keys: int = 0
@@ -109,7 +109,8 @@ async def _count(connection: AsyncConnection, query: Select[int]) -> int:
 async def compare(
     connection: AsyncConnection, table: Table, stands: Select[Any], counted: Select[Any]
 ) -> list[Discrepancy]:
-    """Where the queries differ. Both have columns of a key, then counts of the same names."""
+    """Returns the rows in which the queries differ. Both have columns of a key, then counts of the
+    same names."""
     sides = union_all(
         stands.add_columns(literal_column("1").label("side")),
         counted.add_columns(literal_column("2").label("side")),

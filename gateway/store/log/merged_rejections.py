@@ -18,18 +18,19 @@ OWN_ROWS: Final = 20
 WINDOW: Final = 10.0
 
 _kind = attrgetter("token_id", "group_name", "catalog_model", "status", "error_code")
-"""Without what a client can invent: a refusal for each of a thousand paths would not be merged."""
+"""The kind of a row, without what a client can invent: a refusal for each of a thousand paths would
+not be merged."""
 
 
 class Refusals:
-    """Those of the current window."""
+    """Rejections of the current window."""
 
     def __init__(self) -> None:
         self._refused = Counter[str]()
         self._merged: dict[tuple[object, ...], RequestRow] = {}
 
     def __len__(self) -> int:
-        """Merged rows."""
+        """Counts the merged rows."""
         return len(self._merged)
 
     def merge(self, row: RequestRow) -> bool:

@@ -83,7 +83,7 @@ def align_span(since: int, until: int) -> tuple[int, int, int]:
 
 
 async def overview(database: Database, since: int, until: int) -> Overview:
-    """From `since` to before `until` (Unix µs), aligned. Raises QueryTimeout."""
+    """Reads the overview from `since` to before `until` (Unix µs), aligned. Raises QueryTimeout."""
     since, until, step = align_span(since, until)
     span = since // HOUR_US, until // HOUR_US
     sums = sums_between(database, *span, whole_days=True)

@@ -38,8 +38,8 @@ MAX_PAGE: Final = 1000
 READ_TIMEOUT: Final = 2.0  # seconds
 
 FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'running'")])
-"""All that ended without success. Literals: with parameters SQLite could not use the partial
-index."""
+"""The condition of rows that ended without success. Literals: with parameters SQLite could not use
+the partial index."""
 
 _LATE_US: Final = 10_000_000
 """A row is inserted when the body of its request was read, which may be after rows with later ids:
@@ -90,7 +90,7 @@ async def page(
     after: str | None = None,
     seconds: float = READ_TIMEOUT,
 ) -> list[RequestRow]:
-    """At most `limit` matching rows (and MAX_PAGE), newest first.
+    """Reads at most `limit` matching rows (and MAX_PAGE), newest first.
 
     `before` and `after` are ids that bound the page, exclusively: `before` the last row of a page
     is the next page. With `after` the page is the one that follows it most closely, so that a
@@ -207,7 +207,7 @@ def first_id(time_us: int) -> str:
 
 
 def started_us(request_id: str) -> int:
-    """When the exchange of that id started (Unix µs); 0 for what is no such id."""
+    """Returns when the exchange of that id started (Unix µs); 0 for what is no such id."""
     try:
         return int(request_id.removeprefix("req_")[:14], 16)
     except ValueError:

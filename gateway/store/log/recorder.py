@@ -55,7 +55,8 @@ class Recorder:
         """`spool` is where entries wait while a database server cannot be reached."""
         self.boot_id = boot_id or secrets.token_hex(8)
         self.on_commit: list[Callable[[Sequence[LogEntry]], None]] = []
-        """Each is called after a commit with its entries, in order; it must not raise."""
+        """Functions that are called after a commit with its entries, in order; they must not
+        raise."""
         self._writer = database.entry_writer(self.boot_id, spool, self._on_written_late)
         self._separates_intents = self._writer.separates_intents
         self._loop = asyncio.get_running_loop()
@@ -83,7 +84,8 @@ class Recorder:
         self._uncommitted_warned_at = float("-inf")
 
     def use_epoch(self, epoch: int) -> None:
-        """This replica's among several: what its requests cost is taken from its leases."""
+        """Sets the epoch of this replica among several: what its requests cost is taken from its
+        leases."""
         self._writer.epoch = epoch
 
     @property
@@ -101,12 +103,13 @@ class Recorder:
 
     @property
     def spool(self) -> Spool | None:
-        """With its entries that wait for a database server: their number, size and time."""
+        """Returns the spool with the entries that wait for a database server: their number, size
+        and time."""
         return self._writer.spool
 
     @property
     def write_delay(self) -> float:
-        """Seconds for which entries have waited while none could be written."""
+        """Returns the seconds for which entries have waited while none could be written."""
         return self._loop.time() - self._waiting_since if self._queue else 0.0
 
     @property
@@ -193,7 +196,7 @@ class Recorder:
             self._uncommitted, self._uncommitted_warned_at = 0, now
 
     async def close(self, deadline: float = 10.0) -> None:
-        """Commit everything queued and stop; a second call does nothing. Raises RowsLost where
+        """Commit everything queued and stop; a second call does nothing. Raises RowsLost if
         something is left after `deadline` seconds."""
         if self._is_closed:
             return
@@ -259,8 +262,9 @@ class Recorder:
         return bool(self._waiting) and self._pause_timer is None
 
     def _size_of_kind(self) -> int:
-        """Of the next batch, which is put first. Intents, which replies wait for, go without
-        settlements, whose sums take longer; these go in pauses, or at last after an intent."""
+        """Returns the size of the next batch, which is put first. Intents, which replies wait for,
+        go without settlements, whose sums take longer; these go in pauses, or at last after an
+        intent."""
         queue, waiting = self._queue, self._waiting
         if self._closing or self._failures or len(queue) > self._limit:
             return self._limit
@@ -313,7 +317,7 @@ class Recorder:
             committed(entries)
 
     def _on_written_late(self, entries: Sequence[LogEntry]) -> None:
-        """They were in the spool."""
+        """Handles entries that were in the spool."""
         for entry in entries:
             if not entry.is_intent:
                 self._opened.discard(entry.row.id)
@@ -322,8 +326,8 @@ class Recorder:
         self._tell(entries)
 
     def _pause_after(self, intents: int) -> None:
-        """After several intents the next ones wait a little, as a commit takes as much processor
-        time as ten rows. A single client sends one at a time, and never waits."""
+        """Lets the next intents wait a little after several ones, as a commit takes as much
+        processor time as ten rows. A single client sends one at a time, and never waits."""
         seconds = min((intents - 1) * _PAUSE_PER_INTENT, _MAX_PAUSE)
         if seconds > 0 and self._pause_timer is None:
             self._pause_timer = self._loop.call_later(seconds, self._on_pause_timer)

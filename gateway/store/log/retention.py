@@ -76,12 +76,13 @@ async def shrink(database: Database, *, pause: float = 0.02) -> Shrunk | None:
 
 
 def has_much_free(state: FreePages) -> bool:
-    """More than a tenth, and more than a megabyte."""
+    """Tells whether more than a tenth, and more than a megabyte, is free."""
     return state.free * 10 > state.pages and state.free * state.page_size > MIN_FREE
 
 
 def _raise_hour(connection: Connection, hour: int) -> None:
-    """Before anything is deleted: an hour whose rows count as complete always has them all."""
+    """Raises the hour before anything is deleted: an hour whose rows count as complete always has
+    them all."""
     stored = connection.scalar(ROWS_KEPT_SINCE)
     if stored is None:
         connection.execute(insert(settings).values(name=_SETTING, value=str(hour)))

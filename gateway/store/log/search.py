@@ -19,7 +19,7 @@ from gateway.store.log.pages import NO_FILTER, LogFilter, first_id
 from gateway.store.records import RequestRow
 
 SEARCH_SECONDS: Final = 2.0
-"""Of one page. Others wait for the same few connections."""
+"""The time for one page. Others wait for the same few connections."""
 
 _AT_ONCE: Final = 0.2  # seconds for a page from one statement
 _STEP: Final = 0.2  # seconds that a span should take
@@ -33,7 +33,7 @@ _EXPORT_BATCH: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Rows, newest first. `searched_to` is None where they are all that there are, up to the limit;
+    """Rows, newest first. `searched_to` is None if they are all that there are, up to the limit;
     else the time was used up, and the search continues from this id: it is `before` of the next
     call, or `after` where that was given."""
 
@@ -50,7 +50,8 @@ async def search(
     after: str | None = None,
     seconds: float = SEARCH_SECONDS,
 ) -> LogPage:
-    """As `pages.page`, within `seconds`. Raises QueryTimeout only where nothing could be read."""
+    """Reads a page as `pages.page` does, within `seconds`. Raises QueryTimeout only if nothing
+    could be read."""
     deadline = monotonic() + seconds
     try:
         at_once = min(_AT_ONCE, seconds)
@@ -76,8 +77,8 @@ async def search(
 async def export(
     database: Database, log_filter: LogFilter = NO_FILTER
 ) -> AsyncIterator[list[RequestRow]]:
-    """All matching rows in batches, newest first, without those of exchanges that begin meanwhile.
-    A batch is empty where a search has taken its time: the reader may have gone. Raises
+    """Yields all matching rows in batches, newest first, without rows of exchanges that begin
+    meanwhile. A batch is empty if a search has taken its time: the reader may have gone. Raises
     QueryTimeout."""
     before: str | None = None
     while True:
@@ -90,8 +91,8 @@ async def export(
 
 
 class _Walk:
-    """From the time `newest` (Unix µs) to older rows, or from `after` to newer ones up to it. The
-    next span is as long as can be read in `_STEP`, going by what the last one took."""
+    """A search from the time `newest` (Unix µs) to older rows, or from `after` to newer ones up to
+    it. The next span is as long as can be read in `_STEP`, going by what the last one took."""
 
     def __init__(
         self,

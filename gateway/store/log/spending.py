@@ -49,7 +49,7 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class SpendByHolder:
-    """What every holder with any spend has spent: tokens by id, groups by name."""
+    """The spending of every holder that has any: tokens by id, groups by name."""
 
     tokens: Mapping[str, Spend]
     groups: Mapping[str, Spend]

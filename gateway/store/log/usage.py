@@ -18,7 +18,7 @@ from gateway.store.records import USAGE_COUNTS
 from gateway.store.schema import usage_hours
 
 END: Final = 2**31 - 24
-"""After every Unix hour."""
+"""A value after every Unix hour."""
 
 SUM_FIELDS: Final = ("token_id", "group_name", "model", *USAGE_COUNTS)
 
@@ -26,8 +26,8 @@ SUM_FIELDS: Final = ("token_id", "group_name", "model", *USAGE_COUNTS)
 def sums_between(
     database: Database, since: int, until: int, *, whole_days: bool = False
 ) -> FromClause:
-    """With the columns of `usage_hours`, from `since` to before `until` (Unix hours). `whole_days`:
-    the hour is only needed for its day."""
+    """Selects sums with the columns of `usage_hours`, from `since` to before `until` (Unix hours).
+    `whole_days`: the hour is only needed for its day."""
     sums = database.sums_of_days(since, until) if whole_days else None
     if sums is not None:
         return sums
@@ -45,7 +45,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Dimension(StrEnum):
-    """What usage can be grouped by; days and hours are those of UTC."""
+    """A dimension by which usage can be grouped; days and hours are in UTC."""
 
     KEY = "key"
     GROUP = "group"
@@ -56,7 +56,7 @@ class Dimension(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What settled exchanges used."""
+    """The usage of settled exchanges."""
 
     requests: int = 0
     errors: int = 0
@@ -74,7 +74,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics(Totals):
-    """The same, and how long the `first_events` exchanges took that had a first event."""
+    """Totals with the times that the `first_events` exchanges took that had a first event."""
 
     estimated: int = 0
     first_events: int = 0
@@ -92,8 +92,9 @@ class Metrics(Totals):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow(Metrics):
-    """What was used. Dimensions that are not grouped by are None: the id of the token, the group's
-    name, the catalog's model ('' where there was none), the date as YYYY-MM-DD, the Unix hour."""
+    """One row of usage. Dimensions that are not grouped by are None: the id of the token, the
+    group's name, the catalog's model ('' where there was none), the date as YYYY-MM-DD, the Unix
+    hour."""
 
     key: str | None = None
     group: str | None = None
@@ -113,7 +114,7 @@ _COLUMNS: Final[Mapping[Dimension, str]] = {
     Dimension.GROUP: "group_name",
     Dimension.MODEL: "model",
 }
-"""In the order by which rows are sorted, time first."""
+"""The columns in the order by which rows are sorted, time first."""
 
 
 async def usage(

@@ -68,7 +68,7 @@ END $$
 
 
 class MigrationDialect(NamedTuple):
-    """What migrations of one database do and those of the other do not.
+    """The steps that only migrations of one kind of database have.
 
     `name` is in the names of files. `words` are what the text between braces becomes. `last` is a
     statement at the end of each. `is_shared`: replicas of several releases use the database.
@@ -107,7 +107,7 @@ COPY_NOTE: Final = "unfinished_copy"
 """The setting of a database into which another one is being copied: how far that is."""
 
 OWN_SETTINGS: Final = frozenset({_VERSION, _COMPATIBLE, COPY_NOTE})
-"""Those of the database itself, not of the gateway."""
+"""Settings of the database itself, not of the gateway."""
 
 _log = logging.getLogger(__name__)
 
@@ -164,8 +164,8 @@ async def migrate(
 async def apply_migration(
     database: MigrationTarget, number: int, now: int, migrations: Sequence[str]
 ) -> int:
-    """From the schema before `number`, if no other replica has done it; returns the schema that the
-    database has then. Raises MigrationFailed."""
+    """Migrates from the schema before `number`, if no other replica has done it; returns the schema
+    that the database has then. Raises MigrationFailed."""
     apply = partial(
         _apply, dialect=database.migrations, sql=migrations[number - 1], number=number, now=now
     )
@@ -187,8 +187,8 @@ def read_version(
     *,
     while_copying: bool = False,
 ) -> int:
-    """0 for an empty database. Raises NewerSchema where a release that knows `newest` cannot use
-    it, or StoreError for one that is not ours or not complete."""
+    """Reads the version of the schema; 0 for an empty database. Raises NewerSchema if a release
+    that knows `newest` cannot use it, or StoreError for one that is not ours or not complete."""
     version = _version(connection)
     if version and not while_copying and _setting(connection, COPY_NOTE) is not None:
         raise StoreError(
@@ -217,7 +217,7 @@ def _version(connection: Connection) -> int:
 
 
 def _compatible(connection: Connection) -> int | None:
-    """What a server's database has; a file is used by one release at a time."""
+    """Returns the setting that a server's database has; a file is used by one release at a time."""
     value = _setting(connection, _COMPATIBLE)
     return None if value is None else int(value)
 
@@ -249,7 +249,7 @@ def _statements(sql: str, dialect: MigrationDialect, now: int) -> Iterator[str]:
 
 
 def create_schema(connection: sqlite3.Connection, version: int) -> None:
-    """What the migrations up to `version` leave in an empty file."""
+    """Creates what the migrations up to `version` leave in an empty file."""
     for sql in MIGRATIONS[:version]:
         for statement in _statements(sql, SQLITE, 0):
             connection.execute(statement)

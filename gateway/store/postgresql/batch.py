@@ -28,8 +28,8 @@ _Cost = tuple[int, int]
 
 
 class SpendingDelta(NamedTuple):
-    """What is added to the spending of one key (by id) or group (by name) in the period `total`,
-    `month`, `day`, `hour` or `step` that began at `start` (Unix µs)."""
+    """An amount that is added to the spending of one key (by id) or group (by name) in the period
+    `total`, `month`, `day`, `hour` or `step` that began at `start` (Unix µs)."""
 
     holder_kind: str
     holder_id: str
@@ -40,7 +40,7 @@ class SpendingDelta(NamedTuple):
 
 
 class LeaseDelta(NamedTuple):
-    """What is taken from a replica's lease of a budget: it is spent now."""
+    """An amount that is taken from a replica's lease of a budget: it is spent now."""
 
     holder_kind: str
     holder_id: str
@@ -86,7 +86,7 @@ def function_arguments(
 def spending_deltas(
     ended: Iterable[RequestRow], replaced: Iterable[RequestRow] = ()
 ) -> list[SpendingDelta]:
-    """By key: the cost of rows that ended, less that of the rows which they replace."""
+    """Returns, by key, the cost of rows that ended, less that of the rows which they replace."""
     by_step: dict[tuple[str, str, int], _Cost] = {}
     for rows, sign in ((ended, 1), (replaced, -1)):
         for row in rows:
@@ -105,7 +105,8 @@ def spending_deltas(
 def lease_deltas(
     ended: Iterable[RequestRow], replaced: Iterable[RequestRow] = ()
 ) -> list[LeaseDelta]:
-    """The same for leases: whatever is spent more is taken from them."""
+    """Returns what is taken from leases: the cost of rows that ended, less that of the rows which
+    they replace."""
     costs: dict[tuple[str, str], _Cost] = {}
     for rows, sign in ((ended, 1), (replaced, -1)):
         for row in rows:

@@ -29,7 +29,7 @@ from gateway.store.records import DAY_US, HOUR_US, STEP_US
 CHANNEL: Final = "gateway_leases"
 """Notifications of holders, as `kind id`, whose leases others need."""
 MAX_HOLDERS: Final = 100
-"""Of one transaction."""
+"""Maximum number of holders in one transaction."""
 
 _WEEK_US: Final = 7 * DAY_US
 _FIVE_HOURS_US: Final = 5 * HOUR_US
@@ -92,9 +92,9 @@ BEGIN
 END
 $body$;
 """  # noqa: S608 - only numbers of this module are in it
-"""Of the session, so always those of this release. A grant has three round trips: the replica's row
-and the holders are locked and read, in turn, by one call; and what is granted leaves with the
-commit, in one text without parameters."""
+"""The functions of the session, so always of this release. A grant has three round trips: the
+replica's row and the holders are locked and read, in turn, by one call; and what is granted leaves
+with the commit, in one text without parameters."""
 
 _FIGURES: Final = "SELECT * FROM pg_temp.figures($1, $2, $3)"
 _LOCKED_FIGURES: Final = "SELECT * FROM pg_temp.locked_figures($1, $2, $3, $4)"
@@ -129,12 +129,13 @@ class Figures:
 
     @property
     def leased(self) -> Cost:
-        """By all replicas."""
+        """Returns what is leased by all replicas."""
         return _plus(self.elsewhere, self.own or FREE)
 
 
 class Outline(NamedTuple):
-    """Of one holder's figures: all that was spent, and what others have leased."""
+    """A summary of one holder's figures: all that was spent, and what other replicas have
+    leased."""
 
     total: Cost
     elsewhere: Cost
@@ -158,7 +159,7 @@ class _Unclear(NamedTuple):
 
 
 class LeaseTable:
-    """One connection, opened where there is none. It is used by one task at a time. Every method
+    """One connection, opened if there is none. It is used by one task at a time. Every method
     raises one of `connection.ERRORS`; `settle_unclear` tells later whether it happened."""
 
     def __init__(
@@ -293,7 +294,7 @@ class LeaseTable:
 def _figures_of(
     rows: Iterable[Any], epoch: int, holders: Iterable[HolderKey]
 ) -> dict[HolderKey, Figures]:
-    """Of rows as the functions return them."""
+    """Reads the figures from rows as the functions return them."""
     spend = defaultdict[HolderKey, Spend](Spend)
     elsewhere, own = defaultdict[HolderKey, Cost](Cost), dict[HolderKey, Cost]()
     for kind, id, what, start, *amounts in rows:

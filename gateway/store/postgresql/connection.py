@@ -16,11 +16,11 @@ from gateway.store.postgresql.errors import is_temporary
 APPLICATION: Final = "model-gateway"
 
 ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError)
-"""What a lost or refused connection, and a statement on one, raise."""
+"""The errors that a lost or refused connection, and a statement on one, raise."""
 
 
 class Connector(Protocol):
-    """What opens connections that their callers own and close."""
+    """An opener of connections that its callers own and close."""
 
     async def connect(self, command_timeout: float | None = None) -> asyncpg.Connection: ...
 
@@ -46,7 +46,8 @@ async def connect(
 
 
 def server_failure(message: str, error: BaseException) -> StoreError:
-    """With this message: ServerUnavailable where trying again later can succeed as it is."""
+    """Builds an error with this message: ServerUnavailable if trying again later can succeed as it
+    is."""
     is_closed = isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError)
     return (ServerUnavailable if is_closed or is_temporary(error) else StoreError)(message)
 

@@ -269,5 +269,5 @@ async def _copy_settings(source: Source, target: Target) -> None:
 
 
 async def _finish(target: Target) -> None:
-    """Without the note a gateway can start."""
+    """Removes the note, without which a gateway can start."""
     await target.execute(f"DELETE FROM settings WHERE name = '{COPY_NOTE}'")

@@ -34,7 +34,8 @@ Row = Sequence[Any]
 Rows = list[Row]
 
 TABLES: Final = tuple(table for table in metadata.sorted_tables if table.name != "settings")
-"""All tables but `settings`, which is copied last; a table comes after those that it references."""
+"""The tables without `settings`, which is copied last; a table comes after those that it
+references."""
 
 _BATCH: Final = 5000
 _BATCH_OF_BODIES: Final = 8  # rows that have several bodies of megabytes
@@ -45,7 +46,7 @@ class Source(Protocol):
     """One consistent state of a database."""
 
     async def rows(self, query: str) -> Rows:
-        """All rows of a query."""
+        """Yields all rows of a query."""
 
     def batches(self, table: Table, after: Row | None) -> AsyncIterator[Rows]:
         """Batches of a table's rows in the order of the primary key, after the key `after`."""
@@ -154,7 +155,7 @@ class FileTarget:
         """A file has no partitions."""
 
     async def add_spending(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """With a file it is derived from the hourly sums."""
+        """Does nothing: with a file, spending is derived from the hourly sums."""
 
 
 class ServerTarget:
@@ -190,7 +191,8 @@ class ServerTarget:
 
 
 def _for_server(table: Table, rows: Rows) -> Iterable[Row]:
-    """Rows of a file as a server takes them: SQLite has 0 and 1 as booleans, and NULs in texts."""
+    """Yields rows of a file as a server takes them: SQLite has 0 and 1 as booleans, and NULs in
+    texts."""
     converters: list[tuple[int, Callable[[Any], Any]]] = []
     for position, column in enumerate(table.columns):
         if isinstance(column.type, Boolean):
@@ -278,7 +280,7 @@ async def _refuse_other_schema(session: asyncpg.Connection) -> None:
 
 
 async def refuse_living_replicas(session: asyncpg.Connection) -> None:
-    """Raises StoreError where a gateway uses the database, or may still come back to it."""
+    """Raises StoreError if a gateway uses the database, or may still come back to it."""
     names = await session.fetch(
         "SELECT name FROM replicas WHERE heartbeat_at + expiry_us"
         " > extract(epoch FROM clock_timestamp()) * 1000000 ORDER BY name"

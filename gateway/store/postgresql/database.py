@@ -179,7 +179,7 @@ class PostgresqlDatabase(Database):
     def _unsuitable(
         self, version: str, encoding: str, schema: str | None, may_create: bool
     ) -> str | None:
-        """Why it cannot be used, and what to do."""
+        """Tells why the database cannot be used, and what to do."""
         if int(version) // 10_000 < MIN_SERVER_VERSION:
             number = int(version) // 10_000
             return f"it is PostgreSQL {number}, and {MIN_SERVER_VERSION} or newer is needed"

@@ -77,7 +77,8 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """In short, without the server's address: also for those who may not know it."""
+    """Describes the error in short, without the server's address: also for readers who may not know
+    it."""
     state = sqlstate_of(error)
     if state in _REASONS:
         return _REASONS[state]
@@ -109,7 +110,7 @@ def _network_reason(error: OSError | PoolTimeout) -> str:
 
 
 def opening_error(error: BaseException, server: DatabaseServer) -> str:
-    """For the operator: which database, what is wrong with it, what to do."""
+    """Tells the operator which database it is, what is wrong with it, what to do."""
     address = server.address
     cause = error.orig if isinstance(error, DBAPIError) else error
     remedy = _REMEDIES.get(sqlstate_of(error))
@@ -124,7 +125,7 @@ def opening_error(error: BaseException, server: DatabaseServer) -> str:
 
 
 def _is_unsendable(error: BaseException) -> bool:
-    """Such as a number of more than 64 bits."""
+    """Tells whether a value could not be sent, such as a number of more than 64 bits."""
     return isinstance(error, InterfaceError) and isinstance(
         getattr(error.orig, "__cause__", None), ValueError
     )

@@ -24,7 +24,8 @@ LOCK: Final = f"SELECT {_COLUMNS} FROM requests WHERE id = ANY ($1::text[]) ORDE
 """The rows with the ids, locked."""
 
 CALL: Final = "SELECT pg_temp.record_entries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
-"""With a `FunctionArguments`, the boot's id, the epoch or null, and whether the rows are locked."""
+"""The call with a `FunctionArguments`, the boot's id, the epoch or null, and whether the rows are
+locked."""
 
 
 @cache

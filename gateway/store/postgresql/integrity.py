@@ -29,7 +29,7 @@ sum of its days."""
 
 
 def sums_of_days() -> tuple[Select[Any], Select[Any]]:
-    """As they stand, and as they are counted; each day as its first hour."""
+    """Selects the daily sums as they stand and as they are counted; each day as its first hour."""
     key = ("token_id", "group_name", "model")
     day = usage_hours.c.hour // _HOURS_OF_A_DAY
     stands = select(
@@ -62,8 +62,8 @@ async def wrong_sums(connection: AsyncConnection, limit: int) -> list[Discrepanc
 async def wrong_spending(
     connection: AsyncConnection, limit: int
 ) -> AsyncIterator[tuple[str, str, int, int, dict[str, Any]]]:
-    """What does not agree with the hourly sums: period and column, what stands, what is counted,
-    and whose it is. Only totals must exist: old periods may have been deleted."""
+    """Yields what does not agree with the hourly sums: period and column, what stands, what is
+    counted, and whose it is. Only totals must exist: old periods may have been deleted."""
     for kind in _HOLDERS:
         for period in _STARTS:
             for row in await connection.execute(_differences(kind, period).limit(limit)):

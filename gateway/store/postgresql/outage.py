@@ -21,7 +21,7 @@ from gateway.store.records import LogEntry
 _log = logging.getLogger(__name__)
 
 MAX_ENTRIES: Final = 500
-"""Of one transaction."""
+"""Maximum number of entries in one transaction."""
 
 _DELAYS: Final = (0.1, 0.2, 0.5, 1.0)  # seconds between tries of a server that does not answer
 _APPENDED: Final = 0.01  # seconds until what is being appended is there
@@ -81,7 +81,7 @@ class Outage:
             _log.warning(text, reason, self.spool.path)
 
     async def append(self, entries: Sequence[LogEntry]) -> None:
-        """Raises sqlite3.Error or OSError where there is no room."""
+        """Raises sqlite3.Error or OSError if there is no room."""
         self._appending = True
         try:
             await self.spool.append(entries, self._boot_id)

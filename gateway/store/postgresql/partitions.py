@@ -72,7 +72,7 @@ class Day(NamedTuple):
 
     @classmethod
     def named(cls, text: str) -> Day:
-        """From 20261231."""
+        """Reads a day from its name, like 20261231."""
         return cls((datetime.strptime(text, "%Y%m%d").replace(tzinfo=UTC) - _EPOCH).days)
 
     @property
@@ -95,7 +95,7 @@ async def create_days(database: Connector, now_us: int, ahead: int = DAYS_AHEAD)
 
 
 async def create_range(database: Connector, first: Day, last: Day) -> list[Day]:
-    """Both days included. Raises Busy."""
+    """Creates the partitions from `first` to `last`, both included. Raises Busy."""
     return await create_listed(database, map(Day, range(first.number, last.number + 1)))
 
 

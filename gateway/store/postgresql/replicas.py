@@ -104,7 +104,7 @@ def steady_seconds() -> float:
 class OwnReplica:
     """This process among the replicas; `cluster.membership` updates it with each heartbeat.
 
-    `epoch` is 0 where it is not registered, which begins when it was reaped. `contact_at` is when
+    `epoch` is 0 if it is not registered, which begins when it was reaped. `contact_at` is when
     the last heartbeat that succeeded was sent, by `steady_seconds`. `names` are those of all living
     replicas, sorted, and `serving` those that admit requests; `lost` ones were not heard of.
     """
@@ -123,7 +123,7 @@ class OwnReplica:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Its rank among the living replicas by name, from 0, and how many there are."""
+        """Returns its rank among the living replicas by name, from 0, and how many there are."""
         return bisect_left(self.names, self.name), max(1, len(self.names))
 
     @property
@@ -133,13 +133,13 @@ class OwnReplica:
 
     @property
     def lease_seconds(self) -> float:
-        """For how long budget leases can still be used without a further heartbeat; 0 or less: no
-        request may be admitted with them, as others may use their budgets soon."""
+        """Returns for how long budget leases can still be used without a further heartbeat; 0 or
+        less: no request may be admitted with them, as others may use their budgets soon."""
         return self._seconds_of(max(self.expiry, self.lease_expiry))
 
     @property
     def name_seconds(self) -> float:
-        """For how long no other replica can start in the place of this one, or beside it where
+        """Returns for how long no other replica can start in the place of this one, or beside it if
         nothing is shared, without a further heartbeat."""
         return self._seconds_of(self.expiry)
 
@@ -155,7 +155,7 @@ class OwnReplica:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a replica states when it starts. `directory` identifies its state directory on its
+    """The statement of a replica that starts. `directory` identifies its state directory on its
     machine: two processes with the same one cannot both hold the directory's lock. Without
     `has_shared` it has to be the only replica."""
 
@@ -185,7 +185,7 @@ def register(connection: Connection, new: Registration) -> Registered:
 
     An expired replica of the same name, with another state, loses the name.
 
-    Raises ReplicaNameTaken, SharedStateMissing, or ReplicaUnclear where it is not known yet whether
+    Raises ReplicaNameTaken, SharedStateMissing, or ReplicaUnclear if it is not known yet whether
     another process uses a copy of the state directory.
     """
     connection.execute(select(func.pg_advisory_xact_lock(AdvisoryLock.REGISTRATION)))
@@ -259,7 +259,7 @@ def expire(connection: Connection, epoch: int, unheard_since: int | None = None)
 
 def remove(connection: Connection, epoch: int, unheard_since: int | None = None) -> int | None:
     """Delete a replica's row, and with it its budget leases, and settle its running requests in the
-    same transaction; returns their number, or None where there is no such row.
+    same transaction; returns their number, or None if there is no such row.
 
     `unheard_since` is the heartbeat (`heartbeat_at`) since which nothing was heard of it: a later
     one keeps it.
@@ -294,12 +294,12 @@ def _of(epoch: int, statement: _Filtered) -> _Filtered:
 
 
 def set_address(connection: Connection, epoch: int, address: str) -> None:
-    """Where it listens, once it does."""
+    """Sets where a replica listens, once it does."""
     connection.execute(_of(epoch, update(replicas)).values(address=address))
 
 
 async def list_replicas(database: Database) -> list[ListedReplica]:
-    """All replicas by name; those of a database server only."""
+    """Returns all replicas by name; only a database server has any."""
     async with database.reader.connect() as connection:
         return await connection.run_sync(_listed)
 

@@ -73,7 +73,7 @@ class Spool:
 
     @property
     def seconds(self) -> float:
-        """For how long the oldest entry has waited, 0 where none waits."""
+        """Returns for how long the oldest entry has waited, 0 if none waits."""
         since = self.since
         return 0.0 if since is None else max(0.0, (self._clock_ns() // 1000 - since) / 1e6)
 
@@ -92,8 +92,8 @@ class Spool:
             raise StoreError(f"{self.path} cannot be opened: {reason}") from error
 
     async def append(self, entries: Sequence[LogEntry], boot_id: str) -> None:
-        """Rows that have no boot's id get this one. Raises sqlite3.Error where the disk or the
-        file is full: then none of them is in it."""
+        """Appends entries; rows that have no boot's id get this one. Raises sqlite3.Error if the
+        disk or the file is full: then none of them is in it."""
         await self._run(lambda: self._append(entries, boot_id))
 
     async def first(self, count: int) -> Spooled:

@@ -57,7 +57,7 @@ _SETTINGS: Final = {
 
 
 class PostgresqlWriter(EntryWriter):
-    """One connection, opened where there is none."""
+    """One connection, opened if there is none."""
 
     separates_intents = True
 
@@ -69,7 +69,8 @@ class PostgresqlWriter(EntryWriter):
         spool: Spool | None = None,
         committed: Callable[[Sequence[LogEntry]], None] = lambda _: None,
     ) -> None:
-        """It calls `committed` with what waited in the spool and was written later."""
+        """Creates a writer that calls `committed` with what waited in the spool and was written
+        later."""
         self._database = database
         self._server = server
         self._boot_id = boot_id
@@ -148,7 +149,7 @@ class PostgresqlWriter(EntryWriter):
         await self.write_batch(entries, None, self._server.timeout)
 
     def disconnect(self) -> None:
-        """At once, without a word to the server."""
+        """Disconnects at once, without a word to the server."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

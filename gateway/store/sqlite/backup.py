@@ -29,14 +29,14 @@ from gateway.store.records import AuditRow
 from gateway.store.sqlite.lock import DATABASE_NAME, check_owner, lock_state_dir
 
 BACKUP_DIR: Final = "backups"
-"""In the state directory."""
+"""The directory of backups in the state directory."""
 
 PART: Final = ".part"
 """The end of the name of a copy that is not complete."""
 
 _NAME: Final = re.compile(r"gateway-\d{8}T\d{6}Z\.db")
 _PAGES: Final = 512
-"""Of one step, after which `Progress` is called."""
+"""The pages of one step, after which `Progress` is called."""
 _MAX_NAMES: Final = 200
 """Characters of a message, of what a file has and should not."""
 _RESERVE: Final = 16 * 2**20
@@ -166,7 +166,7 @@ def size_with_log(path: Path) -> int:
 
 
 def check_copy(file: Path, source: Path, advice: str = "gateway db check says more") -> int:
-    """The schema of a copy. Raises StoreError where it is damaged, or no database of this or an
+    """The schema of a copy. Raises StoreError if it is damaged, or no database of this or an
     older release; the messages name what it is a copy of."""
     with _database_errors(source), closing(sqlite3.connect(file, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")  # so that it is a single file
@@ -184,11 +184,11 @@ _OBJECTS: Final = """
     UNION SELECT 'application_id ' || application_id, '' FROM pragma_application_id
     WHERE application_id
 """
-"""All but what ANALYZE adds, and the numbers of the head that no gateway sets."""
+"""The objects except what ANALYZE adds, and the numbers of the head that no gateway sets."""
 
 
 def _check_objects(file: Path, source: Path, schema: int) -> None:
-    """Raises StoreError where a copy has other tables, columns, indexes, triggers or views than the
+    """Raises StoreError if a copy has other tables, columns, indexes, triggers or views than the
     migrations up to its schema leave: a trigger would act on every row."""
     with closing(sqlite3.connect(":memory:")) as model, closing(sqlite3.connect(file)) as copy:
         create_schema(model, schema)
@@ -204,7 +204,7 @@ def _check_objects(file: Path, source: Path, schema: int) -> None:
 
 
 def schema_of(path: Path) -> int:
-    """Of a database, without a check of its pages. Raises as `check_copy`."""
+    """Returns the schema of a database, without a check of its pages. Raises as `check_copy`."""
     with _reader(path) as reader:
         return _read_schema(reader, path)
 
@@ -325,7 +325,7 @@ def _set_aside(path: Path, now: datetime) -> Path:
 
 
 def remove_empty_log(state_dir: Path) -> None:
-    """Where no gateway runs, the reader has left an empty log, which only a writer removes."""
+    """Removes the empty log that the reader has left if no gateway runs; only a writer can."""
     path = state_dir / DATABASE_NAME
     with (
         suppress(StateLocked, sqlite3.Error),
@@ -336,7 +336,7 @@ def remove_empty_log(state_dir: Path) -> None:
 
 
 def _remove_old(directory: Path, keep: int | None) -> tuple[Path, ...]:
-    """Also what interrupted backups left."""
+    """Removes old backups, and what interrupted backups left."""
     if keep is None:
         return ()
     backups = sorted(each for each in directory.iterdir() if _NAME.fullmatch(each.name))

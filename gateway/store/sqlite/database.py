@@ -221,7 +221,8 @@ class SqliteDatabase(Database):
         return self._connection
 
     def _run(self, statement: str, *parameters: str) -> Any:
-        """One statement outside of any transaction; the first field of its first row."""
+        """Runs one statement outside of any transaction; returns the first field of its first
+        row."""
         row = self._connect().connection.cursor().execute(statement, parameters).fetchone()
         return row and row[0]
 
@@ -246,11 +247,12 @@ class SqliteDatabase(Database):
         ]
 
     def _files_of_others(self) -> list[Path]:
-        """Those that this process cannot write: a command as another user has created them."""
+        """Returns the files that this process cannot write: a command as another user has created
+        them."""
         return [file for file in self._files() if not os.access(file, os.R_OK | os.W_OK)]
 
     def _restore_hint(self) -> str:
-        """What to do, as commands where there is a backup next to the file."""
+        """Tells what to do, as commands if there is a backup next to the file."""
         folder, name = self.path.parent, self.path.name
         away = folder / f"{name}.damaged"
         move = f"mkdir -p {_quoted(away)} && mv {_quoted(*self._files())} {_quoted(away)}"

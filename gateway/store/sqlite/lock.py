@@ -35,9 +35,9 @@ DEMO_NAME: Final = "demo"
 
 @contextmanager
 def lock_state_dir(state_dir: Path) -> Iterator[None]:
-    """Hold the directory, which is created where it is missing and restricted to its owner (0700).
+    """Hold the directory, which is created if it is missing and restricted to its owner (0700).
 
-    Raises StateLocked where another process holds it, StoreError where it cannot be created,
+    Raises StateLocked if another process holds it, StoreError if it cannot be created,
     belongs to another user, or has only files that are not a gateway's.
     """
     check_owner(state_dir)
@@ -74,7 +74,7 @@ def read_holder(state_dir: Path) -> int | None:
 
 
 def check_owner(state_dir: Path) -> None:
-    """Raises StoreError where an existing directory belongs to another user than this process:
+    """Raises StoreError if an existing directory belongs to another user than this process:
     what it creates there, the gateway could not write. Call it before anything is created."""
     try:
         owner = state_dir.stat().st_uid

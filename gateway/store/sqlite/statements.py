@@ -120,7 +120,7 @@ class Lookup:
         ]
 
     def run(self, cursor: DBAPICursor, ids: Sequence[str]) -> dict[str, str]:
-        """At most `MAX_BATCH` ids. A few fixed texts: the driver keeps them prepared."""
+        """Looks up at most `MAX_BATCH` ids. A few fixed texts: the driver keeps them prepared."""
         if not ids:
             return {}
         size, sql = next(fitting for fitting in self._texts if fitting[0] >= len(ids))
@@ -129,7 +129,7 @@ class Lookup:
 
 
 class Statements:
-    """All statements of the recorder, for one boot."""
+    """The statements of the recorder, for one boot."""
 
     def __init__(self, boot_id: str) -> None:
         compiled = _compiled()

@@ -54,7 +54,7 @@ class Migrated:
 
 
 def try_migrations(state_dir: Path, progress: Progress) -> Migrated:
-    """On a copy. Raises StoreError, also for a migration that would fail."""
+    """Migrates a copy. Raises StoreError, also for a migration that would fail."""
     check_owner(state_dir)
     path = _existing(state_dir)
     steps: tuple[Step, ...] = ()
@@ -66,7 +66,7 @@ def try_migrations(state_dir: Path, progress: Progress) -> Migrated:
 
 
 def migrate_now(state_dir: Path) -> Migrated:
-    """While no gateway runs. Raises StoreError."""
+    """Migrates while no gateway runs. Raises StoreError."""
     path = _existing(state_dir)
     with lock_state_dir(state_dir):
         steps = asyncio.run(_migrate(SqliteDatabase(path)))
@@ -76,7 +76,7 @@ def migrate_now(state_dir: Path) -> Migrated:
 
 
 def migrate_server(server: DatabaseServer, *, dry_run: bool) -> Migrated:
-    """While replicas run. A dry run only says what would be done. Raises StoreError."""
+    """Migrates while replicas run. A dry run only says what would be done. Raises StoreError."""
     from gateway.store.postgresql.database import PostgresqlDatabase
 
     async def run() -> tuple[Step, ...]:
@@ -86,10 +86,10 @@ def migrate_server(server: DatabaseServer, *, dry_run: bool) -> Migrated:
 
 
 class _Uncopied(SqliteDatabase):
-    """It is a copy itself."""
+    """A database that is a copy itself."""
 
     async def copy(self, version: int) -> None:
-        """Nothing to copy."""
+        """Copies nothing."""
 
 
 async def _migrate(database: Database, *, dry_run: bool = False) -> tuple[Step, ...]:
