@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +11,6 @@ from gateway.admission.local import Admission
 from gateway.quota.limits import Quota
 from gateway.store import tokens
 from gateway.store.database import Database
-from gateway.store.postgresql.budget_leases import LeaseTable
-from tests.admission.lease_replicas import GrantsOf
 from tests.store.sample_rows import token
 from tests.support.ledger_template import open_ledger
 
@@ -30,17 +26,3 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 @pytest.fixture
 def queue() -> Admission:
     return Admission(Quota())
-
-
-@pytest.fixture
-def grants_of(monkeypatch: pytest.MonkeyPatch) -> GrantsOf:
-    """In how many transactions a replica has asked for leases."""
-    counts: Counter[LeaseTable] = Counter()
-    grant = LeaseTable.grant
-
-    async def counted(table: LeaseTable, *args: Any) -> Any:
-        counts[table] += 1
-        return await grant(table, *args)
-
-    monkeypatch.setattr(LeaseTable, "grant", counted)
-    return lambda leases: counts[leases._table]
