@@ -32,7 +32,7 @@ _OWN_FIELDS: Final = ("status", "window", "currency", "limit", "remaining", "res
 
 
 class _Rolling(NamedTuple):
-    """How clients name a rolling window."""
+    """The names that clients give a rolling window."""
 
     short: str
     claim: str

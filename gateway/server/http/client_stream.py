@@ -47,7 +47,7 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class ReplySink(Protocol):
-    """Where a streamed reply goes: to a client's connection, or into the log of a background
+    """The destination of a streamed reply: a client's connection, or the log of a background
     response. `ping` renders a ping, and the relay replaces it; `write_started` is the loop's time
     since which it has not taken what was written, or None."""
 
@@ -163,7 +163,7 @@ class ResponseWriter:
             self._write(framed)
 
     def sent(self) -> SentResponse:
-        """What the framework gets after the last byte."""
+        """Returns the response that the framework gets after the last byte."""
         return SentResponse(200, keep_alive=self._keep_alive)
 
     def abort(self) -> None:
@@ -283,8 +283,8 @@ def _http_date(second: int) -> str:
 async def render_json(
     exchange: Exchange, size: int, build: Callable[..., Any], *args: Any
 ) -> bytes:
-    """What `build` returns of `args`, which have `size` bytes. Await it in the arguments of
-    `send_json`, and keep none of the `args`: they are no longer booked then."""
+    """Renders as JSON what `build` returns of `args`, which have `size` bytes. Await it in the
+    arguments of `send_json`, and keep none of the `args`: they are no longer booked then."""
 
     def render() -> bytes:
         text = orjson.dumps(build(*args))

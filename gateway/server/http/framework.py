@@ -71,7 +71,7 @@ class FrameworkProtocol(web.RequestHandler):
         self._force_close = True
 
     def close_after_response(self) -> None:
-        """Nothing more is read."""
+        """Closes after the running response: nothing more is read."""
         self._close = True
 
     def expect_last_request(self) -> None:

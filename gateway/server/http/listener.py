@@ -203,8 +203,8 @@ class GatewayProtocol(FrameworkProtocol):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """While a connection is idle the library keeps its last request, and with that the exchange
-        and its prompt."""
+        """Takes the exchange from the request: while a connection is idle the library keeps its
+        last request, which would keep the exchange and its prompt."""
         try:
             return await super().finish_response(request, resp, start_time)
         finally:

@@ -47,7 +47,7 @@ def can_fit(image: ImagePart) -> bool:
 
 
 async def fit_in_process(data: str, media_type: str, max_bytes: int) -> tuple[str, bytes]:
-    """The same as `fit_image`, in a process that knows nothing but the image."""
+    """Fits an image like `fit_image`, in a process that knows nothing but the image."""
     _check_pixels(image_size(data), media_type)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-Ps", "-m", __name__, media_type, str(max_bytes)),

@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 
 class AttemptOutcome:
-    """Each ends in exactly one of the methods; `relay` is set where the reply is streamed."""
+    """The outcome of an attempt, which ends in exactly one of the methods; `relay` is set if the
+    reply is streamed."""
 
     __slots__ = ("_exchange", "_loop", "_ranked", "_runtime", "_started", "relay", "ticket")
 
@@ -82,7 +83,7 @@ class AttemptOutcome:
         self._exchange.set_next_step("same account")
 
     def abandon(self) -> None:
-        """It was not the upstream that ended it: the client disconnected, say."""
+        """Records an attempt that was not ended by the upstream: the client disconnected, say."""
         self._runtime.health.record_abandoned(self.ticket)
         self._record("given up")
 

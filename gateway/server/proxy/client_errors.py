@@ -148,7 +148,8 @@ def _request_error(
 
 
 def _rejection(failure: Failure, reason: str, message: str, code: str | None) -> UpstreamRejected:
-    """With the code that clients know, where the upstream's format has none."""
+    """Builds the error of a rejected request, with the code that clients know if the upstream's
+    format has none."""
     status = failure.status
     if status not in _REJECTED_STATUSES or reason == CONTENT_POLICY:
         status = 400

@@ -248,7 +248,8 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
 
 
 def _with_structured_output(candidate: Candidate) -> Candidate:
-    """Where the upstream enforces no format of the output, translation emulates it."""
+    """Returns the candidate for a prompt with a format of the output: if the upstream does not
+    enforce that, translation emulates it."""
     if candidate.target.structured or candidate.lane is Lane.TRANSLATED:
         return candidate
     return replace(candidate, lane=Lane.TRANSLATED)

@@ -250,7 +250,8 @@ class StreamRelay:
         return can_write
 
     def _commit(self) -> None:
-        """From now on there is no other attempt. The first event counts, not what precedes it."""
+        """Commits the exchange: no other attempt follows. The first event counts, not what precedes
+        it."""
         translator = self._translator
         if translator.started:
             self.time_to_first_event = self._last_activity - self._started
@@ -335,7 +336,8 @@ class StreamRelay:
             self.when = self._next_check()
 
     def _deadline(self) -> tuple[float, float]:
-        """When the upstream has taken too long: the loop's time, and the time limit in seconds."""
+        """Returns when the upstream has taken too long: the loop's time, and the time limit in
+        seconds."""
         idle, total = self._limits.idle, self._limits.total
         if not self._translator.started:
             total = min(total, self._limits.first_event)

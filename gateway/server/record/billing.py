@@ -71,11 +71,11 @@ class UsageMeter:
         self.start_attempt()
 
     def entry_demand(self, permit: Permit) -> ResourceRequest:
-        """What the exchange takes of the limits before its body is read."""
+        """Returns what the exchange takes of the limits before its body is read."""
         return ResourceRequest(permit.holders, self._started, 0, FREE)
 
     def free_demand(self, permit: Permit, model: str) -> ResourceRequest:
-        """What the exchange takes of the limits where it costs nothing."""
+        """Returns what the exchange takes of the limits if it costs nothing."""
         self.model = model
         return ResourceRequest(permit.holders, self._started, 0, FREE)
 
@@ -87,8 +87,9 @@ class UsageMeter:
         max_output: int = 0,
         output_limit: int | None = None,
     ) -> ResourceRequest:
-        """The same with an expected usage; a reply has `max_output` tokens at most, if any holder
-        has a budget, and `output_limit` as the client wants it."""
+        """Returns what the exchange takes of the limits with an expected usage; a reply has
+        `max_output` tokens at most, if any holder has a budget, and `output_limit` as the client
+        wants it."""
         self.model, self._input_tokens = model, expected.input_tokens
         self.price = price = permit.price(self._snapshot.catalog, model)
         if self._snapshot.config.money.bill_estimates:
@@ -173,7 +174,7 @@ class UsageMeter:
         return self.price.cost(usage) if self.price else FREE
 
     def record_rounds(self, used: Usage, *, is_exact: bool) -> None:
-        """What the rounds that have ended used; no other has been sent. `is_exact`: by the
+        """Records what the rounds that have ended used; no other has been sent. `is_exact`: by the
         upstreams' own counts."""
         self.earlier, self._earlier_is_exact, self.next_input = used, is_exact, None
 
@@ -190,13 +191,13 @@ class UsageMeter:
         return True
 
     def record_usage(self, usage: Usage | None, output_chars: int, *, is_final: bool) -> None:
-        """What the upstream reported so far, and the length of its output in characters."""
+        """Records what the upstream reported so far, and the length of its output in characters."""
         self._usage, self._output_chars, self._is_final = usage, output_chars, is_final
 
     @property
     def final_usage(self) -> Usage | None:
-        """What the upstream reported of the complete reply, unless it took several requests: that
-        says nothing of the prompt's size."""
+        """Returns what the upstream reported of the complete reply, unless it took several
+        requests: that says nothing of the prompt's size."""
         return self._usage if self._is_final and self.earlier is None else None
 
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:

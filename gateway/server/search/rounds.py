@@ -68,8 +68,8 @@ log = logging.getLogger(__name__)
 
 
 class SearchPlan(NamedTuple):
-    """What the rounds of a reply share: at most `limit` searches, by the client's own limits;
-    `function` is what the model calls, in the prompt of `request`. Where the upstream searches
+    """The values that the rounds of a reply share: at most `limit` searches, by the client's own
+    limits; `function` is what the model calls, in the prompt of `request`. If the upstream searches
     there is no `client`, and the model calls nothing."""
 
     client: SearchClient | None
@@ -80,7 +80,7 @@ class SearchPlan(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """Of one search: the client's part, the model's text, and what was found."""
+    """The outcome of one search: the client's part, the model's text, and what was found."""
 
     part: ServerToolResult
     text: str
@@ -242,7 +242,8 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         return has_room
 
     def _tokens_left(self) -> int | None:
-        """Of the client's limit for the whole reply."""
+        """Returns the tokens that are left of the client's limit for the whole reply; None without
+        a limit."""
         limit = self._plan.request.prompt.max_tokens
         return None if limit is None else limit - self._rounds.usage.output_tokens
 
@@ -281,7 +282,8 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
             self._note_usage()
 
     def _round_sent(self) -> None:
-        """From now on the round costs something; it reads as much as the one before, at least."""
+        """Records that the round costs something from now on; it reads at least as much as the
+        round before."""
         self._exchange.meter.next_input = self._next_input
 
     async def _read_round(self, attempt: TranslatedAttempt, response: UpstreamResponse) -> None:
@@ -337,7 +339,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         self._note_usage()
 
     def _note_usage(self) -> None:
-        """What is billed as long as no further round is sent."""
+        """Records what is billed as long as no further round is sent."""
         is_exact = not self._queue.is_estimated
         self._exchange.meter.record_rounds(self._rounds.usage, is_exact=is_exact)
 

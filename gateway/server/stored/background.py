@@ -114,7 +114,8 @@ class BackgroundResponse:
         return self.log.events.response
 
     def row(self) -> StoredReply:
-        """What there is of it. Only complete events can be followed from there."""
+        """Returns the row with what there is of the response so far. Only complete events can be
+        followed from it."""
         events: bytes | None = None
         if self.log.keep:
             events = b"".join(self.log.frames) if self.log.is_closed else b""
@@ -127,7 +128,7 @@ class BackgroundResponse:
 
 
 class BackgroundResponses:
-    """Those that run."""
+    """The background responses that run."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -209,7 +210,7 @@ class BackgroundResponses:
         await asyncio.wait({response.ended})
 
     def stop(self, response: BackgroundResponse) -> None:
-        """As `cancel`, without waiting for it."""
+        """Cancels a response like `cancel`, without waiting for its end."""
         if not response.work.done():
             response.is_cancelled = True
             response.work.cancel()
@@ -222,7 +223,7 @@ class BackgroundResponses:
                 self.stop(response)
 
     def save_begun(self) -> None:
-        """What other replicas show of those that are under way by now."""
+        """Saves what other replicas show of the responses that are under way by now."""
         for response in self:
             is_queued = response.storing.row.status == QUEUED
             if (
@@ -298,7 +299,7 @@ async def _outcome(response: BackgroundResponse) -> tuple[str, Payload | None]:
 
 
 def _usage(exchange: Exchange) -> Usage | None:
-    """What is billed of a reply without an end; None where nothing is."""
+    """Returns what is billed of a reply without an end; None if nothing is."""
     failed = exchange.error is not None
     bill = exchange.meter.final_bill(committed=exchange.committed, failed=failed)
     return bill.usage if bill.usage.total_tokens else None
@@ -351,7 +352,7 @@ async def answer_in_background(
 
 
 def streamed(client_request: ClientRequest) -> ClientRequest:
-    """The same request as a stream that an upstream does not run in its own background."""
+    """Returns the request as one for a stream, which no upstream runs in its own background."""
     prompt = client_request.prompt
     body = client_request.body | {"stream": True}
     body.pop("background", None)
@@ -382,7 +383,8 @@ def _failed(row: StoredReply, message: str, **changes: Any) -> StoredReply:
 
 
 def runs_elsewhere(row: StoredReply) -> bool:
-    """For a background response that this process does not run."""
+    """Tells whether another replica runs the response, for a background response that this process
+    does not run."""
     return row.background and row.status in RUNNING
 
 
@@ -404,8 +406,9 @@ async def cancel_elsewhere(runtime: Runtime, token_id: str, id: str) -> None:
 
 
 async def watch_background(app: web.Application) -> AsyncIterator[None]:
-    """While the application runs: saves what others show of the responses here, cancels those that
-    others want to cancel, and ends those of replicas that are gone."""
+    """Watches while the application runs: saves what other replicas show of the responses here,
+    cancels responses that other replicas want to cancel, and ends responses of replicas that are
+    gone."""
     task = asyncio.ensure_future(_watch(app[RUNTIME], app[BACKGROUND]))
     yield
     task.cancel()

@@ -88,7 +88,7 @@ async def list_input_items(request: web.Request) -> web.StreamResponse:
 
 
 class _PageRequest:
-    """Which items are requested."""
+    """The range of items that is requested."""
 
     def __init__(self, request: web.Request) -> None:
         """Raises `InvalidRequest`."""
@@ -128,13 +128,13 @@ def _limit(sent: str) -> int:
 
 
 def _authorize(request: web.Request) -> tuple[Exchange, Permit, str]:
-    """As the endpoint that generates."""
+    """Authorizes like the endpoint that generates."""
     permit = authorize_generation(request, CODEC)
     return request[EXCHANGE], permit, request.match_info["id"]
 
 
 async def _cancel(request: web.Request, permit: Permit, id: str) -> None:
-    """Where it runs in the background."""
+    """Cancels a response, here or at another replica, if it runs in the background."""
     responses = request.app[BACKGROUND]
     if (running := responses.find(id, permit.token.id)) is not None:
         await responses.cancel(running)

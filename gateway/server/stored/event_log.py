@@ -46,7 +46,7 @@ class Frames:
         return self.first + len(self.frames)
 
     def read(self, number: int) -> tuple[bytes, int]:
-        """Some events from `number` on, and the number after them."""
+        """Returns some events from `number` on, and the number after them."""
         start = stop = number - self.first
         size = 0
         while stop < len(self.frames) and size < _MAX_READ:
@@ -61,7 +61,7 @@ class Frames:
         self._notify()
 
     async def wait(self) -> None:
-        """Until there are more events, or none follow."""
+        """Waits until there are more events, or none follow."""
         if self.is_closed:
             return
         if self._changed is None:
@@ -75,8 +75,8 @@ class Frames:
 
 
 class FrameLog(Frames):
-    """What a dispatch writes to instead of a connection. Frames are kept only where somebody can
-    ask for them: `keep`."""
+    """The log that a dispatch writes to instead of a connection. Frames are kept only if clients
+    can ask for them: `keep`."""
 
     def __init__(self, exchange: Exchange, events: BackgroundEvents, *, keep: bool) -> None:
         super().__init__([], is_closed=False)
@@ -106,7 +106,7 @@ class FrameLog(Frames):
             await asyncio.shield(self._rewriting)
 
     def abort(self) -> None:
-        """Nobody is waited for."""
+        """Does nothing: no client is waited for."""
 
     def close(self) -> None:
         """The log stays open until the work's outcome is known: see `finish`."""
@@ -178,7 +178,8 @@ async def send_running_events(request: web.Request, id: str, log: FrameLog) -> w
 
 
 async def send_stored_events(request: web.Request, row: StoredReply) -> web.StreamResponse:
-    """The same of one that has ended; the row was read with its events."""
+    """Sends the events of a response that has ended; the row was read with its events. Raises
+    `InvalidRequest`."""
     if row.events is None:
         raise _no_events(row.id)
     if not row.events:  # lost with the process that ran it
@@ -190,8 +191,8 @@ async def send_stored_events(request: web.Request, row: StoredReply) -> web.Stre
 
 
 async def send_later_events(request: web.Request, row: StoredReply) -> web.StreamResponse:
-    """The same of one that another replica runs: pings until it has ended, then all its events.
-    Raises `InvalidRequest`."""
+    """Sends the events of a response that another replica runs: pings until it has ended, then all
+    its events. Raises `InvalidRequest`."""
     if row.events is None:
         raise _no_events(row.id)
     number = _first_number(request)
@@ -241,7 +242,7 @@ async def _send(request: web.Request, frames: Frames) -> web.StreamResponse:
 
 
 def _first_number(request: web.Request) -> int:
-    """Of the first event that the client wants. Raises `InvalidRequest`."""
+    """Returns the number of the first event that the client wants. Raises `InvalidRequest`."""
     after = request.query.get("starting_after")
     if after is None:
         return 0

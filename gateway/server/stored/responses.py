@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class Storing:
-    """What is stored of a request once its reply is complete: `row`, whose request may continue
+    """The storing of a request once its reply is complete: of `row`, whose request may continue
     what is stored already. `after` gets the reply too."""
 
     __slots__ = ("_after", "_exchange", "_store", "row")
@@ -101,7 +101,7 @@ class Storing:
             self._after.close()
 
     def keep_stream(self, frames: bytes) -> None:
-        """The same for the last frames of a stream."""
+        """Stores the reply of which these are the last frames of its stream."""
         if (event := terminal_event(frames)) is not None:
             self.keep(*event)
         else:
@@ -248,7 +248,7 @@ def _check_size(exchange: Exchange, size: int) -> None:
 
 
 def _paths(items: Sequence[Any]) -> dict[str, str]:
-    """Where each id is named first. Raises `InvalidRequest`."""
+    """Returns the path of the place that names each id first. Raises `InvalidRequest`."""
     paths: dict[str, str] = {}
     count = 0
     for index, item in enumerate(items):
@@ -278,7 +278,7 @@ async def _ids_by_reply(
 
 
 def _read(reply: StoredReply, ids: Collection[str]) -> _Found:
-    """In a thread."""
+    """Finds the items and their sizes; runs in a thread."""
     return {id: (item, len(write_object(item))) for id, item in find_items(reply, ids).items()}
 
 

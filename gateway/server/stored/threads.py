@@ -52,12 +52,12 @@ class ThreadKeeper:
         self._exchange.runtime.replies.put(row)
 
     def keep_stream(self, frames: bytes) -> None:
-        """The same for the last frames of a stream."""
+        """Stores the reply of which these are the last frames of its stream."""
         if self._frames is not None:
             self.keep(b"".join([*self._frames, frames]), _COMPLETED)
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing: nothing is left to do."""
 
     def add(self, frames: bytes) -> None:
         """Frames of a stream. A reply that is too large is not stored: clients start a new thread
@@ -98,7 +98,7 @@ def is_held_here(incoming: IncomingRequest) -> bool:
 
 
 async def hold_thread(incoming: IncomingRequest) -> None:
-    """As `read_thread`; the reply of the request will be stored."""
+    """Reads the thread like `read_thread`; the reply of the request will be stored."""
     exchange, body = incoming.exchange, incoming.body
     await read_thread(incoming)
     row = new_row(incoming, _MESSAGE, previous_id=previous_message_id(body))
