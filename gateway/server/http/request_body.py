@@ -56,8 +56,8 @@ _IDENTITY: Final = "identity"
 async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     """The body and the JSON object in it. Call it after the authorization.
 
-    A body that has not arrived yet is read only within the limits of the request's key: their lease
-    is provisional, as the tokens and the cost are unknown (see `Admission.acquire`).
+    A body that has not arrived yet is read only within the limits of the request's key: their
+    reservation is provisional, as tokens and cost are unknown (see `Admission.acquire`).
 
     Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType`, `InvalidJson`,
     `InvalidRequest`, what `Admission.acquire` raises, or as `BodyPool.check`.
@@ -191,7 +191,9 @@ def _acquire_provisionally(exchange: Exchange) -> None:
     if permit is None:
         raise RuntimeError("a body is read after the authorization")
     try:
-        meter.lease = exchange.runtime.admission.acquire_provisionally(meter.entry_demand(permit))
+        meter.reservation = exchange.runtime.admission.acquire_provisionally(
+            meter.entry_demand(permit)
+        )
     except TooManyRequests:
         if exchange.snapshot.config.limits.max_wait is None:
             raise

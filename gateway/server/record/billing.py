@@ -12,7 +12,7 @@ from gateway.core.events import CHARS_PER_TOKEN, Usage
 from gateway.core.limits import FREE, UNLIMITED, Cost
 from gateway.core.value import replace
 from gateway.errors import AccountingUnavailable, InsufficientQuota
-from gateway.quota.limits import Lease, ResourceRequest
+from gateway.quota.limits import Reservation, ResourceRequest
 from gateway.quota.pricing import Price
 from gateway.runtime import Snapshot
 from gateway.store.records import UsageSource
@@ -53,7 +53,7 @@ class UsageMeter:
     __slots__ = (
         *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_most_output"),
         *("_output_chars", "_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
-        *("estimated_tokens", "lease", "model", "next_input", "permit", "price"),
+        *("estimated_tokens", "model", "next_input", "permit", "price", "reservation"),
         "reserved_chars",
     )
 
@@ -65,7 +65,7 @@ class UsageMeter:
         self.estimated_tokens, self.estimated_cost = 0, FREE
         self.permit: Permit | None = None
         self.price: Price | None = None
-        self.lease: Lease | None = None
+        self.reservation: Reservation | None = None
         self.model: str | None = None
         self.reserved_chars = maxsize
         self.start_attempt()
@@ -129,7 +129,7 @@ class UsageMeter:
         what has to be awaited for that, where this replica has to lease more of a budget.
 
         Raises `InsufficientQuota`; what was received is billed."""
-        if self.lease is None:
+        if self.reservation is None:
             return None
         used = self._estimate(reported, output_chars)
         slice_ = max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE)
@@ -138,18 +138,20 @@ class UsageMeter:
         if is_final and reported is not None:
             used, slice_ = reported, 0
         try:
-            self._reserve(self.lease, used, slice_, output_chars)
+            self._reserve(self.reservation, used, slice_, output_chars)
         except InsufficientQuota as error:
             if error.is_leased:
-                return self._lease_more(admission, self.lease, used, slice_, output_chars)
+                return self._lease_more(admission, self.reservation, used, slice_, output_chars)
             self._is_over_budget = True
             raise
         return None
 
-    def _reserve(self, lease: Lease, used: Usage, slice_: int, output_chars: int) -> None:
+    def _reserve(
+        self, reservation: Reservation, used: Usage, slice_: int, output_chars: int
+    ) -> None:
         for more in (slice_, 0):
             try:
-                lease.extend(used.total_tokens + more, self._cost(used, more))
+                reservation.extend(used.total_tokens + more, self._cost(used, more))
             except InsufficientQuota:
                 if not more:
                     raise
@@ -159,12 +161,17 @@ class UsageMeter:
                 return
 
     async def _lease_more(
-        self, admission: Admission, lease: Lease, used: Usage, slice_: int, output_chars: int
+        self,
+        admission: Admission,
+        reservation: Reservation,
+        used: Usage,
+        slice_: int,
+        output_chars: int,
     ) -> None:
         costs = self._cost(used), self._cost(used, slice_)
         try:
-            await admission.extend(lease, used.total_tokens, *costs)
-            self._reserve(lease, used, slice_, output_chars)
+            await admission.extend(reservation, used.total_tokens, *costs)
+            self._reserve(reservation, used, slice_, output_chars)
         except InsufficientQuota:
             self._is_over_budget = True
             raise
@@ -181,11 +188,11 @@ class UsageMeter:
     async def reserve_round(self, admission: Admission, used: Usage, input_tokens: int) -> bool:
         """Reserves what the rounds of a reply have used, and the next one is going to read. False
         where a budget has no room for it."""
-        if self.lease is None:
+        if self.reservation is None:
             return True
         expected = used + Usage(input_tokens=input_tokens)
         try:
-            await admission.extend(self.lease, expected.total_tokens, self._cost(expected))
+            await admission.extend(self.reservation, expected.total_tokens, self._cost(expected))
         except (InsufficientQuota, AccountingUnavailable):
             return False
         return True

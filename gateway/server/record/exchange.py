@@ -308,7 +308,7 @@ class Exchange:
         if self.booked:
             self.release_body(self.booked)
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
-        runtime.admission.settle(self.meter.lease, bill.tokens, bill.cost)
+        runtime.admission.settle(self.meter.reservation, bill.tokens, bill.cost)
         row = build_settlement(self, self.intent or build_intent(self), bill)
         if has_row:
             runtime.recorder.record_settlement(row, tuple(self.attempts), self.searches)
