@@ -22,7 +22,7 @@ Member = tuple[AccountRef, float]
 """An account and its weight; weight 0 comes last."""
 
 _MAX_CHARS: Final = 64 * 1024
-"""Of a prompt or an identifier."""
+"""Characters of a prompt or an identifier."""
 _DIGEST_SIZE: Final = 16
 _CAPACITY: Final = 50_000
 _SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)

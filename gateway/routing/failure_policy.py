@@ -20,7 +20,7 @@ CONTENT_POLICY: Final = "content policy"
 MODEL_NOT_FOUND: Final = "model not found"
 
 _MAX_SEARCHED_CHARS: Final = 2000
-"""Of a message or an error body."""
+"""Characters of a message or an error body."""
 
 
 class Blame(FastStrEnum):

@@ -24,7 +24,7 @@ AccountRef = tuple[str, str]
 """The names of a channel and of one of its accounts."""
 
 WINDOW_SECONDS: Final = 30
-"""For the ratio of failures."""
+"""Seconds over which the ratio of failures is taken."""
 
 _HEALTHY: Final = HealthState.HEALTHY
 _SKIPPED: Final = (AccountPenalty.RATE_LIMITED, AccountPenalty.AUTH_FAILED)

@@ -14,7 +14,7 @@ from gateway.routing.retry_budget import RetryBudget
 
 MAX_ATTEMPTS: Final = 3
 MAX_ACCOUNTS: Final = 3
-"""Of one request."""
+"""Accounts of one request."""
 
 MAX_TOTAL_WAIT: Final = 20.0
 """Seconds that one request waits between its attempts, all together."""

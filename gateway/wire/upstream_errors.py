@@ -48,7 +48,7 @@ _STATUS_OF_TYPE: Final = {
     "overloaded_error": 529,
 }
 _TITLE: Final = re.compile(r"<title[^<>]{0,200}>([^<]{1,1000})</title>", re.IGNORECASE)
-"""It takes linear time: no part of it can match over the start of another match."""
+"""Matches in linear time: no part of it can match over the start of another match."""
 
 _MAX_SECONDS: Final = 10**9
 _MIN_UNIX_TIME: Final = 10**8

@@ -24,7 +24,7 @@ MAX_DEFAULT: Final = 4096
 takes about 20 KB."""
 
 _MAX_COMPARED: Final = 64
-"""Of the older half of the strangers, these: the first that is idle leaves for a newcomer, else the
+"""Strangers of the older half that are compared: the first idle one leaves for a newcomer, else the
 very oldest."""
 
 _RETRY: Final = 5.0

@@ -52,7 +52,7 @@ class Connection(Protocol):
 
 
 Connections = Callable[[], Iterable[Connection]]
-"""Those that are open."""
+"""Returns the open connections."""
 
 
 async def drain_connections(runtime: Runtime, connections: Connections, seconds: float) -> None:

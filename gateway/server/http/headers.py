@@ -44,7 +44,7 @@ _PAYER_HEADERS: Final = frozenset(
         *("anthropic-organization-id", "anthropic-workspace-id"),
     }
 )
-"""They say whose account pays, which the operator decides with a channel's `headers`."""
+"""Headers that say whose account pays, which the operator decides with a channel's `headers`."""
 _KEY: Final = re.compile(r"\bsk-|\b(?:bearer|basic) \S", re.IGNORECASE)
 """Credentials, whatever the name of their header."""
 _RESPONSE_HEADERS: Final = (
@@ -69,7 +69,7 @@ _LIMIT_HEADERS: Final = {
 RATE_LIMIT_HEADERS: Final = tuple(
     dict.fromkeys(name for names in _LIMIT_HEADERS.values() for name in names)
 )
-"""Of all formats."""
+"""The rate limit headers of all formats."""
 
 
 def request_headers_to_forward(

@@ -31,7 +31,7 @@ from gateway.wire.error_body import combined_error_body
 
 BACKLOG: Final = 1024
 INHERITED_BACKLOG: Final = 4096
-"""Of a socket that stays open between two processes, while its connections wait."""
+"""The backlog of a socket that stays open between two processes, while its connections wait."""
 
 WRITE_STALL_TIMEOUT: Final = 60
 """Seconds that sent bytes may stay unacknowledged before the kernel closes the connection."""

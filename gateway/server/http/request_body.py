@@ -40,7 +40,7 @@ UPLOAD_WINDOW: Final = 15.0
 """Seconds in which as much of a body has to arrive as `server.min_upload_rate` says, or its end."""
 
 BYTES_PER_VALUE: Final = 256
-"""What a value of a body takes in memory, besides its own bytes."""
+"""Memory that a value of a body takes besides its own bytes."""
 
 _SMALL_BODY: Final = 16 * 1024
 _LARGE_BODY: Final = 1024 * 1024

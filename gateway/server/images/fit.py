@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MAX_PIXELS: Final = 50_000_000
-"""Of an image that is decoded: 200 MB of memory."""
+"""Pixels of an image that is decoded: 200 MB of memory."""
 MAX_WEBP_PIXELS: Final = 20_000_000
 """Its decoder has four copies of the pixels."""
 MAX_MEMORY: Final = 450 * 1024 * 1024

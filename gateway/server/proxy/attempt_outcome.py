@@ -20,7 +20,7 @@ from gateway.store.records import AttemptRow
 MAX_ERROR_TEXT: Final = 8192
 """Characters of an upstream's error that are kept."""
 _MAX_LOGGED: Final = 300
-"""The same in the process log."""
+"""Characters of an upstream's error in the process log."""
 _UNANSWERED: Final = (FailureKind.DISCONNECT, FailureKind.REUSED, FailureKind.TIMEOUT)
 _INCIDENTS: Final = {
     HealthState.AUTH_FAILED: (logging.ERROR, "its key is rejected or its quota is used up"),

@@ -46,7 +46,7 @@ _UNPRINTABLE: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]")
 _MAX_MESSAGE: Final = 2048
 """Characters of an error message that are kept."""
 _MAX_ERROR: Final = 8192
-"""The same of an upstream's error."""
+"""Characters of an upstream's error that are kept."""
 
 _MAX_NAME: Final = 64
 _MAX_NAMES: Final = 32

@@ -68,7 +68,7 @@ class OutputConstraint(NamedTuple):
 
 _UNCONSTRAINED: Final = OutputConstraint()
 _NO_THINKING: Final = ThinkingParams(None, None, 0)
-"""For a prompt that does not configure reasoning."""
+"""The parameters for a prompt that does not configure reasoning."""
 
 
 class Conversation(NamedTuple):

@@ -64,7 +64,7 @@ _ADDITION: Final = "tool_addition"
 _CHANGES: Final = (_ADDITION, "tool_removal")
 _DEFINITION: Final = "tool_definition"
 _OWN_TOOLS: Final = (_DEFINITION, "tool_reference")
-"""What a change names, unless it is a tool of an MCP server."""
+"""Types of what a change names, unless it is a tool of an MCP server."""
 _FOREIGN_PREFIX: Final = "srvtoolu_gw1_"
 _TOOL_FIELDS: Final = {"type", "name", "description", "input_schema", "strict", "cache_control"}
 _SEARCH_FIELDS: Final = {

@@ -31,8 +31,8 @@ _MAX_BYTES: Final = 64_000_000
 _BASE_VISITS: Final = 2_000
 _VISITS_PER_OBJECT: Final = 5
 _MAX_VISITS: Final = 200_000
-"""What is visited, in bytes and objects: for a schema without references each object twice, with
-all that is in it."""
+"""Limits of what is visited, in bytes and objects: a schema without references has each object
+visited twice, with all that is in it."""
 
 _TYPE_KEYWORDS: Final = ("type", "anyOf", "enum", "const", "$ref")
 _STRICT_KEYWORDS: Final = frozenset(
@@ -50,7 +50,7 @@ _FORMATS: Final = (
     *("email", "hostname", "uri", "ipv4", "ipv6", "uuid"),
 )
 _COMPLEX_PATTERN: Final = re.compile(r"\(\?|\\[bB1-9]|\{")
-"""What a pattern may not contain that is enforced while the reply is generated."""
+"""Syntax that a pattern may not contain if it is to be enforced while the reply is generated."""
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _ENFORCED: Final = {
     "format": _FORMATS.__contains__,

@@ -29,12 +29,12 @@ _TERMINAL_EVENTS: Final = {
     "failed": _FAILED,
     "cancelled": _FAILED,
 }
-"""By the status of the response; others are incomplete."""
+"""Events by the status of the response; any other status is incomplete."""
 _INCOMPLETE_STOPS: Final = {
     "max_output_tokens": StopReason.MAX_TOKENS,
     "content_filter": StopReason.REFUSAL,
 }
-"""By the reason of an incomplete response; others, and none, have interrupted it."""
+"""Stop reasons by that of an incomplete response; any other, or none, has interrupted it."""
 
 
 class ResponsesDecoder:

@@ -29,7 +29,7 @@ _TEXT_ENDS: Final = {
     *(_TEXT_DONE, "response.content_part.done", "response.output_item.done"),
     *("response.completed", "response.incomplete"),
 }
-"""Some upstreams omit one or the other."""
+"""Events of which some upstreams omit one or the other."""
 INCLUDE_REASONING: Final = "reasoning.encrypted_content"
 _WITH_OPTIONAL_ID: Final = frozenset(
     {

@@ -19,7 +19,7 @@ _MAX_ATTEMPTS: Final = 4
 
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9 ]{1,64}")
 _ESCAPED: Final = re.compile(rb"[\\\x00-\x09\x0b-\x1f]")
-"""What makes the inside of a JSON string differ from its text."""
+"""Bytes that make the inside of a JSON string differ from its text."""
 
 _UNESCAPED: Final = re.compile(rb'[^"\\\x00-\x1f]*')
 """The inside of a JSON string that is its text."""
