@@ -61,7 +61,7 @@ class Conversations:
     future that is done when its items are stored."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.database = runtime.replies.database
+        self.database = runtime.responses.database
         self._runtime = runtime
         self._used: dict[Key, asyncio.Future[None] | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()

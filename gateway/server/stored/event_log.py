@@ -17,7 +17,7 @@ from gateway.server.http.client_stream import ClientStream
 from gateway.server.http.framework import SentResponse
 from gateway.server.proxy.attempt import LARGE_REPLY
 from gateway.server.record.exchange import EXCHANGE, Exchange
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 from gateway.wire.responses.background import RUNNING, BackgroundEvents, event_number, failed_event
 
 MAX_LOG: Final = 16 * 1024 * 1024
@@ -177,7 +177,7 @@ async def send_running_events(request: web.Request, id: str, log: FrameLog) -> w
     return await _send(request, log)
 
 
-async def send_stored_events(request: web.Request, row: StoredReply) -> web.StreamResponse:
+async def send_stored_events(request: web.Request, row: StoredResponse) -> web.StreamResponse:
     """Sends the events of a response that has ended; the row was read with its events. Raises
     `InvalidRequest`."""
     if row.events is None:
@@ -190,7 +190,7 @@ async def send_stored_events(request: web.Request, row: StoredReply) -> web.Stre
     return await _send(request, Frames(frames, event_number(frames[0])))
 
 
-async def send_later_events(request: web.Request, row: StoredReply) -> web.StreamResponse:
+async def send_later_events(request: web.Request, row: StoredResponse) -> web.StreamResponse:
     """Sends the events of a response that another replica runs: pings until it has ended, then all
     its events. Raises `InvalidRequest`."""
     if row.events is None:
@@ -204,9 +204,9 @@ async def send_later_events(request: web.Request, row: StoredReply) -> web.Strea
         reading.cancel()
 
 
-async def _read_later(exchange: Exchange, running: StoredReply, events: Frames) -> None:
-    find, key = exchange.runtime.replies.find, (running.token_id, running.id)
-    row: StoredReply | None = running
+async def _read_later(exchange: Exchange, running: StoredResponse, events: Frames) -> None:
+    find, key = exchange.runtime.responses.find, (running.token_id, running.id)
+    row: StoredResponse | None = running
     try:
         while row is not None and row.status in RUNNING:
             await asyncio.sleep(LOOK)

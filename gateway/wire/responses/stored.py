@@ -19,12 +19,12 @@ _DATA: Final = b"data:"
 _TERMINAL: Final = re.compile(rb'"type"\s*:\s*"response\.(completed|incomplete)"')
 """The quotes are unescaped, so it cannot be part of a text."""
 _LISTED: Final = "item"
-"""How ids begin that items get in a list."""
+"""The prefix of ids that items get in a list."""
 _GENERATED_ID: Final = re.compile(generated_id("[a-z]+", r"([0-9a-f]{1,40})_(\d{1,7})"))
 
 
 class Stored(Protocol):
-    """A stored reply with its request."""
+    """A stored response with its request."""
 
     @property
     def id(self) -> str: ...
