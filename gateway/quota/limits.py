@@ -187,8 +187,8 @@ class Quota:
         return self._usages[kind, id].budgets[_CURRENCIES.index(currency)]
 
     def budget_statuses(self, holders: Iterable[Holder], at: int) -> Iterator[BudgetStatus]:
-        """Every budget of the holders at this time (unix microseconds), as the next request finds
-        it. It changes nothing; `Runtime.budget_statuses` has those of all holders."""
+        """Yields every budget of the holders at this time (unix microseconds), as the next request
+        finds it. It changes nothing; `Runtime.budget_statuses` has those of all holders."""
         for holder in holders:
             usage = self._usages.get((holder.kind, holder.id)) or _HolderUsage()
             for tracker, budgets in zip(usage.budgets, holder.budgets, strict=True):
@@ -320,7 +320,7 @@ class _HolderUsage:
     def rejections(
         self, holder: Holder, request: ResourceRequest, now: float
     ) -> Iterator[_Rejection]:
-        """Every limit that one more request exceeds."""
+        """Yields the rejection of every limit that one more request exceeds."""
         limits, tokens = holder.limits, request.tokens
         for number, budgets in enumerate(holder.budgets):
             if budgets and (rejection := self._over_budget(holder, number, request)):

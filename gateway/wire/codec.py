@@ -88,8 +88,8 @@ class Encoder(Protocol):
     def encode_text_run(
         self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
     ) -> bytes:
-        """Several text deltas of one part; none is empty, and `json_texts` are the same texts as
-        the insides of JSON strings."""
+        """Encodes several text deltas of one part; none is empty, and `json_texts` are the same
+        texts as the insides of JSON strings."""
         ...
 
     def ping(self) -> bytes:
@@ -108,8 +108,8 @@ class Rewriter(Protocol):
 
     @property
     def keeps_text(self) -> bool:
-        """Whether texts stay as they are from now on, so that frames that differ in nothing else
-        are edited alike."""
+        """Tells whether texts stay as they are from now on, so that frames that differ in nothing
+        else are edited alike."""
         ...
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:

@@ -224,7 +224,8 @@ def _date(value: str, parse: Callable[[str], datetime] = parsedate_to_datetime) 
 
 
 def unwritable(error: Exception) -> Failure:
-    """Why a reply that could be read was not written: the account is not to blame."""
+    """Builds the failure of a reply that could be read but not written: the account is not to
+    blame."""
     message = f"the reply cannot be written: {describe_error(error)}"
     return Failure(kind=FailureKind.UNWRITABLE, message=message)
 

@@ -117,7 +117,7 @@ class ResponseWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the client has not read what was written, so that more should wait."""
+        """Tells whether the client has not read what was written, so that more should wait."""
         return self._protocol.writing_paused
 
     async def drain(self) -> None:
@@ -158,7 +158,7 @@ class ResponseWriter:
         self._write(self._head(lines, head_lines) + self._frame(data, last=last))
 
     def send(self, data: bytes, *, last: bool = False) -> None:
-        """More of the body, in one write; the response ends with the `last` of it."""
+        """Sends more of the body, in one write; the response ends with the `last` of it."""
         if framed := self._frame(data, last=last):
             self._write(framed)
 
@@ -248,7 +248,7 @@ class ClientStream(ResponseWriter):
             self.write_started = None
 
     def close(self) -> None:
-        """No more pings; call it however the reply ended."""
+        """Ends the pings; call it however the reply ended."""
         self._scheduler.discard(self)
 
     def on_deadline(self, now: float) -> None:

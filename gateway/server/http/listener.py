@@ -177,12 +177,12 @@ class GatewayProtocol(FrameworkProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a request, of which nothing has arrived."""
+        """Tells whether it waits for a request, of which nothing has arrived."""
         return self.is_waiting and not self.has_requests and not self._heads.is_unfinished
 
     @property
     def is_busy(self) -> bool:
-        """Whether a client's request runs, or its response is still being sent. Pages of the
+        """Tells whether a client's request runs, or its response is still being sent. Pages of the
         console do not count: some stay open."""
         if self.transport is None or self.transport.is_closing():
             return True
@@ -252,7 +252,7 @@ def _error_response(error: GatewayError, request_id: str) -> web.Response:
 
 
 def _refuse(transport: asyncio.Transport, error: GatewayError) -> None:
-    """Whatever the client requests."""
+    """Sends the error and closes the connection, whatever the client requests."""
     response = _error_response(error, new_request_id(unix_microseconds()))
     body = cast(bytes, response.body)
     lines = [f"HTTP/1.1 {error.status} {response.reason}", "connection: close"]

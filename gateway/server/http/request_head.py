@@ -82,7 +82,7 @@ class HeadParser:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a part of a head has arrived."""
+        """Tells whether a part of a head has arrived."""
         return self._size > 0
 
     def start(self) -> None:

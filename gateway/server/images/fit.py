@@ -97,7 +97,7 @@ def _check_pixels(size: Size | None, media_type: str) -> None:
 
 
 def _written(image: Image.Image, max_bytes: int) -> tuple[str, bytes]:
-    """Half as wide and high until it fits."""
+    """Writes the image, half as wide and high each time until it fits."""
     from PIL import ImageOps
 
     has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info

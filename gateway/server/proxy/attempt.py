@@ -112,7 +112,7 @@ class Attempt(ABC):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the reply is complete although the upstream may still send more of it."""
+        """Tells whether the reply is complete although the upstream may still send more of it."""
         return self._transformer is not None and self._transformer.finished
 
     @abstractmethod

@@ -179,7 +179,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         """Sends it and relays the reply. Raises `AttemptFailed` or `AccountAtCapacity`."""
 
     def _has_sent(self) -> bool:
-        """Whether the client has a part of the reply, so that no attempt can follow."""
+        """Tells whether the client has a part of the reply, so that no attempt can follow."""
         return self._exchange.committed
 
     def _failed(self, attempt: AttemptT, failure: Failure) -> None:

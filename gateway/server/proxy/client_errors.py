@@ -187,8 +187,8 @@ def _upstream_error(failure: Failure) -> GatewayError:
 
 
 def may_forward(failure: Failure) -> bool:
-    """Whether a client may receive the upstream's own error frame within a stream: an error of the
-    client or of the upstream, but nothing about the gateway's credentials and limits."""
+    """Tells whether a client may receive the upstream's own error frame within a stream: an error
+    of the client or of the upstream, but nothing about the gateway's credentials and limits."""
     if failure.kind is not FailureKind.RESPONSE or _is_quota_error(failure):
         return False
     status = failure.status or 500

@@ -175,7 +175,7 @@ class StreamRelay:
             self._end(error)
 
     def _go_on(self) -> None:
-        """Other tasks have run."""
+        """Continues after other tasks have run."""
         self._is_scheduled = False
         self._on_data()
 
@@ -207,7 +207,7 @@ class StreamRelay:
                 return False
 
     def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool | None:
-        """Whether the client can take more at once; None: a lease is waited for first. Raises
+        """Tells whether the client can take more at once; None: a lease is waited for first. Raises
         `InsufficientQuota` where budgets have no room for what the chunk brings; nothing of it is
         sent then."""
         translator, meter = self._translator, self._meter
@@ -229,7 +229,7 @@ class StreamRelay:
         return self._send(chunk, out)
 
     def _send(self, chunk: bytes, out: bytes) -> bool:
-        """Whether the client can take more at once."""
+        """Tells whether the client can take more at once."""
         translator = self._translator
         now = self._loop.time()
         if self._intervals is not None and self.time_to_first_event is not None and chunk:

@@ -448,7 +448,7 @@ def _error_message(exchange: Exchange, error: GatewayError) -> str:
 
 
 def _is_harmless(request_id: str) -> bool:
-    """Whether a client's own request id can be kept in the log and sent back in a header."""
+    """Tells whether a client's own request id can be kept in the log and sent back in a header."""
     return len(request_id) <= _MAX_REQUEST_ID and request_id.isascii() and request_id.isprintable()
 
 

@@ -194,7 +194,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         self._push([rounds.final_end(stop)])
 
     def _can_continue(self) -> bool:
-        """Whether the upstream has paused its turn, and takes it back as it is."""
+        """Tells whether the upstream has paused its turn, and takes it back as it is."""
         end, rounds = self._rounds.end, self._rounds
         if end is None or end.stop is not StopReason.PAUSE or rounds.called or not rounds.sent:
             return False
@@ -221,7 +221,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         return collect_reply(self._events)
 
     def _stop(self) -> StopReason | None:
-        """Why no further round follows the searches; None where one does."""
+        """Returns why no further round follows the searches; None if one does."""
         end, left = self._rounds.end, self._tokens_left()
         if self._plan.client is None:
             return StopReason.MAX_TOKENS if left is not None and left <= 0 else None
@@ -232,7 +232,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         return StopReason.PAUSE if self._round > self._plan.limit + 1 else None
 
     async def _reserve_round(self) -> bool:
-        """Whether the budgets have room for a further round."""
+        """Tells whether the budgets have room for a further round."""
         exchange, admission = self._exchange, self._runtime.admission
         has_room = await exchange.meter.reserve_round(
             admission, self._rounds.usage, self._next_input

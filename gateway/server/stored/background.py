@@ -234,8 +234,8 @@ class BackgroundResponses:
                 response.storing.put(response.row())
 
     async def _save(self, response: BackgroundResponse, row: StoredResponse) -> bool:
-        """Once there is room for it; one that is queued is written then. False where that is not
-        possible in time."""
+        """Saves the row once there is room for it; waits until a queued one is written. Returns
+        False if that is not possible in time."""
         replies = self._runtime.responses
         with suppress(TimeoutError):
             async with asyncio.timeout(SAVE_TIMEOUT):

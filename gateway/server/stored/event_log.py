@@ -55,7 +55,7 @@ class Frames:
         return b"".join(self.frames[start:stop]), self.first + stop
 
     def add_last(self, frames: list[bytes]) -> None:
-        """No more events follow these."""
+        """Adds the last events."""
         self.frames += frames
         self.is_closed = True
         self._notify()
@@ -115,7 +115,7 @@ class FrameLog(Frames):
         return SentResponse(200, keep_alive=False)
 
     def finish(self, frames: list[bytes]) -> None:
-        """No more events follow these."""
+        """Adds the last events."""
         self.add_last(frames if self.keep else [])
 
     def _append(self, frames: list[bytes]) -> None:
@@ -171,7 +171,8 @@ def wants_events(request: web.Request) -> bool:
 
 
 async def send_running_events(request: web.Request, id: str, log: FrameLog) -> web.StreamResponse:
-    """Past events and those to come. Raises `InvalidRequest`."""
+    """Sends the past events of a running response and the events to come. Raises
+    `InvalidRequest`."""
     if not log.keep:
         raise _no_events(id)
     return await _send(request, log)

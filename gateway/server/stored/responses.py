@@ -183,7 +183,7 @@ async def join_chain(
 
 
 def names_items(body: Payload) -> bool:
-    """Whether items of the input are only names of others."""
+    """Tells whether items of the input are only names of others."""
     items = body.get("input")
     return isinstance(items, list) and any(map(is_item_reference, items))
 

@@ -89,7 +89,7 @@ class ThreadStream(ClientStream):
 
 
 def is_held_here(incoming: IncomingRequest) -> bool:
-    """Whether the request has a thread that no upstream of its route holds."""
+    """Tells whether the request has a thread that no upstream of its route holds."""
     extra = incoming.prompt.extra
     if extra is None or extra.data.get("thread") is None:
         return False

@@ -258,8 +258,8 @@ def parse_citation(citation: Payload) -> Citation:
 
 
 def is_generated_citation(citation: Payload) -> bool:
-    """Whether the gateway made a citation for its client: upstreams refuse one without their own
-    encrypted index."""
+    """Tells whether the gateway made a citation for its client: upstreams refuse one without their
+    own encrypted index."""
     return citation.get("encrypted_index") == ""
 
 

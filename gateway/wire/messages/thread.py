@@ -104,7 +104,7 @@ class _MessageCollector:
         self._pieces: dict[int, dict[str, list[str]]] = {}
 
     def add(self, event: Payload) -> bool:
-        """Whether that was the last event."""
+        """Tells whether that was the last event."""
         message = self.message
         match event.get("type"):
             case "message_start":

@@ -111,8 +111,8 @@ def parameters_schema(
 
 
 def is_strict(schema: object) -> bool:
-    """Whether the schema may be sent with `strict: true`: an object, everywhere with all properties
-    required and no others allowed, in keywords that upstreams enforce."""
+    """Tells whether the schema may be sent with `strict: true`: an object, everywhere with all
+    properties required and no others allowed, in keywords that upstreams enforce."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return False
     nodes: list[Any] = [schema]
@@ -301,7 +301,7 @@ def _union_object(base: Payload, objects: Sequence[Payload]) -> Payload:
 
 
 def _is_strict_node(node: Any) -> bool:
-    """Whether this schema is strict, apart from those in it."""
+    """Tells whether this schema is strict, apart from those in it."""
     if not isinstance(node, dict) or not node.keys() <= _STRICT_KEYWORDS:
         return False
     if not any(word in node for word in _TYPE_KEYWORDS) or ("$ref" in node and len(node) > 1):
@@ -393,7 +393,7 @@ def _choice(schema: Payload) -> str:
 
 
 def _is_literal(schema: Payload, word: str) -> bool:
-    """Whether `enum` or `const` is there and has nothing but plain values."""
+    """Tells whether `enum` or `const` is there and has nothing but plain values."""
     values = [schema[word]] if word == "const" and word in schema else _list(schema, word)
     return bool(values) and not any(isinstance(value, dict | list) for value in values)
 

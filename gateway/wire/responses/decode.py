@@ -154,7 +154,7 @@ def _event_by_status(response: Payload) -> str:
 
 
 def _has_duplicate_ids(items: Sequence[Payload]) -> bool:
-    """Whether several items have the same id: to the decoder they are one item."""
+    """Tells whether several items have the same id: to the decoder they are one item."""
     if len(items) < 2:
         return False
     ids = [id for item in items if isinstance(id := item.get("id"), str) and id]

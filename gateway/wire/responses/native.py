@@ -68,15 +68,16 @@ def stateless_fields(body: Payload, target: Target) -> Payload:
 
 
 def may_reason(body: Payload, target: Target) -> bool:
-    """Whether the reply may have reasoning: it has to come encrypted, or the next request could not
-    return it. Models without reasoning refuse to encrypt any."""
+    """Tells whether the reply may have reasoning: it has to come encrypted, or the next request
+    could not return it. Models without reasoning refuse to encrypt any."""
     effort = lenient_object(body.get("reasoning")).get("effort")
     reasons = effort != "none" and any(each != "none" for each in target.efforts)
     return reasons and target.encrypted_reasoning
 
 
 def _is_generated_item(item: Any) -> bool:
-    """Whether an item has an id, a signature or results of a search that were generated here."""
+    """Tells whether an item has an id, a signature or results of a search that were generated
+    here."""
     if not isinstance(item, dict):
         return False
     if (content := item.get("encrypted_content")) and (_is_wrapped(item) or is_packed(content)):

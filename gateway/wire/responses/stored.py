@@ -117,7 +117,8 @@ def _listed(item: Payload) -> Payload:
 
 
 def is_item_reference(item: Any) -> bool:
-    """Whether an item is only the name of another; client libraries may leave out its type."""
+    """Tells whether an item is only the name of another; client libraries may leave out its
+    type."""
     if not isinstance(item, dict):
         return False
     kind = item.get("type")

@@ -192,7 +192,7 @@ def client_function(search: WebSearch, dropped: Dropped) -> Payload | None:
 
 
 def can_express(search: WebSearch, format: Format) -> bool:
-    """Whether the format has what limits the search."""
+    """Tells whether the format has what limits the search."""
     supported = _OPTIONS[format]
     return not (search.blocked_domains and "blocked_domains" not in supported) and not (
         search.allowed_domains and "allowed_domains" not in supported

@@ -32,7 +32,7 @@ CALL_PREFIX: Final = "srvtoolu_gws_"
 
 
 def is_own_search(part: Part) -> bool:
-    """Whether a part is a search that the gateway ran, or its result."""
+    """Tells whether a part is a search that the gateway ran, or its result."""
     match part:
         case ServerToolCall(id=call_id) if call_id.startswith(CALL_PREFIX):
             return True
