@@ -48,7 +48,7 @@ from gateway.store.errors import StateLocked
 from gateway.store.log.recorder import Recorder
 from gateway.store.open import open_database
 from gateway.store.registry import Registry
-from gateway.store.responses import ReplyStore
+from gateway.store.responses import ResponseStore
 from gateway.store.settings import load_disabled
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from gateway.store.tokens import record_origin
@@ -122,7 +122,7 @@ async def run_daemon(
         stack.push_async_callback(recorder.close)
         key_origins = KeyOriginMonitor(registry, partial(record_origin, database), now)
         stack.push_async_callback(key_origins.close)
-        replies = ReplyStore(database, lambda: runtime.config.responses, now, item_ids)
+        replies = ResponseStore(database, lambda: runtime.config.responses, now, item_ids)
         quota, health, affinity_index = Quota(), Health(), AffinityIndex()
         fleet, admission, cluster = Fleet(), Admission(quota), None
         if member is not None:

@@ -36,7 +36,7 @@ from gateway.scheduler import DeadlineScheduler
 from gateway.store.log.recorder import Recorder
 from gateway.store.records import Token
 from gateway.store.registry import Registry
-from gateway.store.responses import ReplyStore
+from gateway.store.responses import ResponseStore
 from gateway.store.settings import Disabling
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observed_request import BeginTrace, Observer
@@ -107,7 +107,7 @@ class Runtime:
     registry: Registry
     recorder: Recorder
     key_origins: KeyOriginMonitor
-    replies: ReplyStore
+    responses: ResponseStore
     quota: Quota
     admission: Admission
     fleet: Fleet

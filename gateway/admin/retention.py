@@ -96,7 +96,7 @@ async def delete_old_rows(runtime: Runtime, database: Database) -> int:
 
 async def delete_expired_replies(runtime: Runtime) -> int:
     """Returns the number of deleted replies."""
-    deleted = await runtime.replies.delete_expired()
+    deleted = await runtime.responses.delete_expired()
     if deleted:
         log.info("deleted %d stored replies that had expired", deleted)
     return deleted

@@ -18,7 +18,7 @@ from gateway.config.limits import SharedLimits
 from gateway.core.limits import FREE, Cost
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.quota.limit_errors import queue_full, queued_behind
-from gateway.quota.limits import Holder, Lease, LimitStatuses, Quota, ResourceRequest
+from gateway.quota.limits import Holder, LimitStatuses, Quota, Reservation, ResourceRequest
 
 DEFAULT_WAIT: Final = 1.0
 """Seconds; errors have it if the real wait is unknown."""
@@ -48,12 +48,12 @@ class Admission:
         return len(self._waiters) + self._elsewhere.total()
 
     async def acquire(
-        self, permit: Permit, request: ResourceRequest, instead_of: Lease | None = None
-    ) -> Lease:
+        self, permit: Permit, request: ResourceRequest, instead_of: Reservation | None = None
+    ) -> Reservation:
         """Raises as `Quota.acquire`, `TooManyRequests` also if others wait for the same limits;
         among replicas `LimitsUnavailable` and `AccountingUnavailable` too.
 
-        `instead_of` is the request's own provisional lease, which ends in any case."""
+        `instead_of` is the request's own provisional reservation, which ends in any case."""
         if instead_of is None:
             return self._acquire(request, self._waiters)
         instead_of.settle(0, FREE)
@@ -63,16 +63,16 @@ class Admission:
             self._wake(set(_ids(request.holders)))
             raise
 
-    def acquire_provisionally(self, request: ResourceRequest) -> Lease:
+    def acquire_provisionally(self, request: ResourceRequest) -> Reservation:
         """Acquire what this process knows, for a request whose body is still unread, and with that
         its tokens and cost. Raises as `acquire`."""
-        lease = self._acquire(request, self._waiters)
-        lease.is_provisional = True
-        return lease
+        reservation = self._acquire(request, self._waiters)
+        reservation.is_provisional = True
+        return reservation
 
     async def wait(
         self, permit: Permit, request: ResourceRequest, limits: SharedLimits, error: TooManyRequests
-    ) -> Lease:
+    ) -> Reservation:
         """Wait after the `error` of `acquire` if the limit can be free in time, in the order of
         arrival. Raises as `acquire`."""
         loop = asyncio.get_running_loop()
@@ -86,16 +86,16 @@ class Admission:
         timer = loop.call_at(deadline, self._expire, waiter)
         try:
             await waiter.future
-            if waiter.lease is None:
+            if waiter.reservation is None:
                 raise waiter.error
-            lease, waiter.lease = waiter.lease, None
-            return lease
+            reservation, waiter.reservation = waiter.reservation, None
+            return reservation
         finally:
             timer.cancel()
             if waiter in self._waiters:
                 self._remove(waiter)
                 self._wake({waiter.blocked_on})
-            self.settle(waiter.lease, 0, FREE)  # if it was cancelled just after its turn
+            self.settle(waiter.reservation, 0, FREE)  # if it was cancelled just after its turn
 
     @contextmanager
     def _place(
@@ -112,12 +112,12 @@ class Admission:
             self._elsewhere[key] -= 1
 
     async def extend(
-        self, lease: Lease, tokens: int, cost: Cost, wanted: Cost | None = None
+        self, reservation: Reservation, tokens: int, cost: Cost, wanted: Cost | None = None
     ) -> None:
-        """Reserve so much in all for a running request, as `Lease.extend`; where this replica has
-        to lease more of a budget first, so much that it covers what is `wanted` soon, too. Raises
-        `InsufficientQuota` or `AccountingUnavailable`."""
-        lease.extend(tokens, cost)
+        """Reserves so much in all for a running request, like `Reservation.extend`; if this replica
+        has to lease more of a budget first, so much that it covers what is `wanted` soon, too.
+        Raises `InsufficientQuota` or `AccountingUnavailable`."""
+        reservation.extend(tokens, cost)
 
     def limit_statuses(self, permit: Permit) -> LimitStatuses:
         """Return the tightest limits of the key."""
@@ -127,12 +127,12 @@ class Admission:
         """Return whether a limit of the key is shared, but not with all replicas."""
         return False
 
-    def settle(self, lease: Lease | None, tokens: int, cost: Cost) -> None:
-        if lease is None:
+    def settle(self, reservation: Reservation | None, tokens: int, cost: Cost) -> None:
+        if reservation is None:
             return
-        lease.settle(tokens, cost)
+        reservation.settle(tokens, cost)
         if self._waiters:
-            self._wake(set(_ids(lease.request.holders)))
+            self._wake(set(_ids(reservation.request.holders)))
 
     def reject_all(self, error: GatewayError) -> None:
         """Reject all waiting requests."""
@@ -170,7 +170,7 @@ class Admission:
     def _try_acquire(self, waiter: _Waiter, ahead: Iterable[_Waiter] = ()) -> None:
         """Acquires, or waits again, or leaves if the limit will be free too late."""
         try:
-            waiter.lease = self._acquire(waiter.request, ahead)
+            waiter.reservation = self._acquire(waiter.request, ahead)
         except GatewayError as error:
             waiter.error = error
             if isinstance(error, TooManyRequests) and can_wait(error, waiter.deadline):
@@ -182,7 +182,7 @@ class Admission:
         del self._waiters[waiter]
         waiter.finish()
 
-    def _acquire(self, request: ResourceRequest, ahead: Iterable[_Waiter]) -> Lease:
+    def _acquire(self, request: ResourceRequest, ahead: Iterable[_Waiter]) -> Reservation:
         now = asyncio.get_running_loop().time()
         if ahead:
             holder_ids = _ids(request.holders)
@@ -211,8 +211,8 @@ class Admission:
 
 class _Waiter:
     """A queued request. `blocked_on` is the first of its holders that blocks it: by a limit, until
-    `expected_at` at least, or by others that wait for it. In the end it has a `lease`, or else an
-    `error`."""
+    `expected_at` at least, or by others that wait for it. In the end it has a `reservation`, or
+    else an `error`."""
 
     def __init__(self, request: ResourceRequest, error: TooManyRequests, deadline: float) -> None:
         self.request = request
@@ -221,7 +221,7 @@ class _Waiter:
         self.blocked_on = error.holder or self.holder_ids[0]
         self.deadline = deadline
         self.expected_at = -math.inf
-        self.lease: Lease | None = None
+        self.reservation: Reservation | None = None
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
 

@@ -139,7 +139,7 @@ def _from_url(value: Any) -> Any:
 
 
 class DatabaseServer(ConfigModel):
-    """A PostgreSQL server that keeps keys, groups, money, the request log and stored replies."""
+    """A PostgreSQL server that keeps keys, groups, money, the request log and stored responses."""
 
     url: Annotated[SecretStr, AfterValidator(_resolve_database)]
     """postgresql://user@host:5432/database, or a reference: ${NAME} or file:/path. A password in it

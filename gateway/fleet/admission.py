@@ -23,10 +23,10 @@ from gateway.errors import (
     without_traceback,
 )
 from gateway.fleet.budget_leases import BudgetLeases
-from gateway.fleet.limits import SharedLease, SharedLimits, Waiter
+from gateway.fleet.limits import SharedLimits, SharedReservation, Waiter
 from gateway.fleet.shares import Shares
 from gateway.fleet.valkey.errors import SharedLost
-from gateway.quota.limits import Lease, LimitStatuses, Quota, ResourceRequest
+from gateway.quota.limits import LimitStatuses, Quota, Reservation, ResourceRequest
 from gateway.store.records import OnSharedLoss
 
 _MIN_PAUSE: Final = 0.02
@@ -52,8 +52,8 @@ class SharedAdmission(Admission):
         self._rejection: GatewayError | None = None
 
     async def acquire(
-        self, permit: Permit, request: ResourceRequest, instead_of: Lease | None = None
-    ) -> Lease:
+        self, permit: Permit, request: ResourceRequest, instead_of: Reservation | None = None
+    ) -> Reservation:
         if self._leases is not None and permit.has_budget:
             try:
                 await self._leases.cover(request)
@@ -65,17 +65,17 @@ class SharedAdmission(Admission):
             return await super().acquire(permit, request, instead_of)
         if limits.is_lost:
             return await self._acquire_share(limits, permit, request, instead_of)
-        lease = await super().acquire(permit, request, instead_of)
+        reservation = await super().acquire(permit, request, instead_of)
         try:
-            lease.shared = await limits.acquire(request.holders, request.tokens)
+            reservation.shared = await limits.acquire(request.holders, request.tokens)
         except SharedLost:
-            self._give_back(lease)
+            self._give_back(reservation)
             return await self._acquire_share(limits, permit, request, None)
         except BaseException as error:
-            self._give_back(lease)
+            self._give_back(reservation)
             _raise_if_share_is_too_small(error, request)
             raise
-        return lease
+        return reservation
 
     async def wait(
         self,
@@ -83,7 +83,7 @@ class SharedAdmission(Admission):
         request: ResourceRequest,
         options: LimitOptions,
         error: TooManyRequests,
-    ) -> Lease:
+    ) -> Reservation:
         limits = self.limits
         is_shared = limits is not None and limits.concerns(request.holders)
         if not (is_shared or permit.has_budget):
@@ -103,16 +103,16 @@ class SharedAdmission(Admission):
                     limits.leave(request.holders, waiter)
 
     async def extend(
-        self, lease: Lease, tokens: int, cost: Cost, wanted: Cost | None = None
+        self, reservation: Reservation, tokens: int, cost: Cost, wanted: Cost | None = None
     ) -> None:
         try:
-            lease.extend(tokens, cost)
+            reservation.extend(tokens, cost)
             return
         except InsufficientQuota as error:
             if self._leases is None or not error.is_leased:
                 raise
-        await self._leases.cover_more(lease, cost, wanted or cost)
-        lease.extend(tokens, cost)
+        await self._leases.cover_more(reservation, cost, wanted or cost)
+        reservation.extend(tokens, cost)
 
     def limit_statuses(self, permit: Permit) -> LimitStatuses:
         """Return those of all replicas together, as far as they are known."""
@@ -138,7 +138,7 @@ class SharedAdmission(Admission):
         request: ResourceRequest,
         waiter: Waiter,
         deadline: float,
-    ) -> Lease:
+    ) -> Reservation:
         loop = asyncio.get_running_loop()
         while True:
             waiter.woken.clear()
@@ -157,7 +157,7 @@ class SharedAdmission(Admission):
             if loop.time() >= deadline:
                 deadline = -1.0  # one last try
 
-    async def _try(self, permit: Permit, request: ResourceRequest, waiter: Waiter) -> Lease:
+    async def _try(self, permit: Permit, request: ResourceRequest, waiter: Waiter) -> Reservation:
         """The server first, unlike `acquire`: it has to register the waiter."""
         if self._leases is not None and permit.has_budget:
             await self._leases.cover(request)
@@ -167,43 +167,45 @@ class SharedAdmission(Admission):
         if limits.is_lost:
             return await self._acquire_share(limits, permit, request, None)
         try:
-            shared: SharedLease = await limits.acquire(request.holders, request.tokens, waiter)
+            shared: SharedReservation = await limits.acquire(
+                request.holders, request.tokens, waiter
+            )
         except SharedLost:
             return await self._acquire_share(limits, permit, request, None)
         except TooManyRequests as error:
             _raise_if_share_is_too_small(error, request)
             raise
         try:
-            lease = await super().acquire(permit, request)
+            reservation = await super().acquire(permit, request)
         except BaseException:
             shared.withdraw()
             raise
-        lease.shared = shared
-        return lease
+        reservation.shared = shared
+        return reservation
 
     async def _acquire_share(
         self,
         limits: SharedLimits,
         permit: Permit,
         request: ResourceRequest,
-        instead_of: Lease | None,
-    ) -> Lease:
+        instead_of: Reservation | None,
+    ) -> Reservation:
         if permit.on_shared_loss is OnSharedLoss.REFUSE or self._shares is None:
             self.settle(instead_of, 0, FREE)
             raise LimitsUnavailable
         share = self._shares.of(request)
         try:
-            lease = await super().acquire(permit, share, instead_of)
+            reservation = await super().acquire(permit, share, instead_of)
         except TooManyRequests as error:
             _raise_if_share_is_too_small(error, request)
             raise
-        lease.shared = limits.acquire_locally(request.holders, request.tokens)
-        return lease
+        reservation.shared = limits.acquire_locally(request.holders, request.tokens)
+        return reservation
 
-    def _give_back(self, lease: Lease) -> None:
-        """Release a local lease of a request that does not run."""
-        lease.is_provisional = True
-        self.settle(lease, 0, FREE)
+    def _give_back(self, reservation: Reservation) -> None:
+        """Release a local reservation of a request that does not run."""
+        reservation.is_provisional = True
+        self.settle(reservation, 0, FREE)
 
 
 def _raise_if_share_is_too_small(error: BaseException, request: ResourceRequest) -> None:

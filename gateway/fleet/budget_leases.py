@@ -23,7 +23,7 @@ from gateway.core.limits import FREE, Cost, Currency
 from gateway.errors import AccountingUnavailable
 from gateway.quota.budgets import BudgetTracker, day_of
 from gateway.quota.leased_budgets import LeasedTracker
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
 from gateway.store.errors import ReplicaRemoved, error_reason
 from gateway.store.postgresql.budget_leases import MAX_HOLDERS, Figures, HolderKey, LeaseTable
 from gateway.store.postgresql.replicas import OwnReplica
@@ -159,19 +159,19 @@ class BudgetLeases:
         longest = Cost(*map(max, request.cost, request.max_cost))
         await self._cover(request, request.cost, longest)
 
-    async def cover_more(self, lease: Lease, cost: Cost, soon: Cost) -> None:
+    async def cover_more(self, reservation: Reservation, cost: Cost, soon: Cost) -> None:
         """Waits until the leases cover this `cost` of a running request in all, and what it costs
         `soon` if that can be had, or the server has no room for it. A server that is away is waited
         for, for two minutes at most: a reply that has begun is worth it. Raises
         `AccountingUnavailable`."""
         needed, wanted = (
-            Cost(*(max(0, new - old) for new, old in zip(each, lease.cost, strict=True)))
+            Cost(*(max(0, new - old) for new, old in zip(each, reservation.cost, strict=True)))
             for each in (cost, soon)
         )
         deadline = self._loop.time() + _MAX_OUTAGE
         while True:
             try:
-                await self._cover(lease.request, needed, wanted, is_running=True)
+                await self._cover(reservation.request, needed, wanted, is_running=True)
                 return
             except AccountingUnavailable:
                 if self._loop.time() > deadline:

@@ -66,7 +66,7 @@ class _Figures(NamedTuple):
     tokens_until: float
 
 
-class SharedLease:
+class SharedReservation:
     """The part of the shared limits that a running request has. Only the first end counts."""
 
     __slots__ = ("_entry", "_session")
@@ -163,7 +163,7 @@ class SharedLimits:
 
     async def acquire(
         self, holders: tuple[Holder, ...], tokens: int, waiter: Waiter | None = None
-    ) -> SharedLease:
+    ) -> SharedReservation:
         """Raises `TooManyRequests` or `TooManyTokens` as `Quota.acquire`, `SharedLost` where the
         server cannot say. A waiter is registered where it is rejected: call `leave` at its end."""
         demand, entry = self._demand(holders), None
@@ -188,15 +188,15 @@ class SharedLimits:
         self._keep_figures(demand, answer[2])
         if waiter is not None:
             self._forget(waiter)
-        return SharedLease(self.session, entry)
+        return SharedReservation(self.session, entry)
 
-    def acquire_locally(self, holders: tuple[Holder, ...], tokens: int) -> SharedLease:
+    def acquire_locally(self, holders: tuple[Holder, ...], tokens: int) -> SharedReservation:
         """Acquires for a request that was admitted while the server is lost: this is recorded here,
         and added to the server when it is back."""
         demand = self._demand(holders)
         entry = self._entry(demand, None)
         self.session.begin(entry, self.session.now(), tokens)
-        return SharedLease(self.session, entry)
+        return SharedReservation(self.session, entry)
 
     def leave(self, holders: tuple[Holder, ...], waiter: Waiter) -> None:
         """Remove a waiter from the server's queue."""

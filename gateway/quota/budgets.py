@@ -149,7 +149,7 @@ class BudgetTracker:
 
     @property
     def is_leased(self) -> bool:
-        """Whether a database server decides what this replica may spend."""
+        """Tells whether a database server decides what this replica may spend."""
         return False
 
     def load(
@@ -241,7 +241,7 @@ class BudgetTracker:
         self._step_spent += spent
 
     def _end_step(self) -> None:
-        """Every period consists of whole steps."""
+        """Ends a step: every period consists of whole steps."""
         spent, at = self._step_spent, self._step_start
         if spent:
             self._step_spent = 0

@@ -114,7 +114,7 @@ class SharedPart(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Lease:
+class Reservation:
     """The limits and budgets that a running request has reserved of all its holders. Only the first
     `settle` counts.
 
@@ -126,14 +126,14 @@ class Lease:
     acquired_at: float
     cost: Cost
     _usages: Sequence[_HolderUsage]
-    _reservations: Sequence[_Reservation]
+    _window_entries: Sequence[_WindowEntry]
     is_provisional: bool = False
     shared: SharedPart | None = None
 
     def extend(self, tokens: int, cost: Cost) -> None:
         """The request uses more than was expected: reserves so many tokens in all, and so much
         money if every budget has room for it. Raises `InsufficientQuota` where one has not."""
-        for window, entry in self._reservations:
+        for window, entry in self._window_entries:
             window.adjust(entry, tokens)
         if self.shared is not None:
             self.shared.extend(tokens)
@@ -156,8 +156,8 @@ class Lease:
     def settle(self, tokens: int, cost: Cost) -> None:
         """The request has ended with so many input and output tokens, at this cost."""
         usages, self._usages = self._usages, ()
-        reservations, self._reservations = self._reservations, ()
-        for window, entry in reservations:
+        entries, self._window_entries = self._window_entries, ()
+        for window, entry in entries:
             window.adjust(entry, tokens)
         if self.shared is not None:
             self.shared.settle(tokens)
@@ -187,8 +187,8 @@ class Quota:
         return self._usages[kind, id].budgets[_CURRENCIES.index(currency)]
 
     def budget_statuses(self, holders: Iterable[Holder], at: int) -> Iterator[BudgetStatus]:
-        """Every budget of the holders at this time (unix microseconds), as the next request finds
-        it. It changes nothing; `Runtime.budget_statuses` has those of all holders."""
+        """Yields every budget of the holders at this time (unix microseconds), as the next request
+        finds it. It changes nothing; `Runtime.budget_statuses` has those of all holders."""
         for holder in holders:
             usage = self._usages.get((holder.kind, holder.id)) or _HolderUsage()
             for tracker, budgets in zip(usage.budgets, holder.budgets, strict=True):
@@ -205,7 +205,7 @@ class Quota:
         if rejections:
             raise max(rejections, key=_SEVERITY).error
 
-    def acquire(self, request: ResourceRequest, now: float) -> Lease:
+    def acquire(self, request: ResourceRequest, now: float) -> Reservation:
         """One request of all holders, with its expected tokens and the cost of its longest reply;
         where nothing else is running, its expected cost has to fit, and it reserves what is left.
 
@@ -216,19 +216,19 @@ class Quota:
         self.check(request, now)
         cost = request.cost
         if request.max_cost is not FREE:
-            cost = self._reservation(request)
+            cost = self._cost_to_reserve(request)
         usages: list[_HolderUsage] = []
-        reservations: list[_Reservation] = []
+        entries: list[_WindowEntry] = []
         for holder in request.holders:
             usage, limits = self._usages[holder.kind, holder.id], holder.limits
             usages.append(usage)
             usage.running += 1
             usage.reserve(cost)
             if limits is not UNLIMITED and (entry := usage.record(limits, now, request.tokens)):
-                reservations.append(entry)
-        return Lease(request, now, cost, usages, reservations)
+                entries.append(entry)
+        return Reservation(request, now, cost, usages, entries)
 
-    def _reservation(self, request: ResourceRequest) -> Cost:
+    def _cost_to_reserve(self, request: ResourceRequest) -> Cost:
         """The cost of the longest reply, at most what is left of the budgets of each holder."""
         wanted = list(map(max, request.cost, request.max_cost))
         for holder in request.holders:
@@ -273,7 +273,7 @@ class Quota:
         )
 
 
-class _Reservation(NamedTuple):
+class _WindowEntry(NamedTuple):
     window: SlidingWindow
     entry: Entry
 
@@ -307,20 +307,20 @@ class _HolderUsage:
         if cost.usd:
             usd.reserved += cost.usd
 
-    def record(self, limits: Limits, now: float, tokens: int) -> _Reservation | None:
-        """Counts one request; returns the reservation of its tokens if they are limited."""
+    def record(self, limits: Limits, now: float, tokens: int) -> _WindowEntry | None:
+        """Counts one request; returns the entry of its tokens if they are limited."""
         if limits.requests_per_minute is not None:
             self.requests = self.requests or SlidingCounter()
             self.requests.add(now)
         if limits.tokens_per_minute is None or not tokens:
             return None
         self.tokens = self.tokens or SlidingWindow()
-        return _Reservation(self.tokens, self.tokens.add(now, tokens))
+        return _WindowEntry(self.tokens, self.tokens.add(now, tokens))
 
     def rejections(
         self, holder: Holder, request: ResourceRequest, now: float
     ) -> Iterator[_Rejection]:
-        """Every limit that one more request exceeds."""
+        """Yields the rejection of every limit that one more request exceeds."""
         limits, tokens = holder.limits, request.tokens
         for number, budgets in enumerate(holder.budgets):
             if budgets and (rejection := self._over_budget(holder, number, request)):

@@ -20,7 +20,7 @@ from gateway.core.events import Usage
 from gateway.core.limits import MICRO_PER_UNIT, Cost
 
 MAX_MULTIPLIER: Final = 1_000_000
-"""Of models, groups, rates and prices."""
+"""The largest multiplier of models, groups, rates and prices."""
 
 MIN_MULTIPLIER: Final = Decimal("1e-45")
 """A smaller one counts as 0, because it cannot result in a millionth."""

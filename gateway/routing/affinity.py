@@ -22,7 +22,7 @@ Member = tuple[AccountRef, float]
 """An account and its weight; weight 0 comes last."""
 
 _MAX_CHARS: Final = 64 * 1024
-"""Of a prompt or an identifier."""
+"""Characters of a prompt or an identifier."""
 _DIGEST_SIZE: Final = 16
 _CAPACITY: Final = 50_000
 _SYSTEM_ROLES: Final = (Role.SYSTEM, Role.DEVELOPER)
@@ -149,15 +149,15 @@ class AffinityIndex:
 
 
 def continues_conversation(prompt: Prompt) -> bool:
-    """Whether the prompt has or names an earlier reply."""
+    """Tells whether the prompt has or names an earlier reply."""
     if prompt.previous_response_id or _previous_message_id(prompt):
         return True
     return any(turn.role is Role.ASSISTANT for turn in prompt.turns)
 
 
 def can_be_continued(prompt: Prompt) -> bool:
-    """Whether a later prompt can refer to the reply by its id alone, and only its upstream knows
-    it."""
+    """Tells whether a later prompt can refer to the reply by its id alone, and only its upstream
+    knows it."""
     extra = prompt.extra.data if prompt.extra is not None else None
     return prompt.format is Format.MESSAGES and isinstance(extra, dict) and "thread" in extra
 

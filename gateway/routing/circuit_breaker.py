@@ -33,11 +33,11 @@ class Thresholds:
     jitter: float = 0.2
     """The share of a cooldown that is random, unless the upstream gives a time."""
     max_hint: float = 300.0
-    """For times that upstreams give."""
+    """The limit of times that upstreams give."""
     circuit_open: float = 15.0
     max_circuit_open: float = 300.0
     consecutive_failures: int = 5
-    """They open the circuit; so does `failure_ratio` of at least `min_requests` in 30 s."""
+    """Failures that open the circuit, or `failure_ratio` of at least `min_requests` in 30 s."""
     failure_ratio: float = 0.5
     min_requests: int = 10
     auth_failed: float = 1800.0

@@ -20,7 +20,7 @@ CONTENT_POLICY: Final = "content policy"
 MODEL_NOT_FOUND: Final = "model not found"
 
 _MAX_SEARCHED_CHARS: Final = 2000
-"""Of a message or an error body."""
+"""Characters of a message or an error body."""
 
 
 class Blame(FastStrEnum):
@@ -210,7 +210,7 @@ _STREAM_ONLY_STATUSES: Final = frozenset({400, 404, 405, 406, 415, 422, 501, 503
 
 
 def requires_streaming(failure: Failure) -> bool:
-    """Whether the upstream rejected the request because it only supports streams."""
+    """Tells whether the upstream rejected the request because it only supports streams."""
     if failure.kind is not _K.RESPONSE or failure.status not in _STREAM_ONLY_STATUSES:
         return False
     text = f"{failure.message[:_MAX_SEARCHED_CHARS]}\n{(failure.body or '')[:_MAX_SEARCHED_CHARS]}"
@@ -226,7 +226,7 @@ _ENCRYPTED_REASONING: Final = re.compile(
 
 
 def refuses_encrypted_reasoning(failure: Failure) -> bool:
-    """Whether the upstream rejected the request because its model encrypts no reasoning."""
+    """Tells whether the upstream rejected the request because its model encrypts no reasoning."""
     is_refusal = failure.kind is _K.RESPONSE and failure.status in (400, 422)
     return is_refusal and bool(_ENCRYPTED_REASONING.search(failure.message, 0, _MAX_SEARCHED_CHARS))
 
@@ -295,7 +295,8 @@ _MODEL_STATUSES: Final = frozenset({400, 403, 404, 410, 422})
 
 
 def _is_unknown_model(failure: Failure) -> object:
-    """Whether the upstream has no such model. One that another field names is the client's."""
+    """Tells whether the upstream has no such model. One that another field names is the
+    client's."""
     if failure.param not in (None, "model"):
         return False
     if _IS_MODEL_CODE(failure):

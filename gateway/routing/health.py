@@ -24,7 +24,7 @@ AccountRef = tuple[str, str]
 """The names of a channel and of one of its accounts."""
 
 WINDOW_SECONDS: Final = 30
-"""For the ratio of failures."""
+"""Seconds over which the ratio of failures is taken."""
 
 _HEALTHY: Final = HealthState.HEALTHY
 _SKIPPED: Final = (AccountPenalty.RATE_LIMITED, AccountPenalty.AUTH_FAILED)
@@ -137,7 +137,8 @@ class _ModelHealth:
         )
 
     def shares_limit(self, now: float) -> bool:
-        """Whether a rate limit that it hits is the account's: another model waits for one, too."""
+        """Tells whether a rate limit that it hits is the account's: another model waits for one,
+        too."""
         account = self.account
         return account.breaker.state is HealthState.RATE_LIMITED or any(
             each.breaker.state is HealthState.RATE_LIMITED and now < each.breaker.until
@@ -276,8 +277,8 @@ class Health:
         return status if opened and status.state is not HealthState.HALF_OPEN else None
 
     def is_news(self, ticket: HealthTicket, verdict: Verdict, now: float) -> bool:
-        """Whether a failed request shows that its account is to be skipped for a time: nobody knew
-        when it was sent."""
+        """Tells whether a failed request shows that its account is to be skipped for a time: nobody
+        knew when it was sent."""
         health = ticket.model_health
         return verdict.penalty in _SKIPPED and any(
             ticket.issued_at < breaker.since and now < breaker.until

@@ -14,7 +14,7 @@ from gateway.routing.retry_budget import RetryBudget
 
 MAX_ATTEMPTS: Final = 3
 MAX_ACCOUNTS: Final = 3
-"""Of one request."""
+"""Accounts of one request."""
 
 MAX_TOTAL_WAIT: Final = 20.0
 """Seconds that one request waits between its attempts, all together."""
@@ -110,9 +110,9 @@ def backoff(attempt: int, random_value: float) -> float:
 def _is_free(
     state: RetryState, verdict: Verdict, left: Sequence[RankedCandidate], *, is_news: bool
 ) -> bool:
-    """Whether the next attempt takes no retry of the budget and the last one counts towards no
-    limit: it was refused at no cost, by an account that is skipped from now on, or by an upstream
-    without the model, of which each channel is asked once so."""
+    """Tells whether the next attempt takes no retry of the budget and the last one counts towards
+    no limit: it was refused at no cost, by an account that is skipped from now on, or by an
+    upstream without the model, of which each channel is asked once so."""
     if verdict.failover is not Failover.YES or not (is_news or verdict.reason == MODEL_NOT_FOUND):
         return False
     tried = () if is_news else {channel for channel, _ in state.accounts}

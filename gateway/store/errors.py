@@ -80,7 +80,7 @@ class StateLocked(StoreError):
 
 
 class ChainTooLarge(StoreError):
-    """A chain of stored replies has more replies or bytes than can be continued; the message is
+    """A chain of stored responses has more replies or bytes than can be continued; the message is
     the limit."""
 
 

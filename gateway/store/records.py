@@ -327,7 +327,7 @@ class TokenDelta(NamedTuple):
 TOKEN_TOTALS: Final = TokenDelta._fields[1:-1]
 
 
-class StoredReply(NamedTuple):
+class StoredResponse(NamedTuple):
     """A reply that is kept, with the request that it answers: a row of `stored_replies`, whose key
     is token and id (`gateway.store.responses`).
 
@@ -363,11 +363,11 @@ class StoredReply(NamedTuple):
 
 
 CONTINUABLE: Final = ("completed", "incomplete")
-"""Statuses of stored replies that have ended well, as far as they go."""
+"""Statuses of stored responses that have ended well, as far as they go."""
 
 
 class StoredItem(NamedTuple):
-    """An item of a stored reply's output, for requests that name it by its id."""
+    """An item of a stored response's output, for requests that name it by its id."""
 
     token_id: str
     item_id: str

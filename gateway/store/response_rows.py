@@ -1,4 +1,4 @@
-"""Reads and writes the rows of stored replies: single ones, chains and pages of them.
+"""Reads and writes the rows of stored responses: single ones, chains and pages of them.
 
 What a row has of its request and reply is compressed here; call what does that in a thread.
 """
@@ -30,7 +30,7 @@ from gateway.core.buffers import Buffers
 from gateway.core.zstandard import zstd
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge
-from gateway.store.records import StoredItem, StoredReply, sanitize_text
+from gateway.store.records import StoredItem, StoredResponse, sanitize_text
 from gateway.store.schema import requests, stored_items, stored_replies
 
 MAX_CHAIN: Final = 2000
@@ -50,7 +50,7 @@ _LONGEST_RUN: Final = 86_400_000_000
 _replies = stored_replies.c
 _summary = [column for column in stored_replies.c if column.name not in _BLOBS]
 _UPDATED: Final = tuple(
-    name for name in StoredReply._fields if name not in ("token_id", "id", "deleted")
+    name for name in StoredResponse._fields if name not in ("token_id", "id", "deleted")
 )
 _FORGET_ITEM: Final = delete(stored_items).where(
     stored_items.c.token_id == bindparam("token"), stored_items.c.item_id == bindparam("item")
@@ -64,7 +64,7 @@ class Packer:
     def __init__(self) -> None:
         self._compressor = zstd.ZstdCompressor(_LEVEL)
 
-    def pack(self, reply: StoredReply) -> StoredReply:
+    def pack(self, reply: StoredResponse) -> StoredResponse:
         """The row as the database has it: compressed, with its sizes. Takes a while."""
         request = self._compress(reply.request)
         received = None if reply.reply is None else self._compress(reply.reply)
@@ -87,7 +87,7 @@ class Packer:
         return b"".join([*compressed, compressor.flush(compressor.FLUSH_FRAME)])
 
 
-def unpack(packed: StoredReply) -> StoredReply:
+def unpack(packed: StoredResponse) -> StoredResponse:
     """The reverse; what was not read stays empty. Takes a while."""
     request, reply, events = [
         zstd.decompress(text) if text else text
@@ -98,7 +98,7 @@ def unpack(packed: StoredReply) -> StoredReply:
 
 def write(
     connection: Connection,
-    replies: Sequence[StoredReply],
+    replies: Sequence[StoredResponse],
     items: Sequence[StoredItem],
     *,
     may_exist: bool = True,
@@ -160,15 +160,15 @@ def remove_chains(connection: Connection, chains: Sequence[tuple[str, str]], lim
 
 async def find(
     database: Database, token_id: str, id: str, *, events: bool = False
-) -> StoredReply | None:
+) -> StoredResponse | None:
     """The packed row, a deleted or expired one included; with its `events` only on request."""
-    names = [name for name in StoredReply._fields if events or name != "events"]
+    names = [name for name in StoredResponse._fields if events or name != "events"]
     query = select(*(_replies[name] for name in names)).where(
         _replies.token_id == token_id, _replies.id == id
     )
     async with database.reader.connect() as connection:
         row = (await connection.execute(query)).one_or_none()
-    return None if row is None else StoredReply(**row._mapping)
+    return None if row is None else StoredResponse(**row._mapping)
 
 
 async def is_deleted(database: Database, token_id: str, id: str) -> bool | None:
@@ -189,26 +189,26 @@ async def find_by_item(database: Database, token_id: str, item_id: str) -> str |
     return reply_id
 
 
-async def find_by_id(database: Database, id: str) -> StoredReply | None:
+async def find_by_id(database: Database, id: str) -> StoredResponse | None:
     """The reply of that id, of any key, without texts."""
     request_id = f"req_{id.partition('_')[2]}"  # the ids of the gateway's own replies
     query = select(*_summary).where(_replies.request_id == request_id, _replies.id == id).limit(1)
     async with database.reader.connect() as connection:
         row = (await connection.execute(query)).one_or_none()
-    return None if row is None else StoredReply(**row._mapping)
+    return None if row is None else StoredResponse(**row._mapping)
 
 
-async def find_by_request(database: Database, request_id: str) -> StoredReply | None:
+async def find_by_request(database: Database, request_id: str) -> StoredResponse | None:
     """Returns what was stored of a request, without texts."""
     query = select(*_summary).where(_replies.request_id == request_id).limit(1)
     async with database.reader.connect() as connection:
         row = (await connection.execute(query)).one_or_none()
-    return None if row is None else StoredReply(**row._mapping)
+    return None if row is None else StoredResponse(**row._mapping)
 
 
 async def load_chain(
     database: Database, token_id: str, id: str, max_size: int
-) -> list[StoredReply] | None:
+) -> list[StoredResponse] | None:
     """The packed rows that end with `id`, oldest first, without events; None if one of them is
     missing. Raises `ChainTooLarge` beyond `MAX_CHAIN` rows or `max_size` decompressed bytes."""
     async with database.reader.connect() as connection:
@@ -222,7 +222,7 @@ async def load_chain(
         if first.depth >= MAX_CHAIN:
             raise ChainTooLarge(f"more than {MAX_CHAIN:,} replies")
         return None
-    return [StoredReply(*row[:-2]) for row in reversed(rows)]
+    return [StoredResponse(*row[:-2]) for row in reversed(rows)]
 
 
 def _chain_query(token_id: str, id: str, max_size: int) -> Select[Any]:
@@ -247,7 +247,7 @@ def _chain_query(token_id: str, id: str, max_size: int) -> Select[Any]:
         chain.c.walked_size <= max_size,
     )
     chain = chain.union_all(earlier)
-    columns = [_replies[name] for name in StoredReply._fields if name != "events"]
+    columns = [_replies[name] for name in StoredResponse._fields if name != "events"]
     # The texts of a chain beyond a limit are not read.
     within = select(func.max(chain.c.walked_size)).scalar_subquery() <= max_size
     joined = and_(_replies.token_id == token_id, _replies.id == chain.c.id)
@@ -266,7 +266,7 @@ async def page(
     root_id: str | None = None,
     before: str | None = None,
     limit: int = 50,
-) -> list[StoredReply]:
+) -> list[StoredResponse]:
     """Returns rows without texts, newest first; `before` is the request id of the last one of an
     earlier page."""
     query = select(*_summary).order_by(_replies.request_id.desc()).limit(limit)
@@ -277,10 +277,10 @@ async def page(
     if before is not None:
         query = query.where(_replies.request_id < before)
     async with database.reader.connect() as connection:
-        return [StoredReply(**row._mapping) for row in await connection.execute(query)]
+        return [StoredResponse(**row._mapping) for row in await connection.execute(query)]
 
 
-async def running(database: Database, now: int) -> list[StoredReply]:
+async def running(database: Database, now: int) -> list[StoredResponse]:
     """The packed rows that no process completes any more. With a server, where others may run, they
     are those whose request is settled, or so old that its row is gone."""
     query = select(stored_replies).where(_replies.background, _is_unfinished())
@@ -290,7 +290,7 @@ async def running(database: Database, now: int) -> list[StoredReply]:
         is_old = _replies.created_at < now - _LONGEST_RUN
         query = query.where((state.not_in(("running", _GONE))) | ((state == _GONE) & is_old))
     async with database.reader.connect() as connection:
-        return [StoredReply(*row) for row in await connection.execute(query)]
+        return [StoredResponse(*row) for row in await connection.execute(query)]
 
 
 async def count_running(database: Database, token_id: str) -> int:
@@ -300,7 +300,7 @@ async def count_running(database: Database, token_id: str) -> int:
         return await connection.scalar(query.where(_replies.background)) or 0
 
 
-def end_running(connection: Connection, reply: StoredReply) -> bool:
+def end_running(connection: Connection, reply: StoredResponse) -> bool:
     """Replaces a packed row unless it has ended meanwhile; returns whether it did."""
     values = {name: getattr(reply, name) for name in _UPDATED}
     query = update(stored_replies).where(_is(reply), _is_unfinished()).values(values)
@@ -353,5 +353,5 @@ def _key() -> ColumnElement[Any]:
     return tuple_(_replies.token_id, _replies.id)
 
 
-def _is(reply: StoredReply) -> ColumnElement[bool]:
+def _is(reply: StoredResponse) -> ColumnElement[bool]:
     return and_(_replies.token_id == reply.token_id, _replies.id == reply.id)

@@ -1,4 +1,4 @@
-"""Stored replies: kept for the clients that continue or retrieve them by their ids.
+"""Stored responses: kept for the clients that continue or retrieve them by their ids.
 
 Rows are written in the background; until then they are found in memory, so that a reply can be
 continued at once. What waits is bounded: where the database cannot be written for a while, new
@@ -23,7 +23,7 @@ from gateway.store import response_rows as rows
 from gateway.store.chain_cache import ChainCache, chain_size
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge, error_reason
-from gateway.store.records import CONTINUABLE, StoredItem, StoredReply
+from gateway.store.records import CONTINUABLE, StoredItem, StoredResponse
 
 MAX_PENDING: Final = 64 * 2**20
 """Bytes that wait to be written, a quarter of them at most of one key. Of a key of which nothing
@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class ReplyStore:
+class ResponseStore:
     """A store that is created inside the running loop, and used by it between `start` and `close`.
 
     Every method has a token's id: a key finds only its own replies.
@@ -71,7 +71,7 @@ class ReplyStore:
         database: Database,
         settings: Callable[[], StoredReplies],
         now: Callable[[], int],
-        item_ids: Callable[[StoredReply], Iterable[str]] = lambda _: (),
+        item_ids: Callable[[StoredResponse], Iterable[str]] = lambda _: (),
     ) -> None:
         """`settings` are those in force, `now` is in unix microseconds; `item_ids` reads the ids
         of a reply's output items (in the thread)."""
@@ -80,7 +80,7 @@ class ReplyStore:
         self._now = now
         self._item_ids = item_ids
         self._packer = rows.Packer()
-        self._pending: dict[str, dict[str, StoredReply]] = {}
+        self._pending: dict[str, dict[str, StoredResponse]] = {}
         self._pending_sizes = Counter[str]()
         self._chains = ChainCache()
         self._sizes: dict[str, int] = {}
@@ -128,7 +128,7 @@ class ReplyStore:
         while newest in self._pending.get(token_id, {}):
             await self.wait_for_batch()
 
-    async def is_written(self, reply: StoredReply) -> bool:
+    async def is_written(self, reply: StoredResponse) -> bool:
         return await rows.find(self.database, reply.token_id, reply.id) is not None
 
     async def _settle(self, token_id: str) -> None:
@@ -142,7 +142,7 @@ class ReplyStore:
         """Returns when a reply of now expires, in Unix microseconds."""
         return self._now() + int(self._settings().ttl * 1e6)
 
-    def put(self, reply: StoredReply) -> bool:
+    def put(self, reply: StoredResponse) -> bool:
         """Adds a row, or replaces the one with its token and id; it can be read at once. False
         if there is no memory for it: then it is not stored."""
         waiting = self._pending.get(reply.token_id, {})
@@ -165,18 +165,18 @@ class ReplyStore:
         self._wake.set()
         return True
 
-    def withdraw(self, reply: StoredReply) -> bool:
+    def withdraw(self, reply: StoredResponse) -> bool:
         """Takes a row of `put` back. False if it is written already."""
         is_waiting = self._pending.get(reply.token_id, {}).get(reply.id) is reply
         self._forget([reply])
         return is_waiting
 
-    def is_small(self, reply: StoredReply, spare: int = 0) -> bool:
+    def is_small(self, reply: StoredResponse, spare: int = 0) -> bool:
         """Whether it fits (see `fits`) however badly it can be compressed."""
         size = _size(reply)
         return size + (size >> 8) + _MAX_GROWTH + spare <= self._settings().max_per_key
 
-    async def fits(self, reply: StoredReply, spare: int = 0) -> bool:
+    async def fits(self, reply: StoredResponse, spare: int = 0) -> bool:
         """Whether one key may have as much as that by itself, and `spare` more bytes. Others are
         not stored, although `put` takes them."""
         if self.is_small(reply, spare):
@@ -184,7 +184,7 @@ class ReplyStore:
         packed = await self._in_thread(self._packer.pack, reply)
         return packed.stored_size + spare <= self._settings().max_per_key
 
-    async def find(self, token_id: str, id: str, *, events: bool = False) -> StoredReply | None:
+    async def find(self, token_id: str, id: str, *, events: bool = False) -> StoredResponse | None:
         """The reply; `events` are None unless requested. None if it is unknown, deleted or
         expired."""
         if not _can_be_id(id):
@@ -208,7 +208,7 @@ class ReplyStore:
 
     async def chain(
         self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
-    ) -> list[StoredReply] | None:
+    ) -> list[StoredResponse] | None:
         """Returns what a request continues that names the reply `id`: as `history`, but None also
         if the reply is deleted, expired or did not end well."""
         chain = await self.history(token_id, id, max_size, book)
@@ -218,7 +218,7 @@ class ReplyStore:
 
     async def history(
         self, token_id: str, id: str, max_size: int, book: Callable[[int], None] = lambda _: None
-    ) -> list[StoredReply] | None:
+    ) -> list[StoredResponse] | None:
         """The reply and those that it continues, oldest first, without events; deleted and expired
         ones are among them. None if it or an earlier one is missing. `book` is called with the
         bytes that it takes in memory, and raises where there is no room.
@@ -245,7 +245,7 @@ class ReplyStore:
         self._chains.put(unpacked)
         return unpacked + chain
 
-    async def _cached(self, token_id: str, id: str) -> list[StoredReply] | None:
+    async def _cached(self, token_id: str, id: str) -> list[StoredResponse] | None:
         """A chain in memory. It may be gone meanwhile, or its last reply deleted."""
         if (cached := self._chains.find((token_id, id))) is None:
             return None
@@ -271,10 +271,10 @@ class ReplyStore:
         age = self._now() - int(match[1], 16)
         return -_MAX_AHEAD < age < _MAX_AGE
 
-    def _pending_chain(self, token_id: str, id: str) -> tuple[list[StoredReply], str | None]:
+    def _pending_chain(self, token_id: str, id: str) -> tuple[list[StoredResponse], str | None]:
         """Returns the part of the chain that waits to be written, and the id of the reply before
         it."""
-        newest: list[StoredReply] = []
+        newest: list[StoredResponse] = []
         current: str | None = id
         waiting = self._pending.get(token_id, {})
         while current is not None and (reply := waiting.get(current)) is not None:
@@ -291,7 +291,7 @@ class ReplyStore:
         self._sizes[token_id] = self._sizes.get(token_id, 0) - freed
         return True
 
-    async def running(self) -> list[StoredReply]:
+    async def running(self) -> list[StoredResponse]:
         """The replies of background requests that no process completes any more; call it after
         `start`. With one process, these are all that an earlier run has left."""
         packed = await rows.running(self.database, self._now())
@@ -302,7 +302,7 @@ class ReplyStore:
         process."""
         return await rows.count_running(self.database, token_id) if self._has_others else None
 
-    async def end_running(self, reply: StoredReply) -> bool:
+    async def end_running(self, reply: StoredResponse) -> bool:
         """Writes a row of `running`, unless it has ended meanwhile; returns whether it did."""
         packed = await self._in_thread(self._packer.pack, reply)
         return await self.database.write(partial(rows.end_running, reply=packed))
@@ -315,7 +315,7 @@ class ReplyStore:
             await self._measure()
         return deleted
 
-    def _is_visible(self, reply: StoredReply) -> bool:
+    def _is_visible(self, reply: StoredResponse) -> bool:
         return not reply.deleted and reply.expires_at > self._now()
 
     async def _in_thread(self, work: Callable[..., _T], *args: Any) -> _T:
@@ -333,9 +333,9 @@ class ReplyStore:
                 self._written.set()
             self._hurry.clear()
 
-    def _next_batch(self) -> list[StoredReply]:
+    def _next_batch(self) -> list[StoredResponse]:
         """A row of each key in turn; those written last come last (see `_forget`)."""
-        batch: list[StoredReply] = []
+        batch: list[StoredResponse] = []
         room = _BATCH_SIZE
         turns = zip_longest(*(waiting.values() for waiting in self._pending.values()))
         for reply in (reply for turn in turns for reply in turn if reply is not None):
@@ -345,7 +345,7 @@ class ReplyStore:
             room -= _size(reply)
         return batch
 
-    async def _write_batch(self, batch: list[StoredReply], *, may_exist: bool = False) -> None:
+    async def _write_batch(self, batch: list[StoredResponse], *, may_exist: bool = False) -> None:
         """Writes a batch. Only the rows of background replies are expected to be there already."""
         may_exist = may_exist or any(reply.background for reply in batch)
         try:
@@ -382,9 +382,9 @@ class ReplyStore:
                 _log.warning("stored replies cannot be measured: %s", error_reason(error))
         self._unmeasured[token_id] = added
 
-    def _pack(self, batch: Iterable[StoredReply]) -> tuple[list[StoredReply], list[StoredItem]]:
+    def _pack(self, batch: Iterable[StoredResponse]) -> tuple[list[StoredResponse], list[StoredItem]]:
         """Packs rows, in the thread. A row beyond the size that a key may have is left out."""
-        packed: list[StoredReply] = []
+        packed: list[StoredResponse] = []
         items: list[StoredItem] = []
         limit = self._settings().max_per_key
         for reply in batch:
@@ -398,7 +398,7 @@ class ReplyStore:
         return packed, items
 
     async def _handle_failure(
-        self, batch: list[StoredReply], error: Exception, *, may_exist: bool
+        self, batch: list[StoredResponse], error: Exception, *, may_exist: bool
     ) -> None:
         """Waits where the database is the cause; else finds the row that is, and drops it."""
         if not self.database.is_row_error(error):
@@ -411,7 +411,7 @@ class ReplyStore:
             _log.error("%s cannot be stored: %s", batch[0].id, error_reason(error))
             self._forget(batch)
 
-    def _forget(self, written: Iterable[StoredReply]) -> None:
+    def _forget(self, written: Iterable[StoredResponse]) -> None:
         """Forgets a batch; rows that were replaced meanwhile stay."""
         for reply in written:
             waiting = self._pending.get(reply.token_id, {})
@@ -460,7 +460,7 @@ class ReplyStore:
         self._sizes = await rows.sizes(self.database)
 
 
-def _unpack_all(packed: Sequence[StoredReply]) -> list[StoredReply]:
+def _unpack_all(packed: Sequence[StoredResponse]) -> list[StoredResponse]:
     return [rows.unpack(reply) for reply in packed]
 
 
@@ -472,6 +472,6 @@ def _can_be_id(text: str) -> bool:
 _MAX_ID: Final = 200
 
 
-def _size(reply: StoredReply) -> int:
+def _size(reply: StoredResponse) -> int:
     texts = (reply.request, reply.reply or b"", reply.events or b"")
     return sum(map(len, texts)) + rows.ROW_SIZE

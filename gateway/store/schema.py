@@ -57,7 +57,7 @@ from gateway.store.records import (
     SearchRow,
     SessionRow,
     StoredItem,
-    StoredReply,
+    StoredResponse,
     Token,
 )
 
@@ -142,7 +142,9 @@ usage_hours = Table(
     sqlite_with_rowid=False,
 )
 
-stored_replies = Table("stored_replies", metadata, *_columns(StoredReply, key=["token_id", "id"]))
+stored_replies = Table(
+    "stored_replies", metadata, *_columns(StoredResponse, key=["token_id", "id"])
+)
 _CHAIN_FIELDS = "token_id root_id created_at expires_at stored_size"
 Index("stored_replies_of_chain", *(stored_replies.c[name] for name in _CHAIN_FIELDS.split()))
 Index("stored_replies_continuing", stored_replies.c.token_id, stored_replies.c.previous_id)

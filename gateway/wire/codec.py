@@ -88,8 +88,8 @@ class Encoder(Protocol):
     def encode_text_run(
         self, index: int, texts: Sequence[str], json_texts: Sequence[bytes]
     ) -> bytes:
-        """Several text deltas of one part; none is empty, and `json_texts` are the same texts as
-        the insides of JSON strings."""
+        """Encodes several text deltas of one part; none is empty, and `json_texts` are the same
+        texts as the insides of JSON strings."""
         ...
 
     def ping(self) -> bytes:
@@ -108,8 +108,8 @@ class Rewriter(Protocol):
 
     @property
     def keeps_text(self) -> bool:
-        """Whether texts stay as they are from now on, so that frames that differ in nothing else
-        are edited alike."""
+        """Tells whether texts stay as they are from now on, so that frames that differ in nothing
+        else are edited alike."""
         ...
 
     def rewrite(self, frame: Frame, data: Payload | None) -> bytes:
@@ -149,7 +149,7 @@ class Codec:
     upstream_path: str
     """Relative to a channel's `base_url`."""
     image_mark: bytes
-    """What a body that has images contains, unless its characters are escaped."""
+    """Bytes that a body with images contains, unless its characters are escaped."""
     error_paths: tuple[str, ...] = ()
     """Prefixes of the gateway's paths whose errors and limits are written in this format."""
     family: Family | None = None
@@ -166,12 +166,12 @@ class Codec:
     version: str | None = None
     """The API version that translated prompts are written in, where the format has versions."""
     forwarded_headers: tuple[str, ...] = ()
-    """How the names of request headers begin that go to an upstream of the same format, in lower
-    case: those of its vendor and its client libraries (wire.md 1.4)."""
+    """Prefixes of request headers that go to an upstream of the same format, in lower case: headers
+    of its vendor and its client libraries (wire.md 1.4)."""
     forwarded_query: str = ""
     """The query that goes to an upstream of the same format, if the client's has it."""
     count_path: str | None = None
-    """Where upstreams count a prompt's tokens, relative to `base_url`."""
+    """The path where upstreams count a prompt's tokens, relative to `base_url`."""
     count_fields: frozenset[str] = frozenset()
     """The fields of a request body that `count_path` accepts."""
 

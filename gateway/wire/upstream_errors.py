@@ -48,7 +48,7 @@ _STATUS_OF_TYPE: Final = {
     "overloaded_error": 529,
 }
 _TITLE: Final = re.compile(r"<title[^<>]{0,200}>([^<]{1,1000})</title>", re.IGNORECASE)
-"""It takes linear time: no part of it can match over the start of another match."""
+"""Matches in linear time: no part of it can match over the start of another match."""
 
 _MAX_SECONDS: Final = 10**9
 _MIN_UNIX_TIME: Final = 10**8
@@ -224,7 +224,8 @@ def _date(value: str, parse: Callable[[str], datetime] = parsedate_to_datetime) 
 
 
 def unwritable(error: Exception) -> Failure:
-    """Why a reply that could be read was not written: the account is not to blame."""
+    """Builds the failure of a reply that could be read but not written: the account is not to
+    blame."""
     message = f"the reply cannot be written: {describe_error(error)}"
     return Failure(kind=FailureKind.UNWRITABLE, message=message)
 

@@ -14,7 +14,7 @@ from gateway.admission.local import Admission
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import FREE, UNLIMITED, Cost, Limits
 from gateway.errors import TooManyRequests
-from gateway.quota.limits import Holder, HolderKind, Lease, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Reservation, ResourceRequest
 from tests.support.timing import SLACK
 
 NOON = 1_790_000_000_000_000
@@ -37,25 +37,25 @@ def request_for(*holders: Holder, tokens: int = 10, micro: int = 10) -> Resource
     return ResourceRequest(holders, NOON, tokens, Cost(micro))
 
 
-async def acquire(queue: Admission, request: ResourceRequest) -> Lease:
+async def acquire(queue: Admission, request: ResourceRequest) -> Reservation:
     return await queue.acquire(PERMIT, request)
 
 
 class QueuedClient:
     """A request that acquires its limits, or waits in the queue."""
 
-    lease: Lease | None = None
+    reservation: Reservation | None = None
 
     async def start(self, queue: Admission, request: ResourceRequest, limits: SharedLimits) -> None:
         try:
-            self.lease = await acquire(queue, request)
+            self.reservation = await acquire(queue, request)
         except TooManyRequests as error:
             self.error = error
             self.waiting = asyncio.ensure_future(queue.wait(PERMIT, request, limits, error))
 
-    async def get(self) -> Lease:
+    async def get(self) -> Reservation:
         async with asyncio.timeout(SLACK):
-            return self.lease or await self.waiting
+            return self.reservation or await self.waiting
 
     async def wait_for_error(self) -> TooManyRequests:
         with pytest.raises(TooManyRequests) as raised:
@@ -71,7 +71,7 @@ class QueuedClient:
 async def enqueue(
     queue: Admission, request_for: ResourceRequest, limits: SharedLimits = PATIENT
 ) -> QueuedClient:
-    """A new client that has its lease, or is queued."""
+    """A new client that has its reservation, or is queued."""
     client = QueuedClient()
     await client.start(queue, request_for, limits)
     await asyncio.sleep(0)
@@ -82,7 +82,7 @@ async def done_after_tasks(*clients: QueuedClient) -> list[bool]:
     """Which clients are done, after all tasks have run."""
     for _ in range(5):
         await asyncio.sleep(0)
-    return [client.lease is not None or client.waiting.done() for client in clients]
+    return [client.reservation is not None or client.waiting.done() for client in clients]
 
 
 def use_limits(queue: Admission, holders: Iterable[Holder], ago: float, tokens: int = 10) -> None:

@@ -12,7 +12,7 @@ from gateway.admission.local import Admission
 from gateway.config.limits import SharedLimits
 from gateway.core.limits import FREE, UNLIMITED, Cost, Limits
 from gateway.errors import InsufficientQuota, TooManyRequests, TooManyTokens
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
 from tests.admission.queue_clients import (
     GATEWAY,
     ONE,
@@ -135,7 +135,7 @@ async def test_a_cancelled_waiter_uses_nothing(queue: Admission) -> None:
     alone = request_for(key("a", ONE))
     running, waiter = await acquire(queue, alone), await enqueue(queue, alone)
     queue.settle(running, 0, FREE)
-    await waiter.cancel()  # it has its lease, but its task has not run yet
+    await waiter.cancel()  # it has its reservation, but its task has not run yet
     queue.settle(await acquire(queue, alone), 0, FREE)
     assert queue.quota.budget(HolderKind.KEY, "a").reserved == 0
 
@@ -209,9 +209,11 @@ async def test_a_shared_queue_under_load_is_served_completely(queue: Admission) 
     team, completed = group(Limits(concurrent=3)), []
 
     async def visit(number: int) -> None:
-        lease = await (await enqueue(queue, request_for(key(f"k{number % 7}", ONE), team))).get()
+        reservation = await (
+            await enqueue(queue, request_for(key(f"k{number % 7}", ONE), team))
+        ).get()
         await asyncio.sleep(0.001)
-        queue.settle(lease, 1, Cost(1))
+        queue.settle(reservation, 1, Cost(1))
         completed.append(number)
 
     await asyncio.gather(*(visit(number) for number in range(90)))
@@ -227,10 +229,10 @@ class RecordingQuota(Quota):
         super().__init__()
         self.acquired: list[tuple[str, int]] = []
 
-    def acquire(self, request: ResourceRequest, now: float) -> Lease:
-        lease = super().acquire(request, now)
+    def acquire(self, request: ResourceRequest, now: float) -> Reservation:
+        reservation = super().acquire(request, now)
         self.acquired.append((request.holders[0].id, request.tokens))
-        return lease
+        return reservation
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -243,7 +245,7 @@ async def test_requests_of_each_key_stay_in_order(seed: int) -> None:
     endless = SharedLimits(max_wait=5, max_waiting=1000)
     completed = 0
 
-    async def acquire_or_wait(request: ResourceRequest) -> Lease | None:
+    async def acquire_or_wait(request: ResourceRequest) -> Reservation | None:
         try:
             return await acquire(queue, request)
         except TooManyRequests as error:
@@ -255,11 +257,13 @@ async def test_requests_of_each_key_stay_in_order(seed: int) -> None:
     async def visit(name: str, number: int) -> None:
         nonlocal completed
         limits = UNLIMITED if name == "c" else Limits(concurrent=chance.choice([1, 2]))
-        lease = await acquire_or_wait(request_for(key(name, limits), team, GATEWAY, tokens=number))
-        if lease is not None:
+        reservation = await acquire_or_wait(
+            request_for(key(name, limits), team, GATEWAY, tokens=number)
+        )
+        if reservation is not None:
             completed += 1
             await asyncio.sleep(chance.random() / 200)
-            queue.settle(lease, 1, Cost(1))
+            queue.settle(reservation, 1, Cost(1))
 
     async with asyncio.timeout(SLACK), asyncio.TaskGroup() as visitors:
         for number in range(120):

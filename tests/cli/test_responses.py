@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 from tests.cli.cli_runner import AdminGateway, CommandRunner
-from tests.store.sample_replies import stored_reply, write_replies
+from tests.store.sample_responses import stored_response, write_responses
 
 
-def write(gateway: AdminGateway, *replies: StoredReply) -> None:
-    gateway.do(lambda: write_replies(gateway.database, *replies))
+def write(gateway: AdminGateway, *replies: StoredResponse) -> None:
+    gateway.do(lambda: write_responses(gateway.database, *replies))
 
 
 def test_lists(shell: CommandRunner, gateway: AdminGateway) -> None:
     key = shell.json("key", "mint", "--name", "alice")
-    first = stored_reply(1, key["id"])
-    second = stored_reply(2, key["id"], first)
-    write(gateway, first, second, stored_reply(3, "tok_gone"))
+    first = stored_response(1, key["id"])
+    second = stored_response(2, key["id"], first)
+    write(gateway, first, second, stored_response(3, "tok_gone"))
     lines = shell("responses", "list").stdout.splitlines()
     assert lines[0].split() == [
         *("ID", "Key", "Created", "Model", "Status", "Continues", "Bytes", "Expires")
@@ -33,8 +33,8 @@ def test_lists(shell: CommandRunner, gateway: AdminGateway) -> None:
 
 
 def test_one_response(shell: CommandRunner, gateway: AdminGateway) -> None:
-    first = stored_reply(1)
-    second = stored_reply(2, previous=first)
+    first = stored_response(1)
+    second = stored_response(2, previous=first)
     write(gateway, first, second)
     shown = shell("responses", "show", second.id)
     assert second.request_id in shown.stdout
@@ -48,7 +48,7 @@ def test_one_response(shell: CommandRunner, gateway: AdminGateway) -> None:
 
 
 def test_deletion(shell: CommandRunner, gateway: AdminGateway) -> None:
-    first = stored_reply(1)
+    first = stored_response(1)
     write(gateway, first)
     assert shell("responses", "delete", first.id).stderr == f"Deleted response {first.id}.\n"
     assert shell.json("responses", "list") == []

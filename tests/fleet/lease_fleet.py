@@ -19,7 +19,7 @@ from gateway.core.limits import UNLIMITED, Cost, Limits
 from gateway.errors import GatewayError, InsufficientQuota
 from gateway.fleet.budget_leases import BudgetLeases
 from gateway.quota.leased_budgets import LeasedTracker
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
 from gateway.store import tokens
 from gateway.store.log.recorder import Recorder
 from gateway.store.open import open_database
@@ -60,7 +60,7 @@ class Request:
     row: RequestRow
     replica: Replica
     epoch: int
-    lease: Lease
+    reservation: Reservation
     cost: Cost | None = None
 
     @property
@@ -223,7 +223,7 @@ class Fleet:
         wanted = ResourceRequest(holders, at, 0, cost, longest)
         try:
             await replica.leases.cover(wanted)
-            lease = replica.quota.acquire(wanted, asyncio.get_running_loop().time())
+            reservation = replica.quota.acquire(wanted, asyncio.get_running_loop().time())
         except GatewayError as error:
             return error
         row = intent(
@@ -237,7 +237,7 @@ class Fleet:
             expected_usd_micro=cost.usd // 2,
         )
         replica.recorder.record_intent(row)
-        request = Request(row, replica, replica.own.epoch, lease)
+        request = Request(row, replica, replica.own.epoch, reservation)
         self.requests.append(request)
         return request
 
@@ -245,15 +245,15 @@ class Fleet:
         """Its reply outgrows what it has reserved: as the gateway does for a reply."""
         with suppress(GatewayError):
             try:
-                request.lease.extend(0, cost)
+                request.reservation.extend(0, cost)
             except InsufficientQuota:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.6):
-                        await request.replica.leases.cover_more(request.lease, cost, cost)
-                request.lease.extend(0, cost)
+                        await request.replica.leases.cover_more(request.reservation, cost, cost)
+                request.reservation.extend(0, cost)
 
     def end(self, request: Request, cost: Cost) -> None:
-        request.lease.settle(0, cost)
+        request.reservation.settle(0, cost)
         request.cost = cost
         outcome: dict[str, Any] = {"state": ExchangeState.OK, "total_us": 1, "status": 200}
         request.replica.recorder.record_settlement(

@@ -15,7 +15,7 @@ from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import FREE, Cost, Limits
 from gateway.fleet.budget_leases import BudgetLeases
 from gateway.quota.leased_budgets import LeasedTracker
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
 from gateway.store.database import Database
 from gateway.store.log.recorder import Recorder
 from gateway.store.postgresql.database import PostgresqlDatabase
@@ -49,22 +49,22 @@ class LeaseReplica:
 
     async def begin(
         self, holder: Holder, cost: Cost, *, longest: Cost = FREE, at: int = 0
-    ) -> tuple[Lease, int]:
-        """Admits a request; returns its lease and its start."""
+    ) -> tuple[Reservation, int]:
+        """Admits a request; returns its reservation and its start."""
         group = Holder(HolderKind.GROUP, "default", "default", Limits())
         at = at or unix_us()
         request = ResourceRequest((holder, group), at, 0, cost, longest)
         await self.leases.cover(request)
         return self.quota.acquire(request, asyncio.get_running_loop().time()), at
 
-    def end(self, lease: Lease, cost: Cost) -> None:
+    def end(self, reservation: Reservation, cost: Cost) -> None:
         """The request has ended, and its row is recorded."""
-        lease.settle(0, cost)
+        reservation.settle(0, cost)
         self.spent.append(cost.units)
-        row = intent(next(_numbers), token_id=lease.request.holders[0].id)
+        row = intent(next(_numbers), token_id=reservation.request.holders[0].id)
         self.recorder.record_settlement(
             row._replace(
-                started_at=lease.request.started_at,
+                started_at=reservation.request.started_at,
                 state=ExchangeState.OK,
                 total_us=1,
                 cost_micro=cost.units,
@@ -73,10 +73,10 @@ class LeaseReplica:
         )
 
     async def run(self, holder: Holder, cost: Cost, seconds: float = 0.0) -> None:
-        lease, _ = await self.begin(holder, cost)
+        reservation, _ = await self.begin(holder, cost)
         if seconds:
             await asyncio.sleep(seconds)
-        self.end(lease, cost)
+        self.end(reservation, cost)
 
     async def flushed(self) -> None:
         async with asyncio.timeout(10):

@@ -54,7 +54,7 @@ class Steps:
             replica = self._living(each.replica)
             request = await self.fleet.begin(replica, each.key, each.cost, longest, each.ago)
             if isinstance(request, Request):
-                self._reserved(request, request.lease.cost)
+                self._reserved(request, request.reservation.cost)
                 if each.part is not None:
                     await asyncio.sleep(each.replica % 7 / 1000)
                     self._end(request, each.part)
@@ -71,9 +71,9 @@ class Steps:
         async def extend(number: int, more: int) -> None:
             if running := self.fleet.running():
                 request = running[number % len(running)]
-                before = request.lease.cost
+                before = request.reservation.cost
                 await self.fleet.extend(request, Cost(before.units + more, before.usd))
-                self._reserved(request, Cost(request.lease.cost.units - before.units, 0))
+                self._reserved(request, Cost(request.reservation.cost.units - before.units, 0))
 
         await asyncio.gather(*(extend(*each) for each in chosen))
 
@@ -300,13 +300,13 @@ class Steps:
 
     def _reserved(self, request: Request, amount: Cost) -> None:
         """What is reserved where there is no budget is not leased."""
-        for holder in request.lease.request.holders:
+        for holder in request.reservation.request.holders:
             for currency, budgets, more in zip(Currency, holder.budgets, amount, strict=True):
                 if not budgets:
                     self._charge_beyond(request, (holder.kind.value, holder.id), currency, more)
 
     def _end(self, request: Request, part: float, beyond: int = 0) -> None:
-        reserved = request.lease.cost
+        reserved = request.reservation.cost
         cost = Cost(*(int(part * each) for each in reserved))
         cost = Cost(cost.units + beyond, cost.usd)
         # One whose replica was removed meanwhile is covered by no lease any more.

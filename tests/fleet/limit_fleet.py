@@ -24,10 +24,10 @@ from gateway.core.limits import FREE
 from gateway.errors import GatewayError, TooManyRequests
 from gateway.fleet import limits
 from gateway.fleet.admission import SharedAdmission
-from gateway.fleet.limits import SharedLease, SharedLimits
+from gateway.fleet.limits import SharedLimits, SharedReservation
 from gateway.fleet.valkey import session
 from gateway.fleet.valkey.connection import Connection, Script, load_script
-from gateway.quota.limits import Holder, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, Quota, Reservation, ResourceRequest
 from gateway.quota.sliding_window import SlidingCounter, SlidingWindow
 from gateway.store.records import OnSharedLoss
 from tests.support.proxy import Direction, FaultProxy, fault_proxy
@@ -80,7 +80,7 @@ class Admitted:
     """`tokens` is the least that the server may count, until all have been `LimitFleet.seen`."""
 
     member: Member
-    lease: Lease
+    reservation: Reservation
     at: int
     tokens: int
     latest: int
@@ -124,31 +124,31 @@ class LimitFleet:
         async def queued() -> None:
             request = ResourceRequest(holders, 0, tokens, FREE)
             try:
-                lease = await member.admission.acquire(REFUSE, request)
+                reservation = await member.admission.acquire(REFUSE, request)
             except TooManyRequests as error:
                 options = LimitOptions(max_wait=20.0)
-                lease = await member.admission.wait(REFUSE, request, options, error)
-            one = self._begun(member, lease, tokens)
+                reservation = await member.admission.wait(REFUSE, request, options, error)
+            one = self._begun(member, reservation, tokens)
             await asyncio.sleep(0.01)
             self.end(one, tokens)
 
         task = asyncio.ensure_future(queued())
         self.waiting.add(task)
 
-    def _begun(self, member: Member, lease: Lease, tokens: int) -> Admitted:
-        assert isinstance(lease.shared, SharedLease)
-        one = Admitted(member, lease, lease.shared._entry.time, tokens, tokens)
+    def _begun(self, member: Member, reservation: Reservation, tokens: int) -> Admitted:
+        assert isinstance(reservation.shared, SharedReservation)
+        one = Admitted(member, reservation, reservation.shared._entry.time, tokens, tokens)
         self.admitted.append(one)
         self._check(one)
         return one
 
     def _check(self, one: Admitted) -> None:
         """The limits of its holders were kept when it was admitted."""
-        for holder in one.lease.request.holders:
+        for holder in one.reservation.request.holders:
             of_holder = [
                 each
                 for each in self.admitted
-                if holder in each.lease.request.holders and not each.is_withdrawn
+                if holder in each.reservation.request.holders and not each.is_withdrawn
             ]
             recent = [
                 each
@@ -169,14 +169,14 @@ class LimitFleet:
                 assert limit is None or used <= limit, f"{holder}: {used} of {limit} {what}"
 
     def grow(self, one: Admitted, tokens: int) -> None:
-        one.lease.extend(tokens, FREE)
+        one.reservation.extend(tokens, FREE)
         one.latest, one.tokens = tokens, min(one.tokens, tokens)
 
     def end(self, one: Admitted, tokens: int, *, is_withdrawn: bool = False) -> None:
         if not one.is_running or one.member.is_killed:
             return
-        one.lease.is_provisional = is_withdrawn
-        one.member.admission.settle(one.lease, 0 if is_withdrawn else tokens, FREE)
+        one.reservation.is_provisional = is_withdrawn
+        one.member.admission.settle(one.reservation, 0 if is_withdrawn else tokens, FREE)
         one.latest, one.tokens = tokens, min(one.tokens, tokens)
         one.is_running, one.is_withdrawn = False, is_withdrawn
 

@@ -17,7 +17,7 @@ from gateway.core.limits import FREE, Limits
 from gateway.errors import GatewayError, LimitsUnavailable, TooManyRequests, TooManyTokens
 from gateway.fleet.admission import SharedAdmission
 from gateway.fleet.shares import Shares, share_of
-from gateway.quota.limits import Holder, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, Quota, Reservation, ResourceRequest
 from gateway.store.records import OnSharedLoss
 from tests.fleet.limiters import key, replicas
 from tests.support.proxy import fault_proxy
@@ -45,7 +45,7 @@ def demand(holders: tuple[Holder, ...], tokens: int = 0) -> ResourceRequest:
 
 async def attempt(
     admission: SharedAdmission, request: ResourceRequest, permit: Permit = SHARE
-) -> Lease | GatewayError:
+) -> Reservation | GatewayError:
     try:
         return await admission.acquire(permit, request)
     except GatewayError as error:
@@ -56,20 +56,20 @@ async def until(condition: Callable[[], object], seconds: float = 3.0) -> None:
     await until_within(seconds, condition)
 
 
-def admitted(results: list[Lease | GatewayError]) -> int:
-    return sum(isinstance(each, Lease) for each in results)
+def admitted(results: list[Reservation | GatewayError]) -> int:
+    return sum(isinstance(each, Reservation) for each in results)
 
 
 async def test_what_the_fleet_refuses_takes_nothing_here() -> None:
     request = demand(key(Limits(requests_per_minute=3, concurrent=3)))
     async with fleet(2) as (one, two):
-        leases = [await one.acquire(SHARE, request) for _ in range(3)]
+        reservations = [await one.acquire(SHARE, request) for _ in range(3)]
         for _ in range(5):
             with pytest.raises(TooManyRequests, match="3 of 3 requests per minute"):
                 await two.acquire(SHARE, request)
         assert two.quota.limit_statuses(request.holders, 0).requests.remaining == 3
-        for lease in leases:
-            one.settle(lease, 0, FREE)
+        for reservation in reservations:
+            one.settle(reservation, 0, FREE)
 
 
 async def test_shares_add_up() -> None:
@@ -87,12 +87,12 @@ async def test_a_lost_server_leaves_exact_shares(tmp_path: Path) -> None:
             await until(lambda: all(each.limits.is_lost for each in members))
             results = [await attempt(members[n % 4], request) for n in range(80)]
             assert admitted(results) == 10
-            assert {type(each) for each in results} == {Lease, TooManyRequests}
+            assert {type(each) for each in results} == {Reservation, TooManyRequests}
             assert members[0].announces_loss(SimpleNamespace(holders=request.holders))
             assert isinstance(await attempt(members[0], request, REFUSE), LimitsUnavailable)
             single = demand(key(Limits(concurrent=1), "single"))
             outcomes = [await attempt(each, single) for each in members]
-            assert [type(each) for each in outcomes] == [Lease, *[LimitsUnavailable] * 3]
+            assert [type(each) for each in outcomes] == [Reservation, *[LimitsUnavailable] * 3]
             # Back: what was admitted meanwhile counts.
             server.start()
             await until(lambda: all(each.limits.session.is_joined for each in members))
@@ -100,7 +100,7 @@ async def test_a_lost_server_leaves_exact_shares(tmp_path: Path) -> None:
             assert not members[0].announces_loss(SimpleNamespace(holders=request.holders))
             members[0].settle(outcomes[0], 0, FREE)
             await asyncio.sleep(0.05)
-            assert isinstance(await attempt(members[3], single), Lease)
+            assert isinstance(await attempt(members[3], single), Reservation)
     finally:
         server.stop()
 
@@ -116,7 +116,7 @@ async def test_a_request_that_exceeds_the_limit_alone_is_told_so_while_the_serve
             holders = key(Limits(tokens_per_minute=100))
             assert isinstance(await attempt(one, demand(holders, 101)), TooManyTokens)
             assert isinstance(await attempt(one, demand(holders, 51)), LimitsUnavailable)
-            assert isinstance(await attempt(one, demand(holders, 50)), Lease)
+            assert isinstance(await attempt(one, demand(holders, 50)), Reservation)
     finally:
         server.stop()
 
@@ -128,12 +128,12 @@ async def test_nobody_waits_longer_than_the_timeout_for_a_hanging_server() -> No
         proxy.add(Timeout())
         for longest in (0.5, 0.1):  # the second time nobody asks the server
             async with loop_time() as seconds:
-                leases = await asyncio.gather(*(attempt(one, request) for _ in range(50)))
+                reservations = await asyncio.gather(*(attempt(one, request) for _ in range(50)))
                 assert seconds() < longest
-            assert {type(each) for each in leases} == {Lease}
+            assert {type(each) for each in reservations} == {Reservation}
         proxy.clear()
         await until(lambda: one.limits.session.is_joined, 5)
-        assert isinstance(await attempt(one, request), Lease)
+        assert isinstance(await attempt(one, request), Reservation)
         statuses = one.limits.limit_statuses(request.holders)
         assert statuses.requests.remaining == 1000 - 102  # nothing lost, nothing twice
 
@@ -152,7 +152,7 @@ async def test_flushall_under_load_opens_nothing(tmp_path: Path) -> None:
                 nonlocal running, most, total
                 while asyncio.get_running_loop().time() < stop:
                     result = await attempt(member, request)
-                    if isinstance(result, Lease):
+                    if isinstance(result, Reservation):
                         running, total = running + 1, total + 1
                         most = max(most, running)
                         await asyncio.sleep(0.01)
@@ -190,10 +190,10 @@ async def test_those_that_wait_are_served_in_the_order_of_arrival_at_all_replica
             member = members[number % 3]
             error = await attempt(member, request)
             assert isinstance(error, TooManyRequests)
-            lease = await member.wait(SHARE, request, WAITING, error)
+            reservation = await member.wait(SHARE, request, WAITING, error)
             order.append(number)
             await asyncio.sleep(0.002)
-            member.settle(lease, 0, FREE)
+            member.settle(reservation, 0, FREE)
 
         tasks = []
         for number in range(12):
@@ -224,7 +224,7 @@ async def test_one_that_gives_up_is_no_obstacle() -> None:
         gone.cancel()
         one.settle(first, 0, FREE)
         await until(stays.done, 1)
-        assert isinstance(stays.result(), Lease)
+        assert isinstance(stays.result(), Reservation)
 
 
 async def test_a_wait_ends_at_its_deadline() -> None:

@@ -93,13 +93,13 @@ async def test_never_beyond_with_random_costs_and_two_currencies(server: Databas
         for _ in range(120):
             expected = Cost(chance.randint(1, 900), chance.randint(1, 900))
             try:
-                lease, _ = await replica.begin(
+                reservation, _ = await replica.begin(
                     holder, expected, longest=Cost(*(3 * each for each in expected))
                 )
             except (TooManyRequests, InsufficientQuota):
                 continue
             await asyncio.sleep(chance.random() / 500)
-            replica.end(lease, Cost(*(chance.randint(0, each) for each in lease.cost)))
+            replica.end(reservation, Cost(*(chance.randint(0, each) for each in reservation.cost)))
 
     async with AsyncExitStack() as stack:
         fleet = [
@@ -116,29 +116,29 @@ async def test_never_beyond_with_random_costs_and_two_currencies(server: Databas
 async def test_a_reply_longer_than_reserved_waits_for_more(server: Database) -> None:
     async with lease_replica(server, "a") as replica:
         holder = key_holder(budget=10_000)
-        lease, _ = await replica.begin(holder, Cost(100, 0))
+        reservation, _ = await replica.begin(holder, Cost(100, 0))
         with pytest.raises(InsufficientQuota) as short:
-            lease.extend(0, Cost(5_000, 0))
+            reservation.extend(0, Cost(5_000, 0))
         assert short.value.is_leased
         admission = SharedAdmission(replica.quota, None, None, replica.leases)
-        await admission.extend(lease, 0, Cost(5_000, 0))
-        assert lease.cost == Cost(5_000, 0)
+        await admission.extend(reservation, 0, Cost(5_000, 0))
+        assert reservation.cost == Cost(5_000, 0)
         with pytest.raises(InsufficientQuota):
-            await admission.extend(lease, 0, Cost(10_001, 0))
-        replica.end(lease, Cost(5_000, 0))
+            await admission.extend(reservation, 0, Cost(10_001, 0))
+        replica.end(reservation, Cost(5_000, 0))
 
 
 async def test_what_one_replica_does_not_use_is_there_for_another(server: Database) -> None:
     holder = key_holder(budget=1_000)
     async with lease_replica(server, "a", 2) as first, lease_replica(server, "b", 2) as second:
-        lease, _ = await first.begin(holder, Cost(100, 0), longest=Cost(1_000, 0))
+        reservation, _ = await first.begin(holder, Cost(100, 0), longest=Cost(1_000, 0))
         with pytest.raises(TooManyRequests):
             await second.begin(holder, Cost(100, 0))
-        first.end(lease, Cost(50, 0))
+        first.end(reservation, Cost(50, 0))
         begun = asyncio.get_running_loop().time()
-        lease, _ = await second.begin(holder, Cost(900, 0))
+        reservation, _ = await second.begin(holder, Cost(900, 0))
         assert asyncio.get_running_loop().time() - begun < 0.5
-        second.end(lease, Cost(900, 0))
+        second.end(reservation, Cost(900, 0))
 
 
 async def test_a_spent_budget_is_final_for_a_replica_that_spent_nothing(server: Database) -> None:
@@ -156,13 +156,13 @@ async def test_a_request_of_yesterday_is_charged_to_yesterday(server: Database) 
     now = unix_us()
     yesterday = now - now % DAY_US - 1
     async with lease_replica(server, "a") as replica:
-        lease, _ = await replica.begin(holder, Cost(1_000, 0), at=yesterday)
-        replica.end(lease, Cost(1_000, 0))
+        reservation, _ = await replica.begin(holder, Cost(1_000, 0), at=yesterday)
+        replica.end(reservation, Cost(1_000, 0))
         await replica.flushed()
-        lease, _ = await replica.begin(holder, Cost(400, 0), longest=Cost(600, 0))
+        reservation, _ = await replica.begin(holder, Cost(400, 0), longest=Cost(600, 0))
         with pytest.raises(GatewayError):
             await replica.begin(holder, Cost(10, 0), at=yesterday)
-        replica.end(lease, Cost(400, 0))
+        replica.end(reservation, Cost(400, 0))
 
 
 async def test_leases_end_with_the_replica(server: Database) -> None:
@@ -181,8 +181,8 @@ async def test_leases_end_with_the_replica(server: Database) -> None:
 async def test_without_contact_nothing_is_admitted(server: Database) -> None:
     holder = key_holder(budget=1_000_000)
     async with lease_replica(server, "a") as replica:
-        lease, _ = await replica.begin(holder, Cost(10, 0), longest=Cost(10_000, 0))
-        replica.end(lease, Cost(10, 0))
+        reservation, _ = await replica.begin(holder, Cost(10, 0), longest=Cost(10_000, 0))
+        replica.end(reservation, Cost(10, 0))
         replica.own.contact_at -= 998
         await asyncio.sleep(1.2)
         with pytest.raises(AccountingUnavailable):
@@ -194,8 +194,8 @@ async def test_without_contact_nothing_is_admitted(server: Database) -> None:
 async def test_a_cost_above_its_reservation_is_charged(server: Database) -> None:
     holder = key_holder(budget=1_000)
     async with lease_replica(server, "a") as replica:
-        lease, _ = await replica.begin(holder, Cost(100, 0))
-        replica.end(lease, Cost(700, 0))
+        reservation, _ = await replica.begin(holder, Cost(100, 0))
+        replica.end(reservation, Cost(700, 0))
         await replica.flushed()
         with pytest.raises(InsufficientQuota):
             await replica.begin(holder, Cost(301, 0))
@@ -229,9 +229,9 @@ async def test_what_only_another_replica_uses_is_known_here(
     ):
         (status,) = two.quota.budget_statuses((holder,), unix_us())
         assert (status.spent, status.reserved) == (0, 0)
-        lease, _ = await one.begin(holder, Cost(300, 0))
+        reservation, _ = await one.begin(holder, Cost(300, 0))
         await _until(lambda: _status(two, holder).reserved >= 300)
-        one.end(lease, Cost(200, 0))
+        one.end(reservation, Cost(200, 0))
         await _until(lambda: _status(two, holder).spent == 200)
         tracker = _tracker(two)
         await _until(lambda: tracker.available >= 300)
@@ -264,13 +264,13 @@ async def test_a_reply_that_competes_gets_what_is_leased_ahead_elsewhere(server:
     """Beside a running request its longest reply is reserved; another replica uses nothing."""
     holder = key_holder(budget=10_000)
     async with lease_replica(server, "a", 2) as idle, lease_replica(server, "b", 2) as busy:
-        lease, _ = await idle.begin(holder, Cost(100, 0), longest=Cost(3_000, 0))
-        idle.end(lease, Cost(100, 0))
+        reservation, _ = await idle.begin(holder, Cost(100, 0), longest=Cost(3_000, 0))
+        idle.end(reservation, Cost(100, 0))
         await idle.flushed()
         await busy.begin(holder, Cost(100, 0), longest=Cost(1_000, 0))
         assert _tracker(idle).available > 3_000
-        lease, _ = await busy.begin(holder, Cost(100, 0), longest=Cost(8_000, 0))
-        assert lease.cost == Cost(8_000, 0)
+        reservation, _ = await busy.begin(holder, Cost(100, 0), longest=Cost(8_000, 0))
+        assert reservation.cost == Cost(8_000, 0)
 
 
 async def test_what_a_long_reply_had_reserved_is_not_kept_beyond_the_share(
@@ -278,8 +278,8 @@ async def test_what_a_long_reply_had_reserved_is_not_kept_beyond_the_share(
 ) -> None:
     holder = key_holder(budget=10_000)
     async with lease_replica(server, "a", 2) as replica:
-        lease, _ = await replica.begin(holder, Cost(100, 0), longest=Cost(4_000, 0))
-        replica.end(lease, Cost(100, 0))
+        reservation, _ = await replica.begin(holder, Cost(100, 0), longest=Cost(4_000, 0))
+        replica.end(reservation, Cost(100, 0))
         await replica.flushed()
         await _until(lambda: 3_900 < _tracker(replica).available <= 4_000)
 
@@ -297,8 +297,8 @@ async def test_a_request_gets_what_is_leased_ahead_elsewhere(server: Database) -
                 await each.run(holder, Cost(100, 0))
         await _until(lambda: sum(_tracker(each).available for each in others) > 40_000)
         await asyncio.gather(*(each.flushed() for each in others))
-        lease, _ = await first.begin(holder, Cost(98_500, 0))
-        first.end(lease, Cost(98_500, 0))
+        reservation, _ = await first.begin(holder, Cost(98_500, 0))
+        first.end(reservation, Cost(98_500, 0))
         await first.flushed()
         for each in (first, *others):
             with pytest.raises(InsufficientQuota):
@@ -353,10 +353,10 @@ async def test_many_holders_are_given_back_at_once(server: Database) -> None:
     holders = [key_holder(f"tok_{number}", budget=1_000) for number in range(700)]
     async with lease_replica(server, "a", 2) as idle, lease_replica(server, "b", 2) as busy:
         for holder in holders:
-            lease, _ = await idle.begin(holder, Cost(10, 0), longest=Cost(400, 0))
-            lease.settle(0, Cost(0, 0))
-        for lease_ in idle.leases._leases.values():
-            lease_.used_at -= 1_000
+            reservation, _ = await idle.begin(holder, Cost(10, 0), longest=Cost(400, 0))
+            reservation.settle(0, Cost(0, 0))
+        for lease in idle.leases._leases.values():
+            lease.used_at -= 1_000
         begun = asyncio.get_running_loop().time()
         await busy.begin(holders[-1], Cost(900, 0))
         assert asyncio.get_running_loop().time() - begun < 0.5

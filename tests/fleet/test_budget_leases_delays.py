@@ -83,12 +83,12 @@ async def test_a_commit_while_figures_are_read_is_not_leased_again(
     """The figures are those from before the commit, and arrive after it."""
     holder = key_holder(budget=1_000)
     async with slow_replica(server) as (replica, proxy, table):
-        lease, _ = await replica.begin(holder, Cost(400, 0))
+        reservation, _ = await replica.begin(holder, Cost(400, 0))
         proxy.add(Latency(DELAY))
         table.reading.clear()
         await table.reading.wait()
         await asyncio.sleep(DELAY / 4)
-        replica.end(lease, Cost(400, 0))
+        replica.end(reservation, Cost(400, 0))
         await asyncio.sleep(DELAY)
         await replica.flushed()
         assert (await totals(server))[1:] == (400, 0)
@@ -98,12 +98,12 @@ async def test_a_commit_while_figures_are_read_is_not_leased_again(
 async def test_late_figures_admit_nothing_beyond_the_budget(server: PostgresqlDatabase) -> None:
     holder = key_holder(budget=1_000)
     async with slow_replica(server) as (replica, proxy, table), lease_replica(server, "b", 2) as b:
-        lease, _ = await replica.begin(holder, Cost(400, 0))
+        reservation, _ = await replica.begin(holder, Cost(400, 0))
         proxy.add(Latency(DELAY))
         table.reading.clear()
         await table.reading.wait()
         await asyncio.sleep(DELAY / 4)
-        replica.end(lease, Cost(400, 0))
+        replica.end(reservation, Cost(400, 0))
         await b.run(holder, Cost(600, 0))
         await asyncio.sleep(DELAY)
         with pytest.raises(GatewayError):
@@ -118,8 +118,8 @@ async def test_a_covered_request_is_refused_after_the_deadline(server: Postgresq
     holder = key_holder(budget=1_000_000)
     async with lease_replica(server, "a") as replica:
         await replica.begin(holder, Cost(10, 0))
-        lease, _ = await replica.begin(holder, Cost(10, 0), longest=Cost(10_000, 0))
-        replica.end(lease, Cost(10, 0))
+        reservation, _ = await replica.begin(holder, Cost(10, 0), longest=Cost(10_000, 0))
+        replica.end(reservation, Cost(10, 0))
         assert tracker_of(replica).available > 10
         replica.own.contact_at -= 998
         with pytest.raises(GatewayError):
@@ -132,8 +132,8 @@ async def test_the_deadline_holds_while_the_server_does_not_answer(
     """Its own round waits for an answer, for longer than the margin of the deadline."""
     holder, other = key_holder(budget=1_000_000), key_holder("tok_1", budget=1_000_000)
     async with slow_replica(server) as (replica, proxy, _):
-        lease, _ = await replica.begin(holder, Cost(10, 0), longest=Cost(10_000, 0))
-        replica.end(lease, Cost(10, 0))
+        reservation, _ = await replica.begin(holder, Cost(10, 0), longest=Cost(10_000, 0))
+        replica.end(reservation, Cost(10, 0))
         proxy.add(Timeout())
         waiting = asyncio.ensure_future(replica.begin(other, Cost(10, 0)))
         await asyncio.sleep(0.1)

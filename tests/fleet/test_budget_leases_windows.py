@@ -32,11 +32,11 @@ async def four(server: PostgresqlDatabase) -> AsyncIterator[list[LeaseReplica]]:
 
 async def admits(replica: LeaseReplica, holder: Holder, cost: Cost, at: int = 0) -> bool:
     try:
-        lease, _ = await replica.begin(holder, cost, at=at)
+        reservation, _ = await replica.begin(holder, cost, at=at)
     except GatewayError:
         return False
     await asyncio.sleep(0.001)
-    replica.end(lease, cost)
+    replica.end(reservation, cost)
     return True
 
 
@@ -77,8 +77,8 @@ async def test_thousands_of_requests_at_a_small_budget(
 async def test_a_lowered_budget_is_followed_within_two_rounds(four: list[LeaseReplica]) -> None:
     before, after = key_holder(budget=100_000), key_holder(budget=5)
     for each in four:
-        lease, _ = await each.begin(before, Cost(10, 0), longest=Cost(1_000, 0))
-        each.end(lease, Cost(10, 0))
+        reservation, _ = await each.begin(before, Cost(10, 0), longest=Cost(1_000, 0))
+        each.end(reservation, Cost(10, 0))
     for each in four:
         await admits(each, after, Cost(1, 0))
     await asyncio.sleep(1.2)

@@ -11,16 +11,16 @@ import pytest
 
 from gateway.core.limits import FREE, UNLIMITED, Limits
 from gateway.errors import TooManyRequests, TooManyTokens
-from gateway.fleet.limits import SharedLease, SharedLimits
+from gateway.fleet.limits import SharedLimits, SharedReservation
 from gateway.fleet.valkey import session
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
 from tests.fleet.limiters import key, replicas
 from tests.support.valkey import ValkeyServer
 
 
 async def attempt(
     limits: SharedLimits, holders: tuple[Holder, ...], tokens: int = 0
-) -> SharedLease | TooManyRequests:
+) -> SharedReservation | TooManyRequests:
     try:
         return await limits.acquire(holders, tokens)
     except TooManyRequests as error:
@@ -31,7 +31,7 @@ async def test_rpm_600_over_4_replicas_admits_exactly_600_of_2000() -> None:
     holders = key(Limits(requests_per_minute=600))
     async with replicas(4) as fleet:
         results = await asyncio.gather(*(attempt(fleet[n % 4], holders) for n in range(2000)))
-        assert sum(isinstance(each, SharedLease) for each in results) == 600
+        assert sum(isinstance(each, SharedReservation) for each in results) == 600
         error = next(each for each in reversed(results) if isinstance(each, TooManyRequests))
         assert "key laptop: 600 of 600 requests per minute used; retry in" in error.message
         assert 55 < (error.retry_after or 0) <= 60
@@ -44,10 +44,10 @@ async def test_rpm_600_over_4_replicas_admits_exactly_600_of_2000() -> None:
 async def test_tokens_are_adjusted_at_their_time() -> None:
     holders = key(Limits(tokens_per_minute=1000))
     async with replicas(2) as (one, two):
-        lease = await one.acquire(holders, 700)
+        reservation = await one.acquire(holders, 700)
         with pytest.raises(TooManyTokens, match="700 of 1,000 tokens per minute used"):
             await two.acquire(holders, 400)
-        lease.settle(500)
+        reservation.settle(500)
         await one.acquire(holders, 1)  # behind the end on the same connection
         other = await two.acquire(holders, 400)
         other.extend(499)
@@ -64,13 +64,13 @@ async def test_all_holders_or_none() -> None:
     holders = (tight, group, gateway)
     async with replicas(3) as fleet:
         results = [await attempt(fleet[n % 3], holders, 10) for n in range(9)]
-        leases = [each for each in results if isinstance(each, SharedLease)]
-        assert len(leases) == 3
-        for each in leases:
+        reservations = [each for each in results if isinstance(each, SharedReservation)]
+        assert len(reservations) == 3
+        for each in reservations:
             each.settle(1)
         await asyncio.sleep(0.05)
         results = [await attempt(fleet[n % 3], holders, 10) for n in range(9)]
-        assert [isinstance(each, SharedLease) for each in results] == [True] * 2 + [False] * 7
+        assert [isinstance(each, SharedReservation) for each in results] == [True] * 2 + [False] * 7
         assert isinstance(results[-1], TooManyRequests)
         assert "group g: 5 of 5 requests" in results[-1].message
         # What was refused by the group has taken nothing of the key.
@@ -87,15 +87,15 @@ async def test_concurrency_is_never_above_the_limit() -> None:
         async def client(number: int) -> None:
             nonlocal running, most
             for _ in range(30):
-                lease = await attempt(fleet[number % 4], holders)
-                if isinstance(lease, SharedLease):
+                reservation = await attempt(fleet[number % 4], holders)
+                if isinstance(reservation, SharedReservation):
                     running += 1
                     most = max(most, running)
                     await asyncio.sleep(random.random() / 500)
                     running -= 1
-                    lease.settle(0)
+                    reservation.settle(0)
                 else:
-                    assert "7 of 7 concurrent requests running" in lease.message
+                    assert "7 of 7 concurrent requests running" in reservation.message
                     await asyncio.sleep(0.001)
 
         await asyncio.gather(*(client(n) for n in range(40)))
@@ -114,7 +114,7 @@ async def test_a_cancelled_request_takes_nothing() -> None:
             await asyncio.gather(task, return_exceptions=True)
         await asyncio.sleep(0.05)
         results = [await attempt(one, holders, 10) for _ in range(6)]
-        assert [isinstance(each, SharedLease) for each in results] == [True] * 5 + [False]
+        assert [isinstance(each, SharedReservation) for each in results] == [True] * 5 + [False]
 
 
 async def test_hostile_names() -> None:
@@ -125,7 +125,11 @@ async def test_hostile_names() -> None:
             for kind in (HolderKind.GROUP, HolderKind.KEY):
                 holders = (Holder(kind, name, "x", limits),)
                 results = [await attempt(fleet[n % 2], holders) for n in range(3)]
-                assert [isinstance(each, SharedLease) for each in results] == [True, True, False]
+                assert [isinstance(each, SharedReservation) for each in results] == [
+                    True,
+                    True,
+                    False,
+                ]
 
 
 async def test_without_such_limits_the_server_is_not_asked() -> None:
@@ -163,7 +167,7 @@ async def test_it_decides_as_the_limits_in_memory(seed: int) -> None:
         Holder(HolderKind.GATEWAY, "", "the gateway", Limits(concurrent=3)),
     )
     model = Quota()
-    pairs: list[tuple[Lease, SharedLease]] = []
+    pairs: list[tuple[Reservation, SharedReservation]] = []
     kinds = Counter[str]()
     async with replicas(2) as fleet:
         for _ in range(400):
@@ -190,11 +194,11 @@ async def test_it_decides_as_the_limits_in_memory(seed: int) -> None:
             result = await attempt(limits, holders, tokens)
             now = limits.session.now() / 1e6
             try:
-                expected: Lease | TooManyRequests = model.acquire(request, now)
+                expected: Reservation | TooManyRequests = model.acquire(request, now)
             except TooManyRequests as error:
                 expected = error
-            if isinstance(result, SharedLease):
-                assert isinstance(expected, Lease), expected
+            if isinstance(result, SharedReservation):
+                assert isinstance(expected, Reservation), expected
                 pairs.append((expected, result))
                 kinds["acquired"] += 1
             else:
@@ -225,18 +229,18 @@ async def test_slots_of_a_replica_that_is_gone_are_free_after_its_life(
         fleet[0].session._renewing.cancel()
         killed_at = asyncio.get_running_loop().time()
         results = [await attempt(fleet[2], holders) for _ in range(6)]
-        assert sum(isinstance(each, SharedLease) for each in results) == 2
-        while not isinstance(await attempt(fleet[3], holders), SharedLease):
+        assert sum(isinstance(each, SharedReservation) for each in results) == 2
+        while not isinstance(await attempt(fleet[3], holders), SharedReservation):
             assert asyncio.get_running_loop().time() - killed_at < 3
             await asyncio.sleep(0.02)
         assert asyncio.get_running_loop().time() - killed_at > 0.7
         results = [await attempt(fleet[2], holders) for _ in range(6)]
-        assert sum(isinstance(each, SharedLease) for each in results) == 2  # of six in all
+        assert sum(isinstance(each, SharedReservation) for each in results) == 2  # of six in all
         await asyncio.sleep(1.5)  # those that live keep theirs
-        assert not isinstance(await attempt(fleet[2], holders), SharedLease)
+        assert not isinstance(await attempt(fleet[2], holders), SharedReservation)
         lives.settle(0)
         await asyncio.sleep(0.05)
-        assert isinstance(await attempt(fleet[2], holders), SharedLease)
+        assert isinstance(await attempt(fleet[2], holders), SharedReservation)
 
 
 async def test_a_replica_that_was_stopped_beyond_its_life_begins_again(
@@ -245,18 +249,20 @@ async def test_a_replica_that_was_stopped_beyond_its_life_begins_again(
     monkeypatch.setattr(session, "SESSION_TTL", 0.5)
     holders = key(Limits(concurrent=2))
     async with replicas(2) as (one, two):
-        lease = await one.acquire(holders, 0)
+        reservation = await one.acquire(holders, 0)
         assert one.session._renewing is not None
         one.session._renewing.cancel()
         await asyncio.sleep(0.7)
         others = [await two.acquire(holders, 0) for _ in range(2)]  # its slot is free
-        assert not isinstance(await attempt(one, holders), SharedLease)  # it adds its own again
+        assert not isinstance(
+            await attempt(one, holders), SharedReservation
+        )  # it adds its own again
         others[0].settle(0)
         await asyncio.sleep(0.05)
-        assert not isinstance(await attempt(two, holders), SharedLease)
-        lease.settle(0)
+        assert not isinstance(await attempt(two, holders), SharedReservation)
+        reservation.settle(0)
         await asyncio.sleep(0.05)
-        assert isinstance(await attempt(two, holders), SharedLease)
+        assert isinstance(await attempt(two, holders), SharedReservation)
 
 
 async def test_a_clean_stop_frees_its_slots_at_once() -> None:
@@ -264,7 +270,7 @@ async def test_a_clean_stop_frees_its_slots_at_once() -> None:
     async with replicas(2) as (one, two):
         await one.acquire(holders, 0)
         await one.close()
-        assert isinstance(await attempt(two, holders), SharedLease)
+        assert isinstance(await attempt(two, holders), SharedReservation)
 
 
 async def test_a_loss_right_after_the_start_and_again_opens_nothing(tmp_path: Path) -> None:
@@ -274,10 +280,10 @@ async def test_a_loss_right_after_the_start_and_again_opens_nothing(tmp_path: Pa
     try:
         async with replicas(4, server.url) as fleet:
             results = await asyncio.gather(*(attempt(fleet[n % 4], holders) for n in range(80)))
-            assert sum(isinstance(each, SharedLease) for each in results) == 80
+            assert sum(isinstance(each, SharedReservation) for each in results) == 80
             for expected in (20, 0, 0):
                 await fleet[0]._connection.call("FLUSHALL")
                 results = await asyncio.gather(*(attempt(fleet[0], holders) for _ in range(80)))
-                assert sum(isinstance(each, SharedLease) for each in results) == expected
+                assert sum(isinstance(each, SharedReservation) for each in results) == expected
     finally:
         server.stop()

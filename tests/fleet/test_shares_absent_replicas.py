@@ -19,7 +19,7 @@ from gateway.fleet.admission import SharedAdmission
 from gateway.fleet.limits import SharedLimits
 from gateway.fleet.shares import AbsentReplicas, Shares
 from gateway.fleet.valkey import session
-from gateway.quota.limits import Lease, Quota
+from gateway.quota.limits import Quota, Reservation
 from gateway.store.postgresql.replicas import OwnReplica
 from gateway.store.records import OnSharedLoss
 from tests.fleet.limiters import key, limiter
@@ -64,7 +64,7 @@ async def fleet(*prefixes: str) -> AsyncIterator[list[Replica]]:
 async def admitted(replicas: Sequence[Replica], limits: Limits, tokens: int = 0) -> int:
     async def attempt(replica: Replica) -> bool:
         try:
-            return isinstance(await replica.admission.acquire(SHARE, request), Lease)
+            return isinstance(await replica.admission.acquire(SHARE, request), Reservation)
         except GatewayError:
             return False
 
@@ -93,7 +93,7 @@ async def test_it_is_announced(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_share_of_nothing_is_no_final_refusal() -> None:
     async with fleet("a", "b") as (one, other):
         request = demand(key(Limits(requests_per_minute=1)))
-        assert isinstance(await one.admission.acquire(SHARE, request), Lease)
+        assert isinstance(await one.admission.acquire(SHARE, request), Reservation)
         with pytest.raises(LimitsUnavailable):
             await other.admission.acquire(SHARE, request)
         large = demand(key(Limits(tokens_per_minute=100)), 70)

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Cost, Limits
 from gateway.errors import GatewayError
 from gateway.quota.budgets import BudgetTracker
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
 
 NOW = 1000.0
 NOON = int(datetime.fromisoformat("2026-11-21T12:00:00Z").timestamp()) * MICRO_PER_UNIT
@@ -35,7 +35,7 @@ def take(
     tokens: int = 10,
     micro: int = 100,
     usd: int = 0,
-) -> Lease:
+) -> Reservation:
     return quota.acquire(ResourceRequest(holders, at, tokens, Cost(micro, usd)), now)
 
 

@@ -66,9 +66,9 @@ def test_a_request_over_the_limit_never_fits() -> None:
 
 def test_tokens_are_adjusted_to_real_usage() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100)
-    lease = take(quota, laptop, tokens=60)
+    reservation = take(quota, laptop, tokens=60)
     assert tokens_left(quota, laptop) == 40
-    lease.settle(25, Cost(0))
+    reservation.settle(25, Cost(0))
     assert tokens_left(quota, laptop) == 75
     take(quota, laptop, tokens=75).settle(95, Cost(0))
     assert tokens_left(quota, laptop) == 0
@@ -120,9 +120,9 @@ def test_a_daily_budget_resets() -> None:
 
 def test_a_cost_belongs_to_the_day_of_its_start() -> None:
     quota, laptop = Quota(), key(budget_day=MICRO_PER_UNIT)
-    lease = take(quota, laptop, micro=MICRO_PER_UNIT)
+    reservation = take(quota, laptop, micro=MICRO_PER_UNIT)
     refusal(quota, laptop, micro=MICRO_PER_UNIT, at=NOON + DAY)
-    lease.settle(1, Cost(MICRO_PER_UNIT))
+    reservation.settle(1, Cost(MICRO_PER_UNIT))
     take(quota, laptop, micro=MICRO_PER_UNIT, at=NOON + DAY)
     assert quota.budget(HolderKind.KEY, "key_1").total == MICRO_PER_UNIT
 
@@ -172,12 +172,12 @@ def test_a_request_without_tokens_counts_as_a_request(limit: str) -> None:
 
 def test_a_second_settlement_is_ignored() -> None:
     quota, laptop = Quota(), key(tokens_per_minute=100, concurrent=1, budget=1000)
-    lease = take(quota, laptop, tokens=60, micro=600)
-    lease.settle(30, Cost(300))
+    reservation = take(quota, laptop, tokens=60, micro=600)
+    reservation.settle(30, Cost(300))
     running = take(quota, laptop, tokens=70, micro=700)
     for _ in range(3):
-        lease.settle(1, Cost(1))
-        lease.settle(0, Cost(0))
+        reservation.settle(1, Cost(1))
+        reservation.settle(0, Cost(0))
     refusal(quota, laptop, tokens=0, micro=0)
     assert tokens_left(quota, laptop) == 0
     budget_tracker = quota.budget(HolderKind.KEY, "key_1")
@@ -347,10 +347,10 @@ def test_spent_amounts_count_for_a_new_budget() -> None:
 def test_leases_survive_changes_of_limits() -> None:
     """From none to some, to none again and back: exactly what was acquired is released."""
     quota, limited, free = Quota(), key(tokens_per_minute=100, requests_per_minute=10), key()
-    leases = [take(quota, free), take(quota, limited, tokens=50), take(quota, free)]
-    leases += [take(quota, limited, tokens=30)]
-    for lease in leases:
-        lease.settle(20, Cost(5))
+    reservations = [take(quota, free), take(quota, limited, tokens=50), take(quota, free)]
+    reservations += [take(quota, limited, tokens=30)]
+    for reservation in reservations:
+        reservation.settle(20, Cost(5))
     assert tokens_left(quota, limited) == 60
     assert requests_left(quota, limited) == 8
     budget_tracker = quota.budget(HolderKind.KEY, "key_1")
@@ -394,36 +394,36 @@ def test_names_of_holders(holder: Holder, text: str) -> None:
 
 def test_a_lease_grows_within_the_budgets() -> None:
     quota, laptop, team = Quota(), key(budget=1000), group(budget=500, tokens_per_minute=90)
-    lease = take(quota, laptop, team, tokens=10, micro=100)
-    lease.extend(30, Cost(300))
+    reservation = take(quota, laptop, team, tokens=10, micro=100)
+    reservation.extend(30, Cost(300))
     assert quota.budget(HolderKind.KEY, "key_1").reserved == 300
     assert tokens_left(quota, team) == 60
     with pytest.raises(InsufficientQuota, match="group team: total budget"):
-        lease.extend(50, Cost(501))
+        reservation.extend(50, Cost(501))
     assert quota.budget(HolderKind.KEY, "key_1").reserved == 300, "all holders or none"
     assert tokens_left(quota, team) == 40, "a minute cannot take back what was used"
     with pytest.raises(InsufficientQuota, match="0 reserved by running requests, this request may"):
-        lease.extend(50, Cost(9_999_999))
-    lease.extend(50, Cost(200))
+        reservation.extend(50, Cost(9_999_999))
+    reservation.extend(50, Cost(200))
     assert quota.budget(HolderKind.GROUP, "team").reserved == 300, "it never shrinks"
-    lease.settle(45, Cost(450))
+    reservation.settle(45, Cost(450))
     for kind, id in ((HolderKind.KEY, "key_1"), (HolderKind.GROUP, "team")):
         assert (quota.budget(kind, id).reserved, quota.budget(kind, id).total) == (0, 450)
-    lease.extend(99, Cost(9_999))  # it has ended
+    reservation.extend(99, Cost(9_999))  # it has ended
     assert tokens_left(quota, team) == 45
 
 
 def test_the_longest_replies_together_fit_a_budget() -> None:
     quota, holder = Quota(), key(budget=1000)
     request = ResourceRequest((holder, gateway()), NOON, 10, Cost(100), Cost(400))
-    leases = [quota.acquire(request, NOW) for _ in range(2)]
+    reservations = [quota.acquire(request, NOW) for _ in range(2)]
     with pytest.raises(TooManyRequests) as raised:
         quota.acquire(request, NOW)
     assert "0.0008 reserved by running requests, this request may cost 0.0004" in str(raised.value)
-    leases[0].settle(10, Cost(350))
+    reservations[0].settle(10, Cost(350))
     with pytest.raises(TooManyRequests):
         quota.acquire(request, NOW)
-    leases[1].settle(10, Cost(350))
+    reservations[1].settle(10, Cost(350))
     assert quota.acquire(request, NOW).cost.units == 300, "alone: all that is left"
     with pytest.raises(TooManyRequests):
         take(quota, holder, micro=1)
@@ -435,9 +435,9 @@ def test_a_request_alone_needs_room_for_its_expected_cost() -> None:
     quota, holders = Quota(), (key(budget=100), group(budget_day=99))
     with pytest.raises(InsufficientQuota):
         quota.acquire(ResourceRequest(holders, NOON, 10, Cost(100), Cost(400)), NOW)
-    lease = quota.acquire(ResourceRequest(holders, NOON, 10, Cost(50), Cost(400)), NOW)
-    assert lease.cost.units == 99
-    lease.settle(10, Cost(60))
+    reservation = quota.acquire(ResourceRequest(holders, NOON, 10, Cost(50), Cost(400)), NOW)
+    assert reservation.cost.units == 99
+    reservation.settle(10, Cost(60))
     assert (
         quota.acquire(ResourceRequest(holders, NOON, 10, Cost(20), Cost(30)), NOW).cost.units == 30
     )

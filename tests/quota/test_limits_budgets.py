@@ -69,13 +69,13 @@ def test_a_spent_budget_is_final_beside_one_that_is_reserved(apart: bool) -> Non
 
 def test_a_lease_reserves_and_settles_both_currencies() -> None:
     quota, laptop, team = Quota(), key(budget=1000), group(budget_usd_week=500)
-    lease = take(quota, laptop, team, micro=100, usd=40)
-    lease.extend(30, Cost(300, 20))
-    assert lease.cost == (300, 40), "it never shrinks"
+    reservation = take(quota, laptop, team, micro=100, usd=40)
+    reservation.extend(30, Cost(300, 20))
+    assert reservation.cost == (300, 40), "it never shrinks"
     with pytest.raises(InsufficientQuota, match=r"group team: weekly budget of \$0\.0005"):
-        lease.extend(50, Cost(400, 501))
-    assert lease.cost == (300, 40), "both or none"
-    lease.settle(45, Cost(450, 60))
+        reservation.extend(50, Cost(400, 501))
+    assert reservation.cost == (300, 40), "both or none"
+    reservation.settle(45, Cost(450, 60))
     for kind, id in ((HolderKind.KEY, "key_1"), (HolderKind.GROUP, "team")):
         units, usd = (quota.budget(kind, id, each) for each in Currency)
         assert (units.reserved, units.total, usd.reserved, usd.total) == (0, 450, 0, 60)
@@ -97,11 +97,11 @@ def test_the_status_of_a_rolling_budget() -> None:
     assert status(quota, at, budget_5h=90).resets_at == NOON + 5 * HOUR + STEP
     assert status(quota, at, budget_5h=60).resets_at == NOON + 6 * HOUR + STEP
     assert status(Quota(), at, budget_5h=90).resets_at is None
-    lease = take(quota, laptop, micro=10, at=at)
+    reservation = take(quota, laptop, micro=10, at=at)
     used_up = status(quota, at, budget_5h=100)
     assert (used_up.reserved, used_up.remaining) == (10, 0)
     assert used_up.resets_at == NOON + 5 * HOUR + STEP
-    lease.settle(1, Cost())
+    reservation.settle(1, Cost())
 
 
 def test_the_status_of_other_budgets() -> None:

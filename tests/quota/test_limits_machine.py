@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gateway.core.limits import BUDGETS, FREE, BudgetWindow, Cost, Currency, Limits
 from gateway.errors import GatewayError
 from gateway.quota.budgets import FIVE_HOURS, FIVE_HOURS_STEP, WEEK, WEEK_STEP, day_of, month_of
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
 from tests.quota.reference_window import STEPS, Log
 from tests.support.hypothesis_profiles import examples
 
@@ -40,7 +40,7 @@ STEPS_OF_WINDOWS = {
 
 
 class Running(NamedTuple):
-    lease: Lease
+    reservation: Reservation
     tokens: int
     cost: Cost
     at: int
@@ -113,7 +113,7 @@ class ThreeHolders(RuleBasedStateMachine):
         fits = all(self.fits(kind, tokens, cost) for kind in HolderKind)
         try:
             request = ResourceRequest(tuple(self.holders), self.at, tokens, cost)
-            lease = self.quota.acquire(request, self.now)
+            reservation = self.quota.acquire(request, self.now)
         except GatewayError:
             assert not fits
             assert self.snapshot() == before
@@ -122,7 +122,7 @@ class ThreeHolders(RuleBasedStateMachine):
         counted: dict[HolderKind, tuple[Log, int]] = {}
         for kind, limits in self.limits.items():
             self.count(kind, limits, tokens, counted)
-        self.running.append(Running(lease, tokens, cost, self.at, counted))
+        self.running.append(Running(reservation, tokens, cost, self.at, counted))
 
     def fits(self, kind: HolderKind, tokens: int, cost: Cost) -> bool:
         """A request without cost and tokens always fits."""
@@ -160,12 +160,12 @@ class ThreeHolders(RuleBasedStateMachine):
     @rule(place=st.floats(0, 1), tokens=st.integers(0, 40), cost=COSTS)
     def request_ends(self, place: float, tokens: int, cost: Cost) -> None:
         each = self.end(place, tokens, cost)
-        each.lease.settle(tokens, cost)
+        each.reservation.settle(tokens, cost)
 
     @precondition(lambda self: self.running)
     @rule(place=st.floats(0, 1))
     def request_is_released(self, place: float) -> None:
-        self.end(place, 0, FREE).lease.settle(0, FREE)
+        self.end(place, 0, FREE).reservation.settle(0, FREE)
 
     def end(self, place: float, tokens: int, cost: Cost) -> Running:
         each = self.running.pop(int(place * (len(self.running) - 1)))
@@ -179,7 +179,7 @@ class ThreeHolders(RuleBasedStateMachine):
     @rule(place=st.floats(0, 1), tokens=st.integers(0, 40), cost=COSTS)
     def request_ends_again(self, place: float, tokens: int, cost: Cost) -> None:
         before = self.snapshot()
-        self.ended[int(place * (len(self.ended) - 1))].lease.settle(tokens, cost)
+        self.ended[int(place * (len(self.ended) - 1))].reservation.settle(tokens, cost)
         assert self.snapshot() == before
 
     @rule()

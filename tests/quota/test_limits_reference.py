@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.core.limits import FREE, Cost, Limits
 from gateway.errors import GatewayError, TooManyRequests
-from gateway.quota.limits import Holder, HolderKind, Lease, Quota, ResourceRequest
+from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
 from tests.quota.reference_window import STEPS, Log
 
 AT = 1_795_262_400_000_000
@@ -65,20 +65,20 @@ def test_admissions_equal_the_reference(
     """Each step: some time later a request starts, then some running ones end."""
     holders = [Holder(kind, "x", "x", each) for kind, each in zip(HolderKind, limits, strict=True)]
     quota, reference, now = Quota(), Reference(limits), 0.0
-    running: list[tuple[Lease, int]] = []
+    running: list[tuple[Reservation, int]] = []
     for step, tokens, endings in steps:
         now += step
         try:
-            lease = quota.acquire(ResourceRequest(tuple(holders), AT, tokens, FREE), now)
+            reservation = quota.acquire(ResourceRequest(tuple(holders), AT, tokens, FREE), now)
         except GatewayError:
             assert not reference.admits(now, tokens)
         else:
             assert reference.admits(now, tokens)
-            running.append((lease, reference.take(now, tokens)))
+            running.append((reservation, reference.take(now, tokens)))
         for place, used in endings:
             if running:
-                lease, number = running.pop(int(place * (len(running) - 1)))
-                lease.settle(used, FREE)
+                reservation, number = running.pop(int(place * (len(running) - 1)))
+                reservation.settle(used, FREE)
                 reference.settle(number, used)
 
 

@@ -81,8 +81,8 @@ def use_quota(
     now = asyncio.get_running_loop().time() - ago
     permit = runtime.permit(runtime.registry.token((token or gateway.token).id) or gateway.token)
     request = ResourceRequest(permit.holders, runtime.now(), tokens, Cost(micro))
-    lease = runtime.quota.acquire(request, now)
-    lease.settle(tokens, Cost(micro))
+    reservation = runtime.quota.acquire(request, now)
+    reservation.settle(tokens, Cost(micro))
 
 
 def shift_clock(gateway: RunningGateway, seconds: float) -> None:

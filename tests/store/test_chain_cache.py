@@ -6,13 +6,13 @@ import pytest
 
 from gateway.store import chain_cache
 from gateway.store.chain_cache import ChainCache
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 
 
 def reply(
     id: str, previous: str | None = None, *, token_id: str = "a", size: int = 0, **changes: str
-) -> StoredReply:
-    return StoredReply(
+) -> StoredResponse:
+    return StoredResponse(
         token_id=token_id,
         id=id,
         format="responses",

@@ -1,4 +1,4 @@
-"""Stored replies: read at once, written later, walked as chains, deleted and evicted whole."""
+"""Stored responses: read at once, written later, walked as chains, deleted and evicted whole."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gateway.config.limits import StoredReplies
 from gateway.store import responses as replies_module
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 from gateway.store.response_rows import MAX_CHAIN, ROW_SIZE
-from gateway.store.responses import ReplyStore
+from gateway.store.responses import ResponseStore
 from tests.support.databases import locked, raw_connection
 
 KEY = "token-0"
@@ -35,7 +35,7 @@ class Clock:
         return self.now
 
 
-def item_ids(reply: StoredReply) -> Iterator[str]:
+def item_ids(reply: StoredResponse) -> Iterator[str]:
     if reply.reply is not None:
         yield from (item["id"] for item in orjson.loads(reply.reply)["output"])
 
@@ -45,32 +45,32 @@ def clock() -> Clock:
     return Clock()
 
 
-async def open_store(database: Database, clock: Clock, **settings: object) -> ReplyStore:
+async def open_store(database: Database, clock: Clock, **settings: object) -> ResponseStore:
     options = StoredReplies.model_validate(settings)
-    store = ReplyStore(database, lambda: options, clock, item_ids)
+    store = ResponseStore(database, lambda: options, clock, item_ids)
     await store.start()
     return store
 
 
 @pytest.fixture
-async def store(database: Database, clock: Clock) -> AsyncIterator[ReplyStore]:
+async def store(database: Database, clock: Clock) -> AsyncIterator[ResponseStore]:
     store = await open_store(database, clock)
     yield store
     await store.close()
 
 
 def reply(
-    store: ReplyStore,
+    store: ResponseStore,
     clock: Clock,
     id: str,
-    previous: StoredReply | None = None,
+    previous: StoredResponse | None = None,
     *,
     text: bytes = b"Hello",
     token_id: str = KEY,
     status: str = "completed",
     background: bool = False,
-) -> StoredReply:
-    return StoredReply(
+) -> StoredResponse:
+    return StoredResponse(
         token_id=token_id,
         id=id,
         format="responses",
@@ -87,20 +87,20 @@ def reply(
     )
 
 
-def put_chain(store: ReplyStore, clock: Clock, name: str, length: int) -> list[StoredReply]:
-    chain: list[StoredReply] = []
+def put_chain(store: ResponseStore, clock: Clock, name: str, length: int) -> list[StoredResponse]:
+    chain: list[StoredResponse] = []
     for number in range(length):
         chain.append(reply(store, clock, f"{name}{number}", chain[-1] if chain else None))
         assert store.put(chain[-1])
     return chain
 
 
-def ids(chain: list[StoredReply] | None) -> list[str] | None:
+def ids(chain: list[StoredResponse] | None) -> list[str] | None:
     return None if chain is None else [each.id for each in chain]
 
 
 async def test_a_reply_is_found_before_and_after_it_is_written(
-    store: ReplyStore, clock: Clock
+    store: ResponseStore, clock: Clock
 ) -> None:
     put = reply(store, clock, "a")
     store.put(put)
@@ -114,7 +114,7 @@ async def test_a_reply_is_found_before_and_after_it_is_written(
 
 
 async def test_a_chain_is_walked_through_memory_and_the_database(
-    store: ReplyStore, clock: Clock
+    store: ResponseStore, clock: Clock
 ) -> None:
     written = put_chain(store, clock, "r", 3)
     await store.flush()
@@ -129,7 +129,7 @@ async def test_a_chain_is_walked_through_memory_and_the_database(
     assert all(each.request == b'{"input":"Hello"}' for each in chain)
 
 
-async def test_two_replies_can_continue_one(store: ReplyStore, clock: Clock) -> None:
+async def test_two_replies_can_continue_one(store: ResponseStore, clock: Clock) -> None:
     root, *_ = put_chain(store, clock, "r", 1)
     for name in ("left", "right"):
         store.put(reply(store, clock, name, root))
@@ -138,7 +138,7 @@ async def test_two_replies_can_continue_one(store: ReplyStore, clock: Clock) -> 
     assert ids(await store.chain(KEY, "right", NO_LIMIT)) == ["r0", "right"]
 
 
-async def test_a_key_finds_only_its_own(store: ReplyStore, clock: Clock) -> None:
+async def test_a_key_finds_only_its_own(store: ResponseStore, clock: Clock) -> None:
     put_chain(store, clock, "r", 2)
     for _ in range(2):
         assert await store.find("token-1", "r1") is None
@@ -150,7 +150,7 @@ async def test_a_key_finds_only_its_own(store: ReplyStore, clock: Clock) -> None
 
 @pytest.mark.parametrize("status", ["failed", "cancelled", "queued", "in_progress"])
 async def test_only_replies_that_ended_well_are_continued(
-    store: ReplyStore, clock: Clock, status: str
+    store: ResponseStore, clock: Clock, status: str
 ) -> None:
     store.put(reply(store, clock, "a", status=status))
     for _ in range(2):
@@ -181,7 +181,7 @@ async def test_an_expired_reply_is_gone_but_what_continues_it_goes_on(
 
 
 async def test_a_deleted_reply_goes_when_nothing_continues_it(
-    store: ReplyStore, clock: Clock, database: Database
+    store: ResponseStore, clock: Clock, database: Database
 ) -> None:
     put_chain(store, clock, "r", 3)
     assert await store.delete(KEY, "r1")
@@ -195,7 +195,7 @@ async def test_a_deleted_reply_goes_when_nothing_continues_it(
     assert ids(left) == ["r0"]
 
 
-async def test_an_item_names_its_reply(store: ReplyStore, clock: Clock) -> None:
+async def test_an_item_names_its_reply(store: ResponseStore, clock: Clock) -> None:
     put_chain(store, clock, "r", 2)
     assert await store.find_item(KEY, "msg_r1") == "r1"
     assert await store.find_item(KEY, "msg_r2") is None
@@ -204,7 +204,7 @@ async def test_an_item_names_its_reply(store: ReplyStore, clock: Clock) -> None:
 
 
 async def test_an_id_that_an_upstream_uses_again_names_the_newest_item(
-    store: ReplyStore, clock: Clock
+    store: ResponseStore, clock: Clock
 ) -> None:
     for id in ("a", "b"):
         store.put(reply(store, clock, id)._replace(reply=b'{"output":[{"id":"msg_1"}]}'))
@@ -212,7 +212,7 @@ async def test_an_id_that_an_upstream_uses_again_names_the_newest_item(
     assert await store.find_item(KEY, "msg_1") == "b"
 
 
-async def test_a_chain_has_a_limit_of_bytes(store: ReplyStore, clock: Clock) -> None:
+async def test_a_chain_has_a_limit_of_bytes(store: ResponseStore, clock: Clock) -> None:
     root = reply(store, clock, "a", text=b"x" * 1000)
     store.put(root)
     store.put(reply(store, clock, "b", root, text=b"x" * 1000))
@@ -225,7 +225,7 @@ async def test_a_chain_has_a_limit_of_bytes(store: ReplyStore, clock: Clock) -> 
         await store.flush()
 
 
-async def test_a_chain_has_a_limit_of_replies(store: ReplyStore, clock: Clock) -> None:
+async def test_a_chain_has_a_limit_of_replies(store: ResponseStore, clock: Clock) -> None:
     chain = put_chain(store, clock, "r", MAX_CHAIN)
     await store.flush()
     found = await store.chain(KEY, chain[-1].id, NO_LIMIT)
@@ -237,7 +237,7 @@ async def test_a_chain_has_a_limit_of_replies(store: ReplyStore, clock: Clock) -
         await store.chain(KEY, "more", NO_LIMIT)
 
 
-async def test_rows_that_name_each_other_end_the_walk(store: ReplyStore, clock: Clock) -> None:
+async def test_rows_that_name_each_other_end_the_walk(store: ResponseStore, clock: Clock) -> None:
     first = reply(store, clock, "a")._replace(previous_id="b")
     store.put(first)
     store.put(reply(store, clock, "b", first))
@@ -247,7 +247,7 @@ async def test_rows_that_name_each_other_end_the_walk(store: ReplyStore, clock: 
             await store.chain(KEY, "b", NO_LIMIT)
 
 
-async def test_a_missing_reply_breaks_its_chain(store: ReplyStore, clock: Clock) -> None:
+async def test_a_missing_reply_breaks_its_chain(store: ResponseStore, clock: Clock) -> None:
     gone = reply(store, clock, "gone")
     store.put(reply(store, clock, "b", gone))
     for _ in range(2):
@@ -303,7 +303,7 @@ async def test_a_row_beyond_the_size_is_left_out(database: Database, clock: Cloc
 
 
 async def test_what_waits_is_bounded(
-    store: ReplyStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    store: ResponseStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replies_module, "MAX_PENDING", 100_000)
     assert store.put(reply(store, clock, "a", text=b"x" * 90_000))
@@ -313,7 +313,7 @@ async def test_what_waits_is_bounded(
 
 
 async def test_a_key_is_written_although_another_has_much(
-    store: ReplyStore, clock: Clock, database: Database
+    store: ResponseStore, clock: Clock, database: Database
 ) -> None:
     for number in range(15):
         assert store.put(reply(store, clock, f"much{number}", text=b"x" * MIB))
@@ -328,7 +328,7 @@ async def test_a_key_is_written_although_another_has_much(
 
 
 async def test_a_key_has_a_share_of_what_waits(
-    store: ReplyStore, clock: Clock, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ResponseStore, clock: Clock, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replies_module, "MAX_PENDING", 100_000)
     monkeypatch.setattr(replies_module, "_RETRY_DELAY", 0.05)
@@ -346,7 +346,11 @@ async def test_a_key_has_a_share_of_what_waits(
 
 
 async def test_a_row_can_be_withdrawn(
-    store: ReplyStore, clock: Clock, path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+    store: ResponseStore,
+    clock: Clock,
+    path: Path,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(replies_module, "_RETRY_DELAY", 0.05)
     with locked(path):
@@ -379,7 +383,7 @@ async def test_the_key_that_has_most_makes_room_for_all(database: Database, cloc
 
 
 async def test_a_chain_that_is_named_again_is_not_read_again(
-    store: ReplyStore, clock: Clock, path: Path
+    store: ResponseStore, clock: Clock, path: Path
 ) -> None:
     chain = put_chain(store, clock, "r", 3)
     await store.flush()
@@ -401,7 +405,7 @@ async def test_a_chain_that_is_named_again_is_not_read_again(
 
 
 async def test_a_reply_is_replaced_whether_it_is_written_or_not(
-    store: ReplyStore, clock: Clock
+    store: ResponseStore, clock: Clock
 ) -> None:
     begun = reply(store, clock, "a", status="in_progress", background=True)
     for pause in (False, True):
@@ -435,14 +439,14 @@ async def test_what_was_running_is_found_after_a_restart(database: Database, clo
 
 
 @pytest.mark.parametrize("id", ["", "a\0b", "a\ud800b", "ä", "x" * 1000, "a\nb"])
-async def test_ids_with_odd_characters_are_unknown(store: ReplyStore, id: str) -> None:
+async def test_ids_with_odd_characters_are_unknown(store: ResponseStore, id: str) -> None:
     assert await store.find(KEY, id) is None
     assert await store.chain(KEY, id, NO_LIMIT) is None
     assert await store.find_item(KEY, id) is None
     assert not await store.delete(KEY, id)
 
 
-async def test_odd_characters_of_a_model_are_replaced(store: ReplyStore, clock: Clock) -> None:
+async def test_odd_characters_of_a_model_are_replaced(store: ResponseStore, clock: Clock) -> None:
     store.put(reply(store, clock, "a")._replace(model="m\0\ud800"))
     await store.flush()
     found = await store.find(KEY, "a")
@@ -451,7 +455,7 @@ async def test_odd_characters_of_a_model_are_replaced(store: ReplyStore, clock: 
 
 
 async def test_a_locked_database_is_waited_for(
-    store: ReplyStore, clock: Clock, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ResponseStore, clock: Clock, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replies_module, "_SETTLE_TIMEOUT", 0.1)
     monkeypatch.setattr(replies_module, "_RETRY_DELAY", 0.05)

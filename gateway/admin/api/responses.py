@@ -17,7 +17,7 @@ from gateway.admin.errors import UnknownResponse
 from gateway.core.buffers import Buffers
 from gateway.store import response_rows
 from gateway.store.database import Database
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 
 MAX_CHAIN_LISTED = 100
 """Replies of a chain that are listed, the newest ones."""
@@ -32,20 +32,20 @@ class StoredResponses:
 
     async def page(
         self, *, token_id: str | None = None, before: str | None = None, limit: int = 50
-    ) -> list[StoredReply]:
+    ) -> list[StoredResponse]:
         """Returns a page without texts, newest first, from the response before `before`, which is
         an id."""
         last = None if before is None else (await self.get(before)).request_id
         return await response_rows.page(self._database, token_id=token_id, before=last, limit=limit)
 
-    async def get(self, id: str) -> StoredReply:
+    async def get(self, id: str) -> StoredResponse:
         """Returns a response without texts. Raises UnknownResponse."""
         found = await response_rows.find_by_id(self._database, id)
         if found is None:
             raise UnknownResponse(id)
         return found
 
-    async def texts(self, id: str) -> StoredReply:
+    async def texts(self, id: str) -> StoredResponse:
         """Returns a response with its request and reply. Raises UnknownResponse."""
         found = await self.get(id)
         packed = await response_rows.find(self._database, found.token_id, id)
@@ -53,11 +53,11 @@ class StoredResponses:
             raise UnknownResponse(id)
         return await asyncio.to_thread(response_rows.unpack, packed)
 
-    async def of_request(self, request_id: str) -> StoredReply | None:
+    async def of_request(self, request_id: str) -> StoredResponse | None:
         """Returns what was stored of a request, without texts."""
         return await response_rows.find_by_request(self._database, request_id)
 
-    async def chain(self, reply: StoredReply) -> list[StoredReply]:
+    async def chain(self, reply: StoredResponse) -> list[StoredResponse]:
         """Returns all responses with the same beginning, branches included, oldest first, without
         texts."""
         return (
@@ -135,7 +135,7 @@ class _Handlers:
         return web.Response(status=204)
 
 
-def _summary(reply: StoredReply) -> dict[str, Any]:
+def _summary(reply: StoredResponse) -> dict[str, Any]:
     return {name: value for name, value in reply._asdict().items() if name not in _TEXTS}
 
 

@@ -66,7 +66,7 @@ def authorize(request: web.Request, client_format: str) -> Permit:
 
 
 def authorize_generation(request: web.Request, codec: Codec) -> Permit:
-    """As `authorize`, for an endpoint that generates or shows what was generated."""
+    """Authorizes like `authorize`, for an endpoint that generates or shows what was generated."""
     permit = authorize(request, codec.format.value)
     permit.check_can_generate()
     if codec.family is not None:

@@ -30,7 +30,8 @@ _MAX_PRODUCT: Final = 60
 
 
 def base_address_hint(path: str) -> tuple[str, str] | None:
-    """What shows a wrong base address in the path of a client, and how to correct that."""
+    """Returns the part of a client's path that shows a wrong base address, and how to correct it;
+    None if there is none."""
     plain = _SLASHES.sub("/", path).rstrip("/")
     for prefix, hint in _HINTS:
         if plain.startswith(prefix):

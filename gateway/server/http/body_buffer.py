@@ -21,8 +21,8 @@ class _Memory(mmap):
 
 
 class BodyBuffer:
-    """At most `capacity` bytes. It takes what arrives without a copy of what is there, and goes
-    back to the kernel in a thread, which `run` has, once nothing refers to it."""
+    """A buffer of at most `capacity` bytes. It takes what arrives without a copy of what is there,
+    and goes back to the kernel in a thread, which `run` has, once nothing refers to it."""
 
     __slots__ = ("_memory", "_size")
 
@@ -37,7 +37,7 @@ class BodyBuffer:
         self._size = end
 
     def finish(self) -> bytes | mmap:
-        """What was added."""
+        """Returns what was added."""
         if self._size <= _SMALL:
             return self._memory[: self._size]
         self._memory.resize(self._size)

@@ -19,7 +19,7 @@ from gateway.quota.budgets import format_utc
 from gateway.quota.limits import BudgetStatus
 
 WARNING_SHARE: Final = 0.8
-"""From this used part on the status is a warning."""
+"""The used part of a budget from which on the status is a warning."""
 
 ALLOWED: Final = "allowed"
 WARNING: Final = "allowed_warning"
@@ -32,7 +32,7 @@ _OWN_FIELDS: Final = ("status", "window", "currency", "limit", "remaining", "res
 
 
 class _Rolling(NamedTuple):
-    """How clients name a rolling window."""
+    """The names that clients give a rolling window."""
 
     short: str
     claim: str
@@ -59,7 +59,7 @@ BUDGET_HEADERS: Final = (
         for field in ("used-percent", "window-minutes", "reset-at")
     ),
 )
-"""Of all formats."""
+"""The budget headers of all formats."""
 
 
 def budget_headers(

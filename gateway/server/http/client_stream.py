@@ -47,7 +47,7 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class ReplySink(Protocol):
-    """Where a streamed reply goes: to a client's connection, or into the log of a background
+    """The destination of a streamed reply: a client's connection, or the log of a background
     response. `ping` renders a ping, and the relay replaces it; `write_started` is the loop's time
     since which it has not taken what was written, or None."""
 
@@ -117,7 +117,7 @@ class ResponseWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the client has not read what was written, so that more should wait."""
+        """Tells whether the client has not read what was written, so that more should wait."""
         return self._protocol.writing_paused
 
     async def drain(self) -> None:
@@ -158,12 +158,12 @@ class ResponseWriter:
         self._write(self._head(lines, head_lines) + self._frame(data, last=last))
 
     def send(self, data: bytes, *, last: bool = False) -> None:
-        """More of the body, in one write; the response ends with the `last` of it."""
+        """Sends more of the body, in one write; the response ends with the `last` of it."""
         if framed := self._frame(data, last=last):
             self._write(framed)
 
     def sent(self) -> SentResponse:
-        """What the framework gets after the last byte."""
+        """Returns the response that the framework gets after the last byte."""
         return SentResponse(200, keep_alive=self._keep_alive)
 
     def abort(self) -> None:
@@ -248,7 +248,7 @@ class ClientStream(ResponseWriter):
             self.write_started = None
 
     def close(self) -> None:
-        """No more pings; call it however the reply ended."""
+        """Ends the pings; call it however the reply ended."""
         self._scheduler.discard(self)
 
     def on_deadline(self, now: float) -> None:
@@ -283,8 +283,8 @@ def _http_date(second: int) -> str:
 async def render_json(
     exchange: Exchange, size: int, build: Callable[..., Any], *args: Any
 ) -> bytes:
-    """What `build` returns of `args`, which have `size` bytes. Await it in the arguments of
-    `send_json`, and keep none of the `args`: they are no longer booked then."""
+    """Renders as JSON what `build` returns of `args`, which have `size` bytes. Await it in the
+    arguments of `send_json`, and keep none of the `args`: they are no longer booked then."""
 
     def render() -> bytes:
         text = orjson.dumps(build(*args))

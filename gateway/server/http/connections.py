@@ -24,7 +24,7 @@ MAX_DEFAULT: Final = 4096
 takes about 20 KB."""
 
 _MAX_COMPARED: Final = 64
-"""Of the older half of the strangers, these: the first that is idle leaves for a newcomer, else the
+"""Strangers of the older half that are compared: the first idle one leaves for a newcomer, else the
 very oldest."""
 
 _RETRY: Final = 5.0
@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 
 def default_limit() -> int:
-    """By the number of files that may be open: each connection may need another one upstream."""
+    """Derives the limit from the number of files that may be open: each connection may need another
+    one upstream."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return MAX_DEFAULT
@@ -44,7 +45,7 @@ def default_limit() -> int:
 
 
 class LineLimit:
-    """At most one line in `seconds`, which stands for all events since the last one."""
+    """A limit of one log line in `seconds`, which stands for all events since the last one."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -72,8 +73,8 @@ class Connection(Protocol):
 
 
 class Connections:
-    """Those of one listener; `server` gives the current options, `counts` is kept up to date.
-    Trusted proxies have no limit of their own, as their connections are those of many clients.
+    """The connections of one listener; `server` gives the current options, `counts` is kept up to
+    date. Trusted proxies have no limit of their own, as many clients share their connections.
 
     Where all together are too many, one that never showed a valid key leaves for a newcomer: nobody
     without a key can keep others out.
@@ -110,7 +111,7 @@ class Connections:
         return None
 
     def remove(self, connection: Connection) -> None:
-        """Also one that has been removed already."""
+        """Removes a connection, if that has not been done already."""
         if (network := self._networks.pop(connection, None)) is None:
             return
         self.counts.open -= 1

@@ -40,7 +40,7 @@ _GZIP_WINDOW: Final = zlib.MAX_WBITS | 16
 
 
 class _BrokenBody(Exception):
-    """Not valid in its encoding."""
+    """An error of a body that is not valid in its encoding."""
 
 
 async def decompress(
@@ -94,7 +94,8 @@ def _gunzip(data: memoryview) -> Iterator[bytes]:
 
 
 def _inflate_any(data: memoryview) -> Iterator[bytes]:
-    """Some clients send the data without the header and the checksum that belong to it."""
+    """Inflates zlib data, also without the header and the checksum that belong to it: some clients
+    send neither."""
     has_header = (
         len(data) > 1 and data[0] & 0x0F == zlib.DEFLATED and int.from_bytes(data[:2]) % 31 == 0
     )

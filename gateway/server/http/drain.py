@@ -36,11 +36,11 @@ class Connection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a request, of which nothing has arrived."""
+        """Tells whether it waits for a request, of which nothing has arrived."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether a client's request runs, or its response is still being sent."""
+        """Tells whether a client's request runs, or its response is still being sent."""
 
     def expect_last_request(self) -> None:
         """The request that runs, or the next one, is the last. It can be called repeatedly."""
@@ -52,7 +52,7 @@ class Connection(Protocol):
 
 
 Connections = Callable[[], Iterable[Connection]]
-"""Those that are open."""
+"""Returns the open connections."""
 
 
 async def drain_connections(runtime: Runtime, connections: Connections, seconds: float) -> None:
@@ -72,7 +72,7 @@ async def drain_connections(runtime: Runtime, connections: Connections, seconds:
 
 
 async def _wait_for_end(runtime: Runtime, connections: Connections, deadline: float) -> bool:
-    """Whether everything ended before the deadline and without an abort."""
+    """Tells whether everything ended before the deadline and without an abort."""
     loop = asyncio.get_running_loop()
     idle_since: dict[Connection, float] = {}
     scanned_at = -1.0

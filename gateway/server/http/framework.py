@@ -58,12 +58,12 @@ class FrameworkProtocol(web.RequestHandler):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no request runs."""
+        """Tells whether no request runs."""
         return self._waiter is not None and not self._waiter.done()
 
     @property
     def has_requests(self) -> bool:
-        """Whether requests have been read that do not run yet."""
+        """Tells whether requests have been read that do not run yet."""
         return bool(self._messages)
 
     def ignore_input(self) -> None:
@@ -71,7 +71,7 @@ class FrameworkProtocol(web.RequestHandler):
         self._force_close = True
 
     def close_after_response(self) -> None:
-        """Nothing more is read."""
+        """Closes after the running response: nothing more is read."""
         self._close = True
 
     def expect_last_request(self) -> None:

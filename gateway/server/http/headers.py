@@ -44,7 +44,7 @@ _PAYER_HEADERS: Final = frozenset(
         *("anthropic-organization-id", "anthropic-workspace-id"),
     }
 )
-"""They say whose account pays, which the operator decides with a channel's `headers`."""
+"""Headers that say whose account pays, which the operator decides with a channel's `headers`."""
 _KEY: Final = re.compile(r"\bsk-|\b(?:bearer|basic) \S", re.IGNORECASE)
 """Credentials, whatever the name of their header."""
 _RESPONSE_HEADERS: Final = (
@@ -69,7 +69,7 @@ _LIMIT_HEADERS: Final = {
 RATE_LIMIT_HEADERS: Final = tuple(
     dict.fromkeys(name for names in _LIMIT_HEADERS.values() for name in names)
 )
-"""Of all formats."""
+"""The rate limit headers of all formats."""
 
 
 def request_headers_to_forward(
@@ -103,7 +103,7 @@ def request_headers_to_forward(
 
 @lru_cache(maxsize=1024)
 def _forwarded_name(client_format: Format, name: str, value: str) -> str | None:
-    """In lower case; None where the header stays here."""
+    """Returns the header's name in lower case; None if the header is not forwarded."""
     name = name.lower()
     is_forwarded = name.startswith(CODECS[client_format].forwarded_headers)
     if not is_forwarded or name in _PAYER_HEADERS or is_secret_name(name) or _KEY.search(value):
@@ -112,7 +112,7 @@ def _forwarded_name(client_format: Format, name: str, value: str) -> str | None:
 
 
 def version_header(codec: Codec, server: Server) -> dict[str, str]:
-    """The same for an upstream whose body is a translation."""
+    """Returns the header with the format's version for an upstream whose body is a translation."""
     return {} if codec.version is None else {server.version_headers[0]: codec.version}
 
 
@@ -144,7 +144,7 @@ def gateway_headers(request: web.Request, exchange: Exchange) -> list[tuple[str,
 
 
 def reply_head(request: web.Request, exchange: Exchange, reply_headers: Mapping[str, str]) -> str:
-    """All header lines of a reply, each with its line end; `reply_headers` are its own."""
+    """Returns all header lines of a reply, each with its line end; `reply_headers` are its own."""
     lines = _gateway_lines(request, exchange)
     cors_headers = request.app.get(CORS_HEADERS)
     for headers in (reply_headers.items(), cors_headers(request) if cors_headers else ()):

@@ -31,7 +31,7 @@ from gateway.wire.error_body import combined_error_body
 
 BACKLOG: Final = 1024
 INHERITED_BACKLOG: Final = 4096
-"""Of a socket that stays open between two processes, while its connections wait."""
+"""The backlog of a socket that stays open between two processes, while its connections wait."""
 
 WRITE_STALL_TIMEOUT: Final = 60
 """Seconds that sent bytes may stay unacknowledged before the kernel closes the connection."""
@@ -177,12 +177,12 @@ class GatewayProtocol(FrameworkProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a request, of which nothing has arrived."""
+        """Tells whether it waits for a request, of which nothing has arrived."""
         return self.is_waiting and not self.has_requests and not self._heads.is_unfinished
 
     @property
     def is_busy(self) -> bool:
-        """Whether a client's request runs, or its response is still being sent. Pages of the
+        """Tells whether a client's request runs, or its response is still being sent. Pages of the
         console do not count: some stay open."""
         if self.transport is None or self.transport.is_closing():
             return True
@@ -203,8 +203,8 @@ class GatewayProtocol(FrameworkProtocol):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """While a connection is idle the library keeps its last request, and with that the exchange
-        and its prompt."""
+        """Takes the exchange from the request: while a connection is idle the library keeps its
+        last request, which would keep the exchange and its prompt."""
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
@@ -252,7 +252,7 @@ def _error_response(error: GatewayError, request_id: str) -> web.Response:
 
 
 def _refuse(transport: asyncio.Transport, error: GatewayError) -> None:
-    """Whatever the client requests."""
+    """Sends the error and closes the connection, whatever the client requests."""
     response = _error_response(error, new_request_id(unix_microseconds()))
     body = cast(bytes, response.body)
     lines = [f"HTTP/1.1 {error.status} {response.reason}", "connection: close"]

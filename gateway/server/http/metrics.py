@@ -54,7 +54,8 @@ async def show_metrics(request: web.Request) -> web.StreamResponse:
 
 
 async def _send(request: web.Request, text: bytes, content_type: str) -> web.StreamResponse:
-    """Not within the memory of replies: where that is used up, a scrape is needed most."""
+    """Sends the text outside the memory limit of replies: a scrape is needed most when that memory
+    is used up."""
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: content_type})
     response.content_length = len(text)
     exchange = request[EXCHANGE]

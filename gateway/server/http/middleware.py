@@ -89,7 +89,7 @@ async def run_exchange(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 def is_subapp_request(request: web.Request) -> bool:
-    """Whether a request is for the console or the admin API."""
+    """Tells whether a request is for the console or the admin API."""
     return len(request.match_info.apps) > 1
 
 

@@ -40,7 +40,7 @@ UPLOAD_WINDOW: Final = 15.0
 """Seconds in which as much of a body has to arrive as `server.min_upload_rate` says, or its end."""
 
 BYTES_PER_VALUE: Final = 256
-"""What a value of a body takes in memory, besides its own bytes."""
+"""Memory that a value of a body takes besides its own bytes."""
 
 _SMALL_BODY: Final = 16 * 1024
 _LARGE_BODY: Final = 1024 * 1024
@@ -56,8 +56,8 @@ _IDENTITY: Final = "identity"
 async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     """The body and the JSON object in it. Call it after the authorization.
 
-    A body that has not arrived yet is read only within the limits of the request's key: their lease
-    is provisional, as the tokens and the cost are unknown (see `Admission.acquire`).
+    A body that has not arrived yet is read only within the limits of the request's key: their
+    reservation is provisional, as tokens and cost are unknown (see `Admission.acquire`).
 
     Raises `RequestTooLarge`, `RequestTimeout`, `UnsupportedMediaType`, `InvalidJson`,
     `InvalidRequest`, what `Admission.acquire` raises, or as `BodyPool.check`.
@@ -141,8 +141,9 @@ def _parse_moderate(raw: Raw) -> tuple[int, bytes, tuple[bytes, dict[str, Any]]]
 
 
 def _parse_short(texts: LongTexts) -> tuple[bytes, dict[str, Any]] | None:
-    """The same as `parse_object`, with the long texts attached; None where the whole body has to be
-    parsed: they are elsewhere than files are, or it is no JSON, whose error tells the place."""
+    """Parses like `parse_object`, with the long texts attached; None if the whole body has to be
+    parsed: long texts are in other places than files are, or the body is no JSON, whose error tells
+    the place."""
     try:
         parsed = parse_object(texts.short)
     except InvalidJson:
@@ -184,20 +185,23 @@ def _count_values(raw: Raw) -> int:
 
 
 def _acquire_provisionally(exchange: Exchange) -> None:
-    """Where requests may wait in the queue, it is the body in memory that waits there: streams get
-    pings meanwhile."""
+    """Reserves what is known before the body is read. If requests may wait in the queue, a refusal
+    is left to it, where the request waits with its body in memory: streams get pings meanwhile."""
     meter, permit = exchange.meter, exchange.meter.permit
     if permit is None:
         raise RuntimeError("a body is read after the authorization")
     try:
-        meter.lease = exchange.runtime.admission.acquire_provisionally(meter.entry_demand(permit))
+        meter.reservation = exchange.runtime.admission.acquire_provisionally(
+            meter.entry_demand(permit)
+        )
     except TooManyRequests:
         if exchange.snapshot.config.limits.max_wait is None:
             raise
 
 
 async def _read_all(content: StreamReader, exchange: Exchange, size: int, max_body: int) -> Raw:
-    """Not with the request's own `read`, which keeps the body as long as the request exists."""
+    """Reads the body without the request's own `read`, which keeps the body as long as the request
+    exists."""
     runtime, loop = exchange.runtime, asyncio.get_running_loop()
     per_window = exchange.snapshot.config.server.min_upload_rate * UPLOAD_WINDOW
     body, large, due, started = bytearray(), None, per_window, loop.time()

@@ -39,14 +39,14 @@ class Protocol(typing.Protocol):
     """A client's connection."""
 
     def close_after_response(self) -> None:
-        """Nothing more is read."""
+        """Closes after the running response: nothing more is read."""
 
     def reject(self, error: GatewayError | None) -> None:
         """Closes the connection, with the error as a response unless a request is running."""
 
 
 class UnfinishedHeads:
-    """Those of all connections; `size` is in bytes."""
+    """The unfinished heads of all connections; `size` is in bytes."""
 
     __slots__ = ("size",)
 
@@ -82,7 +82,7 @@ class HeadParser:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a part of a head has arrived."""
+        """Tells whether a part of a head has arrived."""
         return self._size > 0
 
     def start(self) -> None:

@@ -33,8 +33,9 @@ def notify(*assignments: str) -> None:
 
 @contextmanager
 def announced_reload() -> Iterator[None]:
-    """Between the two messages systemd shows the unit as reloading; also where the reload fails, as
-    the gateway serves on. The time is what units with `Type=notify-reload` compare."""
+    """Tells systemd of the begin and the end of a reload: between the two messages it shows the
+    unit as reloading. The end is told if the reload fails, too, as the gateway serves on. The time
+    is what units with `Type=notify-reload` compare."""
     notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
     try:
         yield

@@ -139,7 +139,7 @@ class ImageAdapter:
     async def _download(
         self, by_url: Mapping[str, ImagePart], target: Format
     ) -> dict[str, ImagePart]:
-        """By address the image there, which has data."""
+        """Downloads the images; returns each, with its data, by its address."""
         runtime, loop = self._exchange.runtime, asyncio.get_running_loop()
         tasks = [
             loop.create_task(self._download_one(image, url, target))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MAX_PIXELS: Final = 50_000_000
-"""Of an image that is decoded: 200 MB of memory."""
+"""Pixels of an image that is decoded: 200 MB of memory."""
 MAX_WEBP_PIXELS: Final = 20_000_000
 """Its decoder has four copies of the pixels."""
 MAX_MEMORY: Final = 450 * 1024 * 1024
@@ -47,7 +47,7 @@ def can_fit(image: ImagePart) -> bool:
 
 
 async def fit_in_process(data: str, media_type: str, max_bytes: int) -> tuple[str, bytes]:
-    """The same as `fit_image`, in a process that knows nothing but the image."""
+    """Fits an image like `fit_image`, in a process that knows nothing but the image."""
     _check_pixels(image_size(data), media_type)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-Ps", "-m", __name__, media_type, str(max_bytes)),
@@ -97,7 +97,7 @@ def _check_pixels(size: Size | None, media_type: str) -> None:
 
 
 def _written(image: Image.Image, max_bytes: int) -> tuple[str, bytes]:
-    """Half as wide and high until it fits."""
+    """Writes the image, half as wide and high each time until it fits."""
     from PIL import ImageOps
 
     has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info

@@ -10,5 +10,5 @@ async def acquire_free(exchange: Exchange, permit: Permit, model: str) -> None:
     """Raises what `Admission.acquire` raises."""
     meter = exchange.meter
     demand = meter.free_demand(permit, model)
-    entry, meter.lease = meter.lease, None
-    meter.lease = await exchange.runtime.admission.acquire(permit, demand, entry)
+    entry, meter.reservation = meter.reservation, None
+    meter.reservation = await exchange.runtime.admission.acquire(permit, demand, entry)

@@ -106,18 +106,18 @@ class Attempt(ABC):
         return None
 
     def run_in_thread(self, function: Callable[[*Args], Result], *args: *Args) -> Awaitable[Result]:
-        """What takes long, in a turn of the client's key."""
+        """Runs a function that takes long, in a turn of the client's key."""
         request = self._request
         return self._runtime.worker.run(request.key, request.request_id, function, *args)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the reply is complete although the upstream may still send more of it."""
+        """Tells whether the reply is complete although the upstream may still send more of it."""
         return self._transformer is not None and self._transformer.finished
 
     @abstractmethod
     def translator(self) -> Translator:
-        """Of the upstream's stream to the client's."""
+        """Returns a translator of the upstream's stream to the client's."""
 
     @abstractmethod
     def parse_body(self, body: bytes) -> CompleteReply:
@@ -125,8 +125,8 @@ class Attempt(ABC):
 
     @abstractmethod
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
-        """What the client's response has besides the gateway's own headers; `dropped` is of the
-        reply."""
+        """Returns the headers of the client's response besides the gateway's own; `dropped` is what
+        the reply lost."""
 
     def whole_reply(
         self, sending: Awaitable[UpstreamResponse], exchange: Exchange, route: Route
@@ -136,7 +136,7 @@ class Attempt(ABC):
         return sending
 
     def body_as_stream(self, body: bytes) -> CompleteReply:
-        """As `parse_body`, for a client that requested a stream."""
+        """Parses like `parse_body`, for a client that requested a stream."""
         try:
             reply = self._parse_reply(body)
             return self._render_reply(reply, reply.usage, stream=True)
@@ -146,7 +146,7 @@ class Attempt(ABC):
             raise parse_failure(error, body) from error
 
     def collecting_translator(self, collector: ReplyCollector) -> CrossFormatTranslator:
-        """Of the upstream's stream to one reply."""
+        """Returns a translator of the upstream's stream to one reply."""
         input_tokens = self._request.input_tokens
         return CrossFormatTranslator(
             self._codec.decoder(), collector, self._transformer, input_tokens=input_tokens
@@ -161,7 +161,7 @@ class Attempt(ABC):
         return self._render_reply(collector.reply, translator.usage)
 
     def client_error(self, failure: Failure) -> GatewayError:
-        """What the client receives instead of a reply."""
+        """Returns the error that the client receives instead of a reply."""
         return client_error(
             failure,
             self._redact,
@@ -334,8 +334,8 @@ def empty_reply() -> AttemptFailed:
 
 
 def parse_failure(error: Exception, body: bytes) -> AttemptFailed:
-    """Of any error between an upstream's reply and the client's: there are no bytes to send
-    instead."""
+    """Builds the failure of any error between an upstream's reply and the client's: there are no
+    bytes to send instead."""
     if isinstance(error, ReplyFailed):
         return AttemptFailed(error.failure)
     return malformed_reply(f"the reply cannot be read: {describe_error(error)}", body)
@@ -354,8 +354,8 @@ def broken_off(failure: Failure, status: int, frames: int | None = None) -> Fail
 
 
 def check_content_type(response: UpstreamResponse, expected: tuple[str, ...]) -> str:
-    """Which of the expected content types the response has; the first where it names none. Another
-    one (a login page, say) is no reply: raises `AttemptFailed`."""
+    """Returns the expected content type that the response has; the first if it names none. Another
+    type (of a login page, say) is no reply: raises `AttemptFailed`."""
     named = response.header(b"content-type")
     if named is None:
         return expected[0]

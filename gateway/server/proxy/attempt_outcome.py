@@ -20,7 +20,7 @@ from gateway.store.records import AttemptRow
 MAX_ERROR_TEXT: Final = 8192
 """Characters of an upstream's error that are kept."""
 _MAX_LOGGED: Final = 300
-"""The same in the process log."""
+"""Characters of an upstream's error in the process log."""
 _UNANSWERED: Final = (FailureKind.DISCONNECT, FailureKind.REUSED, FailureKind.TIMEOUT)
 _INCIDENTS: Final = {
     HealthState.AUTH_FAILED: (logging.ERROR, "its key is rejected or its quota is used up"),
@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 
 class AttemptOutcome:
-    """Each ends in exactly one of the methods; `relay` is set where the reply is streamed."""
+    """The outcome of an attempt, which ends in exactly one of the methods; `relay` is set if the
+    reply is streamed."""
 
     __slots__ = ("_exchange", "_loop", "_ranked", "_runtime", "_started", "relay", "ticket")
 
@@ -82,7 +83,7 @@ class AttemptOutcome:
         self._exchange.set_next_step("same account")
 
     def abandon(self) -> None:
-        """It was not the upstream that ended it: the client disconnected, say."""
+        """Records an attempt that was not ended by the upstream: the client disconnected, say."""
         self._runtime.health.record_abandoned(self.ticket)
         self._record("given up")
 

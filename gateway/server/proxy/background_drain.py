@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def can_drain(exchange: Exchange, channel: Channel) -> bool:
-    """Whether the reply can be read to its end now."""
+    """Tells whether the reply can be read to its end now."""
     runtime = exchange.runtime
     is_free = len(runtime.background_drains) < MAX_DRAINS and not runtime.aborting
     return exchange.may_drain and channel.on_disconnect == "drain" and is_free

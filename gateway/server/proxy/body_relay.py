@@ -50,7 +50,8 @@ async def relay_body(
 async def relay_body_as_stream(
     request: web.Request, client: ReplySink, attempt: Attempt, response: UpstreamResponse
 ) -> web.StreamResponse:
-    """The same for a client that requested a stream of an upstream that sends none."""
+    """Relays the body of an upstream that sends no stream to a client that requested one. Raises
+    `GatewayError` or `AttemptFailed`."""
     exchange = request[EXCHANGE]
     reading = read_as_stream(exchange, attempt, response)
     if attempt.channel.on_disconnect == "drain":

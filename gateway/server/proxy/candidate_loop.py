@@ -38,7 +38,8 @@ ServedT = TypeVar("ServedT")
 
 
 class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
-    """What an attempt is, and what its outcome means, is up to subclasses."""
+    """The loop over the candidates of a request. Subclasses define what an attempt is, and what its
+    outcome means."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         raise self._final_error()
 
     async def _try_candidate(self, ranked: RankedCandidate) -> ServedT | None:
-        """None where the first of those that remain is next."""
+        """Makes an attempt; None if the first of the remaining candidates is next."""
         runtime, candidate = self._runtime, ranked.candidate
         attempt = await self._prepare(candidate)
         if attempt is None or self._upstream.at_capacity(candidate.account_ref):
@@ -178,7 +179,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         """Sends it and relays the reply. Raises `AttemptFailed` or `AccountAtCapacity`."""
 
     def _has_sent(self) -> bool:
-        """Whether the client has a part of the reply, so that no attempt can follow."""
+        """Tells whether the client has a part of the reply, so that no attempt can follow."""
         return self._exchange.committed
 
     def _failed(self, attempt: AttemptT, failure: Failure) -> None:

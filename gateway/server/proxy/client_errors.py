@@ -148,7 +148,8 @@ def _request_error(
 
 
 def _rejection(failure: Failure, reason: str, message: str, code: str | None) -> UpstreamRejected:
-    """With the code that clients know, where the upstream's format has none."""
+    """Builds the error of a rejected request, with the code that clients know if the upstream's
+    format has none."""
     status = failure.status
     if status not in _REJECTED_STATUSES or reason == CONTENT_POLICY:
         status = 400
@@ -186,8 +187,8 @@ def _upstream_error(failure: Failure) -> GatewayError:
 
 
 def may_forward(failure: Failure) -> bool:
-    """Whether a client may receive the upstream's own error frame within a stream: an error of the
-    client or of the upstream, but nothing about the gateway's credentials and limits."""
+    """Tells whether a client may receive the upstream's own error frame within a stream: an error
+    of the client or of the upstream, but nothing about the gateway's credentials and limits."""
     if failure.kind is not FailureKind.RESPONSE or _is_quota_error(failure):
         return False
     status = failure.status or 500

@@ -125,7 +125,8 @@ async def _count(
 
 
 def _first_available(route: Route, runtime: Runtime) -> Candidate:
-    """Counting does not change the health of an account."""
+    """Returns the first candidate that is available. Counting does not change the health of an
+    account."""
     now = asyncio.get_running_loop().time()
     available = runtime.health.available(route.account_refs, route.model, now)
     by_ref = {candidate.account_ref: candidate for candidate in route.candidates}

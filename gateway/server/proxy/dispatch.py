@@ -90,9 +90,9 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         prompt = self._client_request.prompt
         limit = prompt.max_tokens and prompt.max_tokens * self._choices
         demand = meter.demand(self._permit, self._route.model, expected, longest, limit)
-        entry, meter.lease = meter.lease, None
+        entry, meter.reservation = meter.reservation, None
         try:
-            meter.lease = await self._runtime.admission.acquire(self._permit, demand, entry)
+            meter.reservation = await self._runtime.admission.acquire(self._permit, demand, entry)
         except TooManyRequests as error:
             if self._client_request.snapshot.config.limits.max_wait is None:
                 raise
@@ -103,7 +103,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         started = self._loop.time()
         queued = runtime.admission.wait(self._permit, demand, limits, error)
         try:
-            self._exchange.meter.lease = await unless_aborted(runtime, queued)
+            self._exchange.meter.reservation = await unless_aborted(runtime, queued)
         finally:
             self._exchange.queue_time = self._loop.time() - started
         # The key may have been revoked meanwhile.
@@ -248,7 +248,8 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
 
 
 def _with_structured_output(candidate: Candidate) -> Candidate:
-    """Where the upstream enforces no format of the output, translation emulates it."""
+    """Returns the candidate for a prompt with a format of the output: if the upstream does not
+    enforce that, translation emulates it."""
     if candidate.target.structured or candidate.lane is Lane.TRANSLATED:
         return candidate
     return replace(candidate, lane=Lane.TRANSLATED)

@@ -62,7 +62,7 @@ Adapt = Callable[[ClientRequest, Candidate], Awaitable[ClientRequest]]
 
 
 class Stage(NamedTuple):
-    """What a feature does with a request to which it `applies`: by default with each."""
+    """The step of a feature for each request to which it `applies`: by default for all."""
 
     run: Callable[[IncomingRequest], Awaitable[None]]
     applies: Callable[[IncomingRequest], object] = bool

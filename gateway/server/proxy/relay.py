@@ -175,7 +175,7 @@ class StreamRelay:
             self._end(error)
 
     def _go_on(self) -> None:
-        """Other tasks have run."""
+        """Continues after other tasks have run."""
         self._is_scheduled = False
         self._on_data()
 
@@ -207,7 +207,7 @@ class StreamRelay:
                 return False
 
     def _relay_chunk(self, chunk: bytes, *, broken: bool) -> bool | None:
-        """Whether the client can take more at once; None: a lease is waited for first. Raises
+        """Tells whether the client can take more at once; None: a lease is waited for first. Raises
         `InsufficientQuota` where budgets have no room for what the chunk brings; nothing of it is
         sent then."""
         translator, meter = self._translator, self._meter
@@ -229,7 +229,7 @@ class StreamRelay:
         return self._send(chunk, out)
 
     def _send(self, chunk: bytes, out: bytes) -> bool:
-        """Whether the client can take more at once."""
+        """Tells whether the client can take more at once."""
         translator = self._translator
         now = self._loop.time()
         if self._intervals is not None and self.time_to_first_event is not None and chunk:
@@ -250,7 +250,8 @@ class StreamRelay:
         return can_write
 
     def _commit(self) -> None:
-        """From now on there is no other attempt. The first event counts, not what precedes it."""
+        """Commits the exchange: no other attempt follows. The first event counts, not what precedes
+        it."""
         translator = self._translator
         if translator.started:
             self.time_to_first_event = self._last_activity - self._started
@@ -335,7 +336,8 @@ class StreamRelay:
             self.when = self._next_check()
 
     def _deadline(self) -> tuple[float, float]:
-        """When the upstream has taken too long: the loop's time, and the time limit in seconds."""
+        """Returns when the upstream has taken too long: the loop's time, and the time limit in
+        seconds."""
         idle, total = self._limits.idle, self._limits.total
         if not self._translator.started:
             total = min(total, self._limits.first_event)

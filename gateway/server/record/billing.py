@@ -12,7 +12,7 @@ from gateway.core.events import CHARS_PER_TOKEN, Usage
 from gateway.core.limits import FREE, UNLIMITED, Cost
 from gateway.core.value import replace
 from gateway.errors import AccountingUnavailable, InsufficientQuota
-from gateway.quota.limits import Lease, ResourceRequest
+from gateway.quota.limits import Reservation, ResourceRequest
 from gateway.quota.pricing import Price
 from gateway.runtime import Snapshot
 from gateway.store.records import UsageSource
@@ -53,7 +53,7 @@ class UsageMeter:
     __slots__ = (
         *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_most_output"),
         *("_output_chars", "_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
-        *("estimated_tokens", "lease", "model", "next_input", "permit", "price"),
+        *("estimated_tokens", "model", "next_input", "permit", "price", "reservation"),
         "reserved_chars",
     )
 
@@ -65,17 +65,17 @@ class UsageMeter:
         self.estimated_tokens, self.estimated_cost = 0, FREE
         self.permit: Permit | None = None
         self.price: Price | None = None
-        self.lease: Lease | None = None
+        self.reservation: Reservation | None = None
         self.model: str | None = None
         self.reserved_chars = maxsize
         self.start_attempt()
 
     def entry_demand(self, permit: Permit) -> ResourceRequest:
-        """What the exchange takes of the limits before its body is read."""
+        """Returns what the exchange takes of the limits before its body is read."""
         return ResourceRequest(permit.holders, self._started, 0, FREE)
 
     def free_demand(self, permit: Permit, model: str) -> ResourceRequest:
-        """What the exchange takes of the limits where it costs nothing."""
+        """Returns what the exchange takes of the limits if it costs nothing."""
         self.model = model
         return ResourceRequest(permit.holders, self._started, 0, FREE)
 
@@ -87,8 +87,9 @@ class UsageMeter:
         max_output: int = 0,
         output_limit: int | None = None,
     ) -> ResourceRequest:
-        """The same with an expected usage; a reply has `max_output` tokens at most, if any holder
-        has a budget, and `output_limit` as the client wants it."""
+        """Returns what the exchange takes of the limits with an expected usage; a reply has
+        `max_output` tokens at most, if any holder has a budget, and `output_limit` as the client
+        wants it."""
         self.model, self._input_tokens = model, expected.input_tokens
         self.price = price = permit.price(self._snapshot.catalog, model)
         if self._snapshot.config.money.bill_estimates:
@@ -128,7 +129,7 @@ class UsageMeter:
         what has to be awaited for that, where this replica has to lease more of a budget.
 
         Raises `InsufficientQuota`; what was received is billed."""
-        if self.lease is None:
+        if self.reservation is None:
             return None
         used = self._estimate(reported, output_chars)
         slice_ = max(_MIN_SLICE, used.output_tokens // _SLICE_SHARE)
@@ -137,18 +138,20 @@ class UsageMeter:
         if is_final and reported is not None:
             used, slice_ = reported, 0
         try:
-            self._reserve(self.lease, used, slice_, output_chars)
+            self._reserve(self.reservation, used, slice_, output_chars)
         except InsufficientQuota as error:
             if error.is_leased:
-                return self._lease_more(admission, self.lease, used, slice_, output_chars)
+                return self._lease_more(admission, self.reservation, used, slice_, output_chars)
             self._is_over_budget = True
             raise
         return None
 
-    def _reserve(self, lease: Lease, used: Usage, slice_: int, output_chars: int) -> None:
+    def _reserve(
+        self, reservation: Reservation, used: Usage, slice_: int, output_chars: int
+    ) -> None:
         for more in (slice_, 0):
             try:
-                lease.extend(used.total_tokens + more, self._cost(used, more))
+                reservation.extend(used.total_tokens + more, self._cost(used, more))
             except InsufficientQuota:
                 if not more:
                     raise
@@ -158,12 +161,17 @@ class UsageMeter:
                 return
 
     async def _lease_more(
-        self, admission: Admission, lease: Lease, used: Usage, slice_: int, output_chars: int
+        self,
+        admission: Admission,
+        reservation: Reservation,
+        used: Usage,
+        slice_: int,
+        output_chars: int,
     ) -> None:
         costs = self._cost(used), self._cost(used, slice_)
         try:
-            await admission.extend(lease, used.total_tokens, *costs)
-            self._reserve(lease, used, slice_, output_chars)
+            await admission.extend(reservation, used.total_tokens, *costs)
+            self._reserve(reservation, used, slice_, output_chars)
         except InsufficientQuota:
             self._is_over_budget = True
             raise
@@ -173,30 +181,30 @@ class UsageMeter:
         return self.price.cost(usage) if self.price else FREE
 
     def record_rounds(self, used: Usage, *, is_exact: bool) -> None:
-        """What the rounds that have ended used; no other has been sent. `is_exact`: by the
+        """Records what the rounds that have ended used; no other has been sent. `is_exact`: by the
         upstreams' own counts."""
         self.earlier, self._earlier_is_exact, self.next_input = used, is_exact, None
 
     async def reserve_round(self, admission: Admission, used: Usage, input_tokens: int) -> bool:
         """Reserves what the rounds of a reply have used, and the next one is going to read. False
         where a budget has no room for it."""
-        if self.lease is None:
+        if self.reservation is None:
             return True
         expected = used + Usage(input_tokens=input_tokens)
         try:
-            await admission.extend(self.lease, expected.total_tokens, self._cost(expected))
+            await admission.extend(self.reservation, expected.total_tokens, self._cost(expected))
         except (InsufficientQuota, AccountingUnavailable):
             return False
         return True
 
     def record_usage(self, usage: Usage | None, output_chars: int, *, is_final: bool) -> None:
-        """What the upstream reported so far, and the length of its output in characters."""
+        """Records what the upstream reported so far, and the length of its output in characters."""
         self._usage, self._output_chars, self._is_final = usage, output_chars, is_final
 
     @property
     def final_usage(self) -> Usage | None:
-        """What the upstream reported of the complete reply, unless it took several requests: that
-        says nothing of the prompt's size."""
+        """Returns what the upstream reported of the complete reply, unless it took several
+        requests: that says nothing of the prompt's size."""
         return self._usage if self._is_final and self.earlier is None else None
 
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:

@@ -65,7 +65,8 @@ class ClientRequest:
     key: str = ""
 
     def reply_metadata(self, candidate: Candidate, now: int) -> ReplyMetadata:
-        """Of a reply that the gateway writes itself; `now` is in unix microseconds."""
+        """Returns the metadata of a reply that the gateway writes itself; `now` is in unix
+        microseconds."""
         return ReplyMetadata(
             reply_id=self.request_id.removeprefix(_REQUEST_ID_PREFIX),
             created=now // 1_000_000,

@@ -46,7 +46,7 @@ _UNPRINTABLE: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]")
 _MAX_MESSAGE: Final = 2048
 """Characters of an error message that are kept."""
 _MAX_ERROR: Final = 8192
-"""The same of an upstream's error."""
+"""Characters of an upstream's error that are kept."""
 
 _MAX_NAME: Final = 64
 _MAX_NAMES: Final = 32
@@ -65,7 +65,7 @@ class ReplyKeeper(Protocol):
 
 
 class Exchange:
-    """What the request's row will say, and how far the request has come.
+    """The values of the request's row, and how far the request has come.
 
     `committed`: the first real event was received, so the reply is sent from now on.
     `headers_sent`: the status has left with them, so that errors follow in the stream.
@@ -144,11 +144,11 @@ class Exchange:
         return self.token.id if self.token else ""
 
     def run_in_turn(self, function: Callable[[*Args], Result], *args: *Args) -> Awaitable[Result]:
-        """What takes as long as the body is large. Call it where there are `turns`."""
+        """Runs a function whose time grows with the body. Call it if there are `turns`."""
         return (self.turns or self.runtime.worker).run(self.key, self.id, function, *args)
 
     def run_in_thread(self, function: Callable[[*Args], Result], *args: *Args) -> Awaitable[Result]:
-        """What may take long, whatever the size of the body."""
+        """Runs a function that may take long, whatever the size of the body."""
         return self.runtime.worker.run(self.key, self.id, function, *args)
 
     def check_body(self, size: int) -> None:
@@ -162,7 +162,8 @@ class Exchange:
         self.runtime.bodies.add(self.key, self.client_address, size)
 
     def release_body(self, size: int) -> None:
-        """So many bytes are no longer in memory; the end of the request releases the rest."""
+        """Releases so many bytes, which are no longer in memory; the end of the request releases
+        the rest."""
         if self.booked:
             self.booked -= size
             self.runtime.bodies.add(self.key, self.client_address, -size)
@@ -196,7 +197,7 @@ class Exchange:
         self._attempt_started = None
 
     def set_next_step(self, step: str) -> None:
-        """What follows the attempt that ended last."""
+        """Records what follows the attempt that ended last."""
         self.attempts[-1] = self.attempts[-1]._replace(next=step)
 
     def server_timing(self) -> str:
@@ -241,7 +242,7 @@ class Exchange:
             self._intent_future.set_result(None)
 
     def on_abort(self) -> None:
-        """This wait is short."""
+        """Does nothing: this wait is short."""
 
     def commit(self) -> None:
         self.committed = True
@@ -262,7 +263,8 @@ class Exchange:
         self.ended_at = perf_counter()
 
     def client_disconnected(self) -> None:
-        """This counts only while the reply is not complete."""
+        """Records that the client has disconnected; this counts only while the reply is not
+        complete."""
         if self.ended_at is None:
             self.state = ExchangeState.CLIENT_GONE
             self.status = OK if self.headers_sent else CLIENT_CLOSED_REQUEST
@@ -278,7 +280,7 @@ class Exchange:
         )
 
     def set_error(self, error: GatewayError) -> None:
-        """What the client receives instead of a reply."""
+        """Records what the client receives instead of a reply."""
         self.error = without_traceback(error)
         messages_status = self.endpoint.startswith(_MESSAGES_PATH) and error.messages_status
         self.status = OK if self.headers_sent else messages_status or error.status
@@ -306,7 +308,7 @@ class Exchange:
         if self.booked:
             self.release_body(self.booked)
         bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
-        runtime.admission.settle(self.meter.lease, bill.tokens, bill.cost)
+        runtime.admission.settle(self.meter.reservation, bill.tokens, bill.cost)
         row = build_settlement(self, self.intent or build_intent(self), bill)
         if has_row:
             runtime.recorder.record_settlement(row, tuple(self.attempts), self.searches)
@@ -446,7 +448,7 @@ def _error_message(exchange: Exchange, error: GatewayError) -> str:
 
 
 def _is_harmless(request_id: str) -> bool:
-    """Whether a client's own request id can be kept in the log and sent back in a header."""
+    """Tells whether a client's own request id can be kept in the log and sent back in a header."""
     return len(request_id) <= _MAX_REQUEST_ID and request_id.isascii() and request_id.isprintable()
 
 

@@ -122,8 +122,8 @@ def _attempt_class(
 
 
 def can_be_paused(prompt: Prompt, candidate: Candidate) -> bool:
-    """Whether the gateway goes on with a turn that the upstream pauses: clients of its own format
-    do so themselves, and each round would have anew what limits the searches of all."""
+    """Tells whether the gateway goes on with a turn that the upstream pauses: clients of its own
+    format do so themselves, and each round would have anew what limits the searches of all."""
     is_foreign = candidate.format is Format.MESSAGES is not prompt.format
     return is_foreign and max_calls(prompt) is None
 
@@ -131,9 +131,9 @@ def can_be_paused(prompt: Prompt, candidate: Candidate) -> bool:
 def gateway_searches(
     search: WebSearch, client_format: Format, candidate: Candidate, *, has_endpoint: bool
 ) -> bool:
-    """Whether the candidate's upstream cannot search, or not within the client's limits. Where
-    nothing is known of a chat upstream, it gets the searches of chat clients only if the gateway
-    has no endpoint for them."""
+    """Tells whether the candidate's upstream cannot search, or not within the client's limits.
+    Where nothing is known of a chat upstream, it gets the searches of chat clients only if the
+    gateway has no endpoint for them."""
     trait, same_format = candidate.target.web_search, candidate.format is client_format
     if trait is None:
         trait = candidate.format is not Format.CHAT or (same_format and not has_endpoint)

@@ -40,7 +40,8 @@ _NO_DECODER: Final = _NoDecoder()
 
 
 class EventTranslator(CrossFormatTranslator):
-    """What it receives only says that there are new events in its queue."""
+    """A translator of events that are in its queue: what it receives only says that there are new
+    ones."""
 
     __slots__ = ("_queue",)
 

@@ -68,8 +68,8 @@ log = logging.getLogger(__name__)
 
 
 class SearchPlan(NamedTuple):
-    """What the rounds of a reply share: at most `limit` searches, by the client's own limits;
-    `function` is what the model calls, in the prompt of `request`. Where the upstream searches
+    """The values that the rounds of a reply share: at most `limit` searches, by the client's own
+    limits; `function` is what the model calls, in the prompt of `request`. If the upstream searches
     there is no `client`, and the model calls nothing."""
 
     client: SearchClient | None
@@ -80,7 +80,7 @@ class SearchPlan(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """Of one search: the client's part, the model's text, and what was found."""
+    """The outcome of one search: the client's part, the model's text, and what was found."""
 
     part: ServerToolResult
     text: str
@@ -194,7 +194,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         self._push([rounds.final_end(stop)])
 
     def _can_continue(self) -> bool:
-        """Whether the upstream has paused its turn, and takes it back as it is."""
+        """Tells whether the upstream has paused its turn, and takes it back as it is."""
         end, rounds = self._rounds.end, self._rounds
         if end is None or end.stop is not StopReason.PAUSE or rounds.called or not rounds.sent:
             return False
@@ -221,7 +221,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         return collect_reply(self._events)
 
     def _stop(self) -> StopReason | None:
-        """Why no further round follows the searches; None where one does."""
+        """Returns why no further round follows the searches; None if one does."""
         end, left = self._rounds.end, self._tokens_left()
         if self._plan.client is None:
             return StopReason.MAX_TOKENS if left is not None and left <= 0 else None
@@ -232,7 +232,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         return StopReason.PAUSE if self._round > self._plan.limit + 1 else None
 
     async def _reserve_round(self) -> bool:
-        """Whether the budgets have room for a further round."""
+        """Tells whether the budgets have room for a further round."""
         exchange, admission = self._exchange, self._runtime.admission
         has_room = await exchange.meter.reserve_round(
             admission, self._rounds.usage, self._next_input
@@ -242,7 +242,8 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         return has_room
 
     def _tokens_left(self) -> int | None:
-        """Of the client's limit for the whole reply."""
+        """Returns the tokens that are left of the client's limit for the whole reply; None without
+        a limit."""
         limit = self._plan.request.prompt.max_tokens
         return None if limit is None else limit - self._rounds.usage.output_tokens
 
@@ -281,7 +282,8 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
             self._note_usage()
 
     def _round_sent(self) -> None:
-        """From now on the round costs something; it reads as much as the one before, at least."""
+        """Records that the round costs something from now on; it reads at least as much as the
+        round before."""
         self._exchange.meter.next_input = self._next_input
 
     async def _read_round(self, attempt: TranslatedAttempt, response: UpstreamResponse) -> None:
@@ -337,7 +339,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         self._note_usage()
 
     def _note_usage(self) -> None:
-        """What is billed as long as no further round is sent."""
+        """Records what is billed as long as no further round is sent."""
         is_exact = not self._queue.is_estimated
         self._exchange.meter.record_rounds(self._rounds.usage, is_exact=is_exact)
 

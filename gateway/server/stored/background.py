@@ -39,8 +39,8 @@ from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.exchange import EXCHANGE, OK, RUNTIME, Exchange
 from gateway.server.stored.event_log import FrameLog, follow
 from gateway.server.stored.responses import NO_ROOM, TOO_LARGE, Storing
-from gateway.store.records import StoredReply
-from gateway.store.responses import ReplyStore
+from gateway.store.records import StoredResponse
+from gateway.store.responses import ResponseStore
 from gateway.wire.json.fields import Payload
 from gateway.wire.responses.background import (
     CANCELLED,
@@ -113,8 +113,9 @@ class BackgroundResponse:
         """The response object as it is now."""
         return self.log.events.response
 
-    def row(self) -> StoredReply:
-        """What there is of it. Only complete events can be followed from there."""
+    def row(self) -> StoredResponse:
+        """Returns the row with what there is of the response so far. Only complete events can be
+        followed from it."""
         events: bytes | None = None
         if self.log.keep:
             events = b"".join(self.log.frames) if self.log.is_closed else b""
@@ -127,7 +128,7 @@ class BackgroundResponse:
 
 
 class BackgroundResponses:
-    """Those that run."""
+    """The background responses that run."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -160,12 +161,12 @@ class BackgroundResponses:
         request is rejected, or the response cannot be saved: nothing was sent to an upstream then,
         and nothing of it remains."""
         queued = response.row()
-        if not await self._runtime.replies.fits(queued, spare=_END_SIZE):
+        if not await self._runtime.responses.fits(queued, spare=_END_SIZE):
             limit = self._runtime.config.responses.max_per_key
             reason = f"one key can have {limit:,} bytes of stored responses, compressed"
             text = f"background: the request is too large to be stored with its response: {reason}"
             raise InvalidRequest(text, param="background")
-        elsewhere = await self._runtime.replies.count_running(response.token_id)
+        elsewhere = await self._runtime.responses.count_running(response.token_id)
         self._check_limits(response.token_id, elsewhere or 0)
         if self._runtime.registry.token(response.token_id) is None:  # since it was authorized
             raise InvalidApiKey
@@ -189,7 +190,7 @@ class BackgroundResponses:
             response.work.cancel()
             await asyncio.wait({response.work})
             response.exchange.attempts.clear()  # none was sent
-            if response.storing.row is queued and not self._runtime.replies.withdraw(queued):
+            if response.storing.row is queued and not self._runtime.responses.withdraw(queued):
                 response.log.finish(response.log.events.end(FAILED, _STOPPED))
                 response.storing.put(response.row())
             self._end(response)
@@ -209,7 +210,7 @@ class BackgroundResponses:
         await asyncio.wait({response.ended})
 
     def stop(self, response: BackgroundResponse) -> None:
-        """As `cancel`, without waiting for it."""
+        """Cancels a response like `cancel`, without waiting for its end."""
         if not response.work.done():
             response.is_cancelled = True
             response.work.cancel()
@@ -222,7 +223,7 @@ class BackgroundResponses:
                 self.stop(response)
 
     def save_begun(self) -> None:
-        """What other replicas show of those that are under way by now."""
+        """Saves what other replicas show of the responses that are under way by now."""
         for response in self:
             is_queued = response.storing.row.status == QUEUED
             if (
@@ -232,10 +233,10 @@ class BackgroundResponses:
             ):
                 response.storing.put(response.row())
 
-    async def _save(self, response: BackgroundResponse, row: StoredReply) -> bool:
-        """Once there is room for it; one that is queued is written then. False where that is not
-        possible in time."""
-        replies = self._runtime.replies
+    async def _save(self, response: BackgroundResponse, row: StoredResponse) -> bool:
+        """Saves the row once there is room for it; waits until a queued one is written. Returns
+        False if that is not possible in time."""
+        replies = self._runtime.responses
         with suppress(TimeoutError):
             async with asyncio.timeout(SAVE_TIMEOUT):
                 while not response.storing.put(row):
@@ -248,7 +249,7 @@ class BackgroundResponses:
 
     async def _save_ended(self, response: BackgroundResponse) -> None:
         row, exchange = response.row(), response.exchange
-        if not await self._runtime.replies.fits(row):
+        if not await self._runtime.responses.fits(row):
             exchange.warnings.append(TOO_LARGE)
             row = _failed(row, "The response is too large to be stored.", output=[])
         if not await self._save(response, row):
@@ -298,7 +299,7 @@ async def _outcome(response: BackgroundResponse) -> tuple[str, Payload | None]:
 
 
 def _usage(exchange: Exchange) -> Usage | None:
-    """What is billed of a reply without an end; None where nothing is."""
+    """Returns what is billed of a reply without an end; None if nothing is."""
     failed = exchange.error is not None
     bill = exchange.meter.final_bill(committed=exchange.committed, failed=failed)
     return bill.usage if bill.usage.total_tokens else None
@@ -351,7 +352,7 @@ async def answer_in_background(
 
 
 def streamed(client_request: ClientRequest) -> ClientRequest:
-    """The same request as a stream that an upstream does not run in its own background."""
+    """Returns the request as one for a stream, which no upstream runs in its own background."""
     prompt = client_request.prompt
     body = client_request.body | {"stream": True}
     body.pop("background", None)
@@ -363,17 +364,17 @@ def streamed(client_request: ClientRequest) -> ClientRequest:
     )
 
 
-async def end_interrupted(replies: ReplyStore) -> int:
+async def end_interrupted(replies: ResponseStore) -> int:
     """Marks as failed what ran in a process that is gone; returns how many."""
     ended = [await replies.end_running(_interrupted(row)) for row in await replies.running()]
     return sum(ended)
 
 
-def _interrupted(row: StoredReply) -> StoredReply:
+def _interrupted(row: StoredResponse) -> StoredResponse:
     return _failed(row, "The gateway was restarted while the response was running.")
 
 
-def _failed(row: StoredReply, message: str, **changes: Any) -> StoredReply:
+def _failed(row: StoredResponse, message: str, **changes: Any) -> StoredResponse:
     """The row with that error, without events."""
     error = {"code": "server_error", "message": message}
     response = orjson.loads(row.reply or b"{}") | {"status": FAILED, "error": error} | changes
@@ -381,8 +382,9 @@ def _failed(row: StoredReply, message: str, **changes: Any) -> StoredReply:
     return row._replace(status=FAILED, reply=orjson.dumps(response), events=events)
 
 
-def runs_elsewhere(row: StoredReply) -> bool:
-    """For a background response that this process does not run."""
+def runs_elsewhere(row: StoredResponse) -> bool:
+    """Tells whether another replica runs the response, for a background response that this process
+    does not run."""
     return row.background and row.status in RUNNING
 
 
@@ -394,7 +396,7 @@ async def cancel_elsewhere(runtime: Runtime, token_id: str, id: str) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _CANCEL_TIMEOUT
     while True:
-        row = await runtime.replies.find(token_id, id)
+        row = await runtime.responses.find(token_id, id)
         if row is None or not runs_elsewhere(row):
             return
         if loop.time() > deadline:
@@ -404,8 +406,9 @@ async def cancel_elsewhere(runtime: Runtime, token_id: str, id: str) -> None:
 
 
 async def watch_background(app: web.Application) -> AsyncIterator[None]:
-    """While the application runs: saves what others show of the responses here, cancels those that
-    others want to cancel, and ends those of replicas that are gone."""
+    """Watches while the application runs: saves what other replicas show of the responses here,
+    cancels responses that other replicas want to cancel, and ends responses of replicas that are
+    gone."""
     task = asyncio.ensure_future(_watch(app[RUNTIME], app[BACKGROUND]))
     yield
     task.cancel()
@@ -421,7 +424,7 @@ async def _watch(runtime: Runtime, responses: BackgroundResponses) -> NoReturn:
             responses.save_begun()
             if runtime.fleet.is_leader and loop.time() - swept_at > _SWEEP_EVERY:
                 swept_at = loop.time()
-                if count := await end_interrupted(runtime.replies):
+                if count := await end_interrupted(runtime.responses):
                     log.warning("%d background responses of replicas that are gone failed", count)
             await _cancel_requested(runtime, responses)
         except Exception:  # the next round tries again

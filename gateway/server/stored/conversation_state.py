@@ -61,7 +61,7 @@ class Conversations:
     future that is done when its items are stored."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.database = runtime.replies.database
+        self.database = runtime.responses.database
         self._runtime = runtime
         self._used: dict[Key, asyncio.Future[None] | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -118,8 +118,8 @@ class Conversations:
         return await self._runtime.worker.run(conversation.token_id, "", rows.unpack_items, packed)
 
     async def lock(self, conversation: Conversation) -> None:
-        """For the request that extends it. Raises `ConversationLocked` while another does, or
-        `ServiceUnavailable`."""
+        """Locks a conversation for the request that extends it. Raises `ConversationLocked` while
+        another request does, or `ServiceUnavailable`."""
         key = _key(conversation)
         while key in self._used:
             storing = self._used[key]
@@ -153,7 +153,7 @@ class Conversations:
 
     @asynccontextmanager
     async def locked(self, conversation: Conversation) -> AsyncIterator[None]:
-        """For a short change: others wait for it."""
+        """Locks a conversation for a short change, which other requests wait for."""
         await self.lock(conversation)
         self._used[_key(conversation)] = asyncio.get_running_loop().create_future()
         try:

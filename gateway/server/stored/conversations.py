@@ -209,7 +209,7 @@ async def _render(
     items: Sequence[ConversationItem],
     build: Callable[[list[Payload]], Payload],
 ) -> bytes:
-    """What `build` makes of the items. Raises as `BodyPool.check`."""
+    """Renders what `build` makes of the items. Raises like `BodyPool.check`."""
     exchange, size = request[EXCHANGE], sum(item.text_size for item in items)
     exchange.book_body(size)
     return await render_json(exchange, size, lambda: build(rows.unpack_items(items)))

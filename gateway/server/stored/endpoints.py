@@ -27,7 +27,7 @@ from gateway.server.stored.event_log import (
     wants_events,
 )
 from gateway.store.errors import ChainTooLarge
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 from gateway.wire.json.fields import Payload
 from gateway.wire.responses import CODEC
 from gateway.wire.responses.stored import listed_items, read_response
@@ -58,7 +58,7 @@ async def delete_response(request: web.Request) -> web.StreamResponse:
     exchange, permit, id = _authorize(request)
     await _cancel(request, permit, id)
     await _find(exchange, permit, id)  # no turn of a message thread
-    if not await exchange.runtime.replies.delete(permit.token.id, id):
+    if not await exchange.runtime.responses.delete(permit.token.id, id):
         raise ResponseNotFound(id)
     body = {"id": id, "object": "response", "deleted": True}
     return await send_json(request, await render_json(exchange, 0, dict, body))
@@ -88,7 +88,7 @@ async def list_input_items(request: web.Request) -> web.StreamResponse:
 
 
 class _PageRequest:
-    """Which items are requested."""
+    """The range of items that is requested."""
 
     def __init__(self, request: web.Request) -> None:
         """Raises `InvalidRequest`."""
@@ -99,7 +99,7 @@ class _PageRequest:
         if self._order not in ("asc", "desc"):
             raise InvalidRequest("order: Input should be 'asc' or 'desc'", param="order")
 
-    def of(self, chain: list[StoredReply]) -> Payload:
+    def of(self, chain: list[StoredResponse]) -> Payload:
         """Raises `InvalidRequest` where `after` is no item of the chain."""
         items = listed_items(chain)
         if self._order == "desc":
@@ -128,13 +128,13 @@ def _limit(sent: str) -> int:
 
 
 def _authorize(request: web.Request) -> tuple[Exchange, Permit, str]:
-    """As the endpoint that generates."""
+    """Authorizes like the endpoint that generates."""
     permit = authorize_generation(request, CODEC)
     return request[EXCHANGE], permit, request.match_info["id"]
 
 
 async def _cancel(request: web.Request, permit: Permit, id: str) -> None:
-    """Where it runs in the background."""
+    """Cancels a response, here or at another replica, if it runs in the background."""
     responses = request.app[BACKGROUND]
     if (running := responses.find(id, permit.token.id)) is not None:
         await responses.cancel(running)
@@ -144,21 +144,21 @@ async def _cancel(request: web.Request, permit: Permit, id: str) -> None:
 
 async def _find(
     exchange: Exchange, permit: Permit, id: str, *, events: bool = False
-) -> StoredReply:
+) -> StoredResponse:
     """Raises `ResponseNotFound`, or as `BodyPool.check`."""
-    reply = await exchange.runtime.replies.find(permit.token.id, id, events=events)
+    reply = await exchange.runtime.responses.find(permit.token.id, id, events=events)
     if reply is None or reply.format != CODEC.format:
         raise ResponseNotFound(id)
     exchange.book_body(_size(reply))
     return reply
 
 
-async def _load(exchange: Exchange, permit: Permit, reply: StoredReply) -> list[StoredReply]:
+async def _load(exchange: Exchange, permit: Permit, reply: StoredResponse) -> list[StoredResponse]:
     """The reply and those that it continues. Raises `ResponseNotFound`, `StoredChainTooLarge` or as
     `BodyPool.check`."""
     if reply.previous_id is None:
         return [reply]
-    history, max_size = exchange.runtime.replies.history, exchange.snapshot.config.server.max_body
+    history, max_size = exchange.runtime.responses.history, exchange.snapshot.config.server.max_body
     try:
         previous = await history(permit.token.id, reply.previous_id, max_size, exchange.book_body)
     except ChainTooLarge as error:
@@ -168,9 +168,9 @@ async def _load(exchange: Exchange, permit: Permit, reply: StoredReply) -> list[
     return [*previous, reply]
 
 
-async def _render(exchange: Exchange, reply: StoredReply) -> bytes:
+async def _render(exchange: Exchange, reply: StoredResponse) -> bytes:
     return await render_json(exchange, _size(reply), read_response, reply.reply or b"{}")
 
 
-def _size(reply: StoredReply) -> int:
+def _size(reply: StoredResponse) -> int:
     return len(reply.request) + len(reply.reply or b"") + len(reply.events or b"")

@@ -17,7 +17,7 @@ from gateway.server.http.client_stream import ClientStream
 from gateway.server.http.framework import SentResponse
 from gateway.server.proxy.attempt import LARGE_REPLY
 from gateway.server.record.exchange import EXCHANGE, Exchange
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 from gateway.wire.responses.background import RUNNING, BackgroundEvents, event_number, failed_event
 
 MAX_LOG: Final = 16 * 1024 * 1024
@@ -46,7 +46,7 @@ class Frames:
         return self.first + len(self.frames)
 
     def read(self, number: int) -> tuple[bytes, int]:
-        """Some events from `number` on, and the number after them."""
+        """Returns some events from `number` on, and the number after them."""
         start = stop = number - self.first
         size = 0
         while stop < len(self.frames) and size < _MAX_READ:
@@ -55,13 +55,13 @@ class Frames:
         return b"".join(self.frames[start:stop]), self.first + stop
 
     def add_last(self, frames: list[bytes]) -> None:
-        """No more events follow these."""
+        """Adds the last events."""
         self.frames += frames
         self.is_closed = True
         self._notify()
 
     async def wait(self) -> None:
-        """Until there are more events, or none follow."""
+        """Waits until there are more events, or none follow."""
         if self.is_closed:
             return
         if self._changed is None:
@@ -75,8 +75,8 @@ class Frames:
 
 
 class FrameLog(Frames):
-    """What a dispatch writes to instead of a connection. Frames are kept only where somebody can
-    ask for them: `keep`."""
+    """The log that a dispatch writes to instead of a connection. Frames are kept only if clients
+    can ask for them: `keep`."""
 
     def __init__(self, exchange: Exchange, events: BackgroundEvents, *, keep: bool) -> None:
         super().__init__([], is_closed=False)
@@ -106,7 +106,7 @@ class FrameLog(Frames):
             await asyncio.shield(self._rewriting)
 
     def abort(self) -> None:
-        """Nobody is waited for."""
+        """Does nothing: no client is waited for."""
 
     def close(self) -> None:
         """The log stays open until the work's outcome is known: see `finish`."""
@@ -115,7 +115,7 @@ class FrameLog(Frames):
         return SentResponse(200, keep_alive=False)
 
     def finish(self, frames: list[bytes]) -> None:
-        """No more events follow these."""
+        """Adds the last events."""
         self.add_last(frames if self.keep else [])
 
     def _append(self, frames: list[bytes]) -> None:
@@ -171,14 +171,16 @@ def wants_events(request: web.Request) -> bool:
 
 
 async def send_running_events(request: web.Request, id: str, log: FrameLog) -> web.StreamResponse:
-    """Past events and those to come. Raises `InvalidRequest`."""
+    """Sends the past events of a running response and the events to come. Raises
+    `InvalidRequest`."""
     if not log.keep:
         raise _no_events(id)
     return await _send(request, log)
 
 
-async def send_stored_events(request: web.Request, row: StoredReply) -> web.StreamResponse:
-    """The same of one that has ended; the row was read with its events."""
+async def send_stored_events(request: web.Request, row: StoredResponse) -> web.StreamResponse:
+    """Sends the events of a response that has ended; the row was read with its events. Raises
+    `InvalidRequest`."""
     if row.events is None:
         raise _no_events(row.id)
     if not row.events:  # lost with the process that ran it
@@ -189,9 +191,9 @@ async def send_stored_events(request: web.Request, row: StoredReply) -> web.Stre
     return await _send(request, Frames(frames, event_number(frames[0])))
 
 
-async def send_later_events(request: web.Request, row: StoredReply) -> web.StreamResponse:
-    """The same of one that another replica runs: pings until it has ended, then all its events.
-    Raises `InvalidRequest`."""
+async def send_later_events(request: web.Request, row: StoredResponse) -> web.StreamResponse:
+    """Sends the events of a response that another replica runs: pings until it has ended, then all
+    its events. Raises `InvalidRequest`."""
     if row.events is None:
         raise _no_events(row.id)
     number = _first_number(request)
@@ -203,9 +205,9 @@ async def send_later_events(request: web.Request, row: StoredReply) -> web.Strea
         reading.cancel()
 
 
-async def _read_later(exchange: Exchange, running: StoredReply, events: Frames) -> None:
-    find, key = exchange.runtime.replies.find, (running.token_id, running.id)
-    row: StoredReply | None = running
+async def _read_later(exchange: Exchange, running: StoredResponse, events: Frames) -> None:
+    find, key = exchange.runtime.responses.find, (running.token_id, running.id)
+    row: StoredResponse | None = running
     try:
         while row is not None and row.status in RUNNING:
             await asyncio.sleep(LOOK)
@@ -241,7 +243,7 @@ async def _send(request: web.Request, frames: Frames) -> web.StreamResponse:
 
 
 def _first_number(request: web.Request) -> int:
-    """Of the first event that the client wants. Raises `InvalidRequest`."""
+    """Returns the number of the first event that the client wants. Raises `InvalidRequest`."""
     after = request.query.get("starting_after")
     if after is None:
         return 0

@@ -27,7 +27,7 @@ from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.exchange import Exchange, ReplyKeeper
 from gateway.store.chain_cache import chain_size
 from gateway.store.errors import ChainTooLarge
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 from gateway.wire.json.fields import Payload
 from gateway.wire.responses.stored import (
     conversation,
@@ -57,16 +57,16 @@ _log = logging.getLogger(__name__)
 
 
 class Storing:
-    """What is stored of a request once its reply is complete: `row`, whose request may continue
+    """The storing of a request once its reply is complete: of `row`, whose request may continue
     what is stored already. `after` gets the reply too."""
 
     __slots__ = ("_after", "_exchange", "_store", "row")
 
     def __init__(
-        self, exchange: Exchange, row: StoredReply, after: ReplyKeeper | None = None
+        self, exchange: Exchange, row: StoredResponse, after: ReplyKeeper | None = None
     ) -> None:
         self._exchange, self._after = exchange, after
-        self._store = exchange.runtime.replies
+        self._store = exchange.runtime.responses
         self.row = row
 
     def keep(self, reply: bytes, status: str) -> None:
@@ -77,7 +77,7 @@ class Storing:
         elif not self._store.is_small(row):
             self._exchange.hold(asyncio.ensure_future(self._check_size(row)))
 
-    async def _check_size(self, row: StoredReply) -> None:
+    async def _check_size(self, row: StoredResponse) -> None:
         """The request's own row in the log waits for it."""
         runtime = self._exchange.runtime
         runtime.active_requests += 1
@@ -87,7 +87,7 @@ class Storing:
         finally:
             runtime.active_requests -= 1
 
-    def put(self, row: StoredReply) -> bool:
+    def put(self, row: StoredResponse) -> bool:
         """The row with what has become of the reply. False where it cannot be stored."""
         if self._after is not None:
             self._after.keep(row.reply or b"", row.status)
@@ -101,7 +101,7 @@ class Storing:
             self._after.close()
 
     def keep_stream(self, frames: bytes) -> None:
-        """The same for the last frames of a stream."""
+        """Stores the reply of which these are the last frames of its stream."""
         if (event := terminal_event(frames)) is not None:
             self.keep(*event)
         else:
@@ -114,7 +114,7 @@ async def begin_storing(incoming: IncomingRequest) -> None:
     if prompt.store is False or not incoming.permit.stores_replies:
         incoming.prompt = replace(prompt, store=False)
         return
-    store = exchange.runtime.replies
+    store = exchange.runtime.responses
     row = new_row(incoming, _RESPONSE, previous_id=prompt.previous_response_id)
     if not (prompt.background or store.is_small(row) or await store.fits(row)):
         exchange.warnings.append(TOO_LARGE)
@@ -125,12 +125,12 @@ async def begin_storing(incoming: IncomingRequest) -> None:
     incoming.prompt = replace(prompt, reply_id=row.id)
 
 
-def new_row(incoming: IncomingRequest, prefix: str, *, previous_id: str | None) -> StoredReply:
+def new_row(incoming: IncomingRequest, prefix: str, *, previous_id: str | None) -> StoredResponse:
     """Return what is stored of a request before its reply; its id begins with `prefix`, the rest is
     that of the request."""
     exchange, own = incoming.exchange, incoming.own_body
     id = prefix + exchange.id.removeprefix(_REQUEST)
-    return StoredReply(
+    return StoredResponse(
         token_id=incoming.permit.token.id,
         id=id,
         format=incoming.prompt.format.value,
@@ -140,7 +140,7 @@ def new_row(incoming: IncomingRequest, prefix: str, *, previous_id: str | None) 
         model=incoming.prompt.model,
         status="in_progress",
         created_at=exchange.started,
-        expires_at=exchange.runtime.replies.expiry(),
+        expires_at=exchange.runtime.responses.expiry(),
         request=own if exchange.long_texts is None else exchange.long_texts.restore(own),
     )
 
@@ -153,7 +153,7 @@ async def resolve(incoming: IncomingRequest) -> None:
     """
     exchange, permit = incoming.exchange, incoming.permit
     previous, size = incoming.prompt.previous_response_id, len(incoming.raw_body)
-    chain: list[StoredReply] = []
+    chain: list[StoredResponse] = []
     if previous is not None:
         chain = await load_chain(exchange, permit, previous, size)
     if names_items(incoming.body):
@@ -167,8 +167,8 @@ async def resolve(incoming: IncomingRequest) -> None:
 
 async def join_chain(
     incoming: IncomingRequest,
-    chain: Sequence[StoredReply],
-    merge: Callable[[Sequence[StoredReply], Payload], Payload],
+    chain: Sequence[StoredResponse],
+    merge: Callable[[Sequence[StoredResponse], Payload], Payload],
 ) -> None:
     """Makes the request what `merge` makes of a chain and its body. Raises as `adopt`, `merge` and
     `IncomingRequest.parse`."""
@@ -183,19 +183,21 @@ async def join_chain(
 
 
 def names_items(body: Payload) -> bool:
-    """Whether items of the input are only names of others."""
+    """Tells whether items of the input are only names of others."""
     items = body.get("input")
     return isinstance(items, list) and any(map(is_item_reference, items))
 
 
-async def load_chain(exchange: Exchange, permit: Permit, id: str, size: int) -> list[StoredReply]:
+async def load_chain(
+    exchange: Exchange, permit: Permit, id: str, size: int
+) -> list[StoredResponse]:
     """The reply and those that it continues, oldest first; `size` more bytes have to fit into a
     body. Raises `PreviousResponseNotFound`, `StoredChainTooLarge` or as `BodyPool.check`."""
     runtime, max_body = exchange.runtime, exchange.snapshot.config.server.max_body
     chain = None
     if permit.stores_replies:
         try:
-            chain = await runtime.replies.chain(
+            chain = await runtime.responses.chain(
                 permit.token.id, id, max_body - size, exchange.book_body
             )
         except ChainTooLarge as error:
@@ -205,7 +207,7 @@ async def load_chain(exchange: Exchange, permit: Permit, id: str, size: int) -> 
     return chain
 
 
-def _merge(chain: Sequence[StoredReply], body: Payload) -> Payload:
+def _merge(chain: Sequence[StoredResponse], body: Payload) -> Payload:
     merged = {name: field for name, field in body.items() if name != "previous_response_id"}
     if chain:
         merged["input"] = conversation(chain) + input_items(body)
@@ -224,7 +226,7 @@ async def named_items(
     found: _Found = {}
     read = 0
     for reply_id, ids in (await _ids_by_reply(exchange, permit, paths)).items():
-        if (reply := await exchange.runtime.replies.find(permit.token.id, reply_id)) is not None:
+        if (reply := await exchange.runtime.responses.find(permit.token.id, reply_id)) is not None:
             size = len(reply.request) + len(reply.reply or b"")
             read += size
             _check_size(exchange, read)
@@ -248,7 +250,7 @@ def _check_size(exchange: Exchange, size: int) -> None:
 
 
 def _paths(items: Sequence[Any]) -> dict[str, str]:
-    """Where each id is named first. Raises `InvalidRequest`."""
+    """Returns the path of the place that names each id first. Raises `InvalidRequest`."""
     paths: dict[str, str] = {}
     count = 0
     for index, item in enumerate(items):
@@ -266,7 +268,7 @@ async def _ids_by_reply(
     exchange: Exchange, permit: Permit, paths: dict[str, str]
 ) -> dict[str, list[str]]:
     """The named ids by the reply that has the item. Raises `ItemNotFound`."""
-    store, by_reply = exchange.runtime.replies, dict[str, list[str]]()
+    store, by_reply = exchange.runtime.responses, dict[str, list[str]]()
     for id, path in paths.items():
         reply_id = None
         if permit.stores_replies:
@@ -277,8 +279,8 @@ async def _ids_by_reply(
     return by_reply
 
 
-def _read(reply: StoredReply, ids: Collection[str]) -> _Found:
-    """In a thread."""
+def _read(reply: StoredResponse, ids: Collection[str]) -> _Found:
+    """Finds the items and their sizes; runs in a thread."""
     return {id: (item, len(write_object(item))) for id, item in find_items(reply, ids).items()}
 
 

@@ -24,7 +24,7 @@ from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.exchange import Exchange
 from gateway.server.stored.responses import join_chain, new_row
 from gateway.store.errors import ChainTooLarge
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 from gateway.wire.json.fields import Payload
 from gateway.wire.json.numbers import parse_json
 from gateway.wire.messages.thread import (
@@ -41,7 +41,7 @@ _MESSAGE: Final = "msg_"
 class ThreadKeeper:
     """Stores one turn of a thread. `row` is what is stored of it, without its reply."""
 
-    def __init__(self, exchange: Exchange, row: StoredReply) -> None:
+    def __init__(self, exchange: Exchange, row: StoredResponse) -> None:
         self._exchange, self._row = exchange, row
         self._frames: list[bytes] | None = []
         self._size = 0
@@ -49,15 +49,15 @@ class ThreadKeeper:
     def keep(self, reply: bytes, status: str) -> None:
         """`reply` is the whole message, or its stream."""
         row = self._row._replace(reply=reply, status=_COMPLETED)
-        self._exchange.runtime.replies.put(row)
+        self._exchange.runtime.responses.put(row)
 
     def keep_stream(self, frames: bytes) -> None:
-        """The same for the last frames of a stream."""
+        """Stores the reply of which these are the last frames of its stream."""
         if self._frames is not None:
             self.keep(b"".join([*self._frames, frames]), _COMPLETED)
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing: nothing is left to do."""
 
     def add(self, frames: bytes) -> None:
         """Frames of a stream. A reply that is too large is not stored: clients start a new thread
@@ -89,7 +89,7 @@ class ThreadStream(ClientStream):
 
 
 def is_held_here(incoming: IncomingRequest) -> bool:
-    """Whether the request has a thread that no upstream of its route holds."""
+    """Tells whether the request has a thread that no upstream of its route holds."""
     extra = incoming.prompt.extra
     if extra is None or extra.data.get("thread") is None:
         return False
@@ -98,7 +98,7 @@ def is_held_here(incoming: IncomingRequest) -> bool:
 
 
 async def hold_thread(incoming: IncomingRequest) -> None:
-    """As `read_thread`; the reply of the request will be stored."""
+    """Reads the thread like `read_thread`; the reply of the request will be stored."""
     exchange, body = incoming.exchange, incoming.body
     await read_thread(incoming)
     row = new_row(incoming, _MESSAGE, previous_id=previous_message_id(body))
@@ -128,7 +128,7 @@ async def read_thread(incoming: IncomingRequest) -> None:
     previous = previous_message_id(incoming.body)
     if not permit.stores_replies:
         raise ThreadUnsupported
-    chain: list[StoredReply] = []
+    chain: list[StoredResponse] = []
     if previous is not None:
         chain = await _load(exchange, permit, previous, len(incoming.raw_body))
     await join_chain(incoming, chain, _merge)
@@ -145,9 +145,9 @@ def without_threads_beta(headers: Mapping[str, str], beta_header: str) -> dict[s
     return kept
 
 
-async def _load(exchange: Exchange, permit: Permit, id: str, size: int) -> list[StoredReply]:
+async def _load(exchange: Exchange, permit: Permit, id: str, size: int) -> list[StoredResponse]:
     """The turns up to a message, oldest first."""
-    max_body, store = exchange.snapshot.config.server.max_body, exchange.runtime.replies
+    max_body, store = exchange.snapshot.config.server.max_body, exchange.runtime.responses
     try:
         chain = await store.chain(permit.token.id, id, max_body - size, exchange.book_body)
     except ChainTooLarge:
@@ -157,12 +157,12 @@ async def _load(exchange: Exchange, permit: Permit, id: str, size: int) -> list[
     return chain
 
 
-def _merge(chain: Sequence[StoredReply], body: Payload) -> Payload:
+def _merge(chain: Sequence[StoredResponse], body: Payload) -> Payload:
     turns = [(parse_json(bytes(row.request)), _read_reply(row)) for row in chain]
     return whole_body(body, turns)
 
 
-def _read_reply(row: StoredReply) -> Payload:
+def _read_reply(row: StoredResponse) -> Payload:
     """Raises `ThreadNotFound` where it cannot be read: clients replay the conversation then."""
     reply = row.reply or b"{}"
     if reply.startswith(b"{"):

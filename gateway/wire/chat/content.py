@@ -196,7 +196,7 @@ class ContentRenderer:
 
 
 def is_plain(entries: Iterable[Payload]) -> bool:
-    """Whether rendered parts are nothing but texts."""
+    """Tells whether rendered parts are nothing but texts."""
     return all(len(entry) == 2 and entry["type"] == "text" for entry in entries)
 
 

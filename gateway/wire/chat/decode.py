@@ -54,7 +54,7 @@ _STOP_REASONS: Final = {
         ("content_filter", "safety", "recitation", "sensitive", "refusal"), StopReason.REFUSAL
     ),
 }
-"""Those of the format and of compatible servers; with none a reply that has an end is complete."""
+"""Reasons of the format and compatible servers; without one a reply that has an end is complete."""
 _TEXT_PARTS: Final = {"text": Text, "refusal": Refusal, "thinking": Thinking}
 _CALL_FIELDS: Final = {"index", "id", "type", "function", "custom"}
 _RARE_FIELDS: Final = ("function_call", "refusal", "reasoning_details", "annotations")

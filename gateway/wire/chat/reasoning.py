@@ -72,7 +72,7 @@ def merge_details(details: list[Payload], more: object) -> None:
 
 
 def has_signature(entry: Payload) -> bool:
-    """Whether an entry has more than readable text."""
+    """Tells whether an entry has more than readable text."""
     return bool(entry.get("signature") or entry.get("data"))
 
 
@@ -125,7 +125,7 @@ def patch_reasoning(body: Payload, prompt: Prompt, target: Target) -> None:
 
 
 def _has_returned_reasoning(turn: Turn) -> bool:
-    """Whether the turn has reasoning that came through another format."""
+    """Tells whether the turn has reasoning that came through another format."""
     return turn.role is Role.ASSISTANT and any(
         type(part) is Thinking and part.origin is not None for part in turn.parts
     )

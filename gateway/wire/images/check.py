@@ -91,7 +91,7 @@ def check_count(images: Sequence[ImagePart], format: Format, target: Format) -> 
 
 
 def is_oversized(image: ImagePart, target: Format) -> bool:
-    """Whether an image has more bytes or pixels than a `target` takes."""
+    """Tells whether an image has more bytes or pixels than a `target` takes."""
     limits, data = IMAGE_LIMITS[target], image.data or ""
     if image_bytes(data) > limits.max_file:
         return True

@@ -127,8 +127,8 @@ def _end_of_value(raw: bytes, start: int) -> int:
 
 
 def find_members(raw: bytes, path: list[bytes]) -> Iterator[tuple[int, int, int]]:
-    """Every member at `path`, quoted keys from the top of the JSON object `raw`: start of its key,
-    start and end of its value."""
+    """Yields every member at `path`, quoted keys from the top of the JSON object `raw`: start of
+    its key, start and end of its value."""
     keys: list[bytes] = []  # of every open container the current key
     key_start = start = -1
     for token in _TOKEN.finditer(raw):

@@ -14,7 +14,7 @@ from gateway.wire.json.fields import Payload
 
 _DATED_TYPE: Final = re.compile(r"(bash|text_editor|memory|computer)_\d{8}\Z")
 FIELDS: Final = {"type", "name", "cache_control", "display_width_px", "display_height_px"}
-"""Of a typed tool, those that other formats get."""
+"""The fields of a typed tool that other formats get."""
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
 

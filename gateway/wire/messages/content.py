@@ -65,7 +65,7 @@ _IMAGE_MAGIC: Final = {
     "R0lGOD": "image/gif",
     "UklGR": "image/webp",
 }
-"""How the base64 of each kind of image begins."""
+"""The beginning of the base64 of each kind of image."""
 _MEDIA: Final = frozenset({Image, Document, Audio})
 _PDF: Final = "application/pdf"
 _PDF_MAGIC: Final = "JVBERi0"
@@ -258,8 +258,8 @@ def parse_citation(citation: Payload) -> Citation:
 
 
 def is_generated_citation(citation: Payload) -> bool:
-    """Whether the gateway made a citation for its client: upstreams refuse one without their own
-    encrypted index."""
+    """Tells whether the gateway made a citation for its client: upstreams refuse one without their
+    own encrypted index."""
     return citation.get("encrypted_index") == ""
 
 

@@ -49,7 +49,7 @@ _ALL_STOP_REASONS: Final = STOP_REASONS | {
     **{"stop": StopReason.END_TURN, "length": StopReason.MAX_TOKENS},
     **{"tool_calls": StopReason.TOOL_CALL, "content_filter": StopReason.REFUSAL},
 }
-"""With the names that compatible servers take from chat."""
+"""Stop reasons, with the names that compatible servers take from chat."""
 _SERVICE_TIERS: Final = {"standard": "default"}
 """Names of a reply's service tier in chat and responses, where they differ."""
 _TOOL_USE: Final = "tool_use"

@@ -251,7 +251,7 @@ class DeltaBlock:
         return self._start() + self._prefix + orjson.dumps(piece) + DELTA_SUFFIX
 
     def add_texts(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
-        """Several pieces, and the JSON of each without its quotes."""
+        """Adds several pieces, and the JSON of each without its quotes."""
         self._texts += texts
         start = self._start()
         between = b'"%b%b"' % (DELTA_SUFFIX, self._prefix)
@@ -331,7 +331,7 @@ class CallBlock:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the arguments are a complete object."""
+        """Tells whether the arguments are a complete object."""
         return self.closed or self._arguments.is_complete
 
     def start(self) -> bytes:

@@ -81,7 +81,7 @@ class JsonObjectStream:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the object has ended: later text is ignored."""
+        """Tells whether the object has ended: later text is ignored."""
         return self._expected is _Expected.END
 
     def feed(self, piece: str) -> str:
@@ -234,7 +234,7 @@ def parse_arguments(text: str) -> Any:
 
 
 def _is_shallow(text: str) -> bool:
-    """Whether neither the nesting nor a scalar can exceed its limit."""
+    """Tells whether neither the nesting nor a scalar can exceed its limit."""
     if len(text) <= _MAX_DEPTH:
         return True
     return text.count("{") + text.count("[") < _MAX_DEPTH and not _LONG_SCALAR.search(text)

@@ -53,7 +53,7 @@ _FLAT_FIELDS: Final = _KNOWN_FIELDS - _KNOWN_SUBFIELDS.keys()
 _SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k"})
 _MESSAGE_FIELDS: Final = frozenset({"role", "content"})
 _UNTIL_USER: Final = "next_user_message"
-"""When a system message is no longer shown to the model."""
+"""The value of `clear_at` that ends the time for which a system message is shown to the model."""
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 
 

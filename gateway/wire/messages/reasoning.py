@@ -96,7 +96,7 @@ def _replace_field(body: Payload, name: str, value: Payload) -> None:
 
 
 def is_thinking(thinking: Payload | None, target: Target) -> bool:
-    """Whether the model will think, which excludes some other settings."""
+    """Tells whether the model will think, which excludes some other settings."""
     if thinking is None:
         return target.thinking is ThinkingStyle.ALWAYS
     return thinking != _DISABLED

@@ -68,7 +68,7 @@ class OutputConstraint(NamedTuple):
 
 _UNCONSTRAINED: Final = OutputConstraint()
 _NO_THINKING: Final = ThinkingParams(None, None, 0)
-"""For a prompt that does not configure reasoning."""
+"""The parameters for a prompt that does not configure reasoning."""
 
 
 class Conversation(NamedTuple):
@@ -311,8 +311,8 @@ def end_with_user(messages: list[Payload], dropped: Dropped, *, prefill: bool) -
 
 
 def missing_leading_thinking(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a conversation ends within a tool loop that does not begin with thinking, as thinking
-    budgets require. Contents may be strings."""
+    """Tells whether a conversation ends within a tool loop that does not begin with thinking, as
+    thinking budgets require. Contents may be strings."""
     first: list[Any] | str | None = None
     in_loop = False
     for message in reversed(messages):

@@ -16,7 +16,7 @@ from gateway.wire.json.fields import Payload, as_object, optional_object, requir
 from gateway.wire.stream.sse import Framer, read_frame
 
 THREADS_BETA: Final = "message-threads-"
-"""How the beta begins that requests with threads name."""
+"""The prefix of the beta that requests with threads name."""
 
 _CREATE_ONLY: Final = ("system", "tools")
 _HOLD_BLOCKS: Final = ("content", "source")
@@ -104,7 +104,7 @@ class _MessageCollector:
         self._pieces: dict[int, dict[str, list[str]]] = {}
 
     def add(self, event: Payload) -> bool:
-        """Whether that was the last event."""
+        """Tells whether that was the last event."""
         message = self.message
         match event.get("type"):
             case "message_start":

@@ -64,7 +64,7 @@ _ADDITION: Final = "tool_addition"
 _CHANGES: Final = (_ADDITION, "tool_removal")
 _DEFINITION: Final = "tool_definition"
 _OWN_TOOLS: Final = (_DEFINITION, "tool_reference")
-"""What a change names, unless it is a tool of an MCP server."""
+"""Types of what a change names, unless it is a tool of an MCP server."""
 _FOREIGN_PREFIX: Final = "srvtoolu_gw1_"
 _TOOL_FIELDS: Final = {"type", "name", "description", "input_schema", "strict", "cache_control"}
 _SEARCH_FIELDS: Final = {
@@ -118,7 +118,7 @@ def _tool_changes(turns: Iterable[Turn]) -> Iterator[Payload]:
 
 
 def is_applied_change(part: UnknownPart) -> bool:
-    """Whether the part changes the tools in a way that the field `tools` already has."""
+    """Tells whether the part changes the tools in a way that the field `tools` already has."""
     return part.data.format is Format.MESSAGES and _is_own_change(part.data.data)
 
 
@@ -291,8 +291,8 @@ def foreign_search_id(call_id: str) -> str:
 
 
 def is_foreign_search(part: Part) -> bool:
-    """Whether a part of the history is a search of an upstream of another format, or the gateway's
-    own."""
+    """Tells whether a part of the history is a search of an upstream of another format, or the
+    gateway's own."""
     match part:
         case ServerToolCall(id=call_id) | ServerToolResult(call_id=call_id):
             return call_id.startswith((_FOREIGN_PREFIX, CALL_PREFIX))

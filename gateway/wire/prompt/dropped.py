@@ -22,7 +22,7 @@ _DEFAULTS: Final = {
 }
 """Values of fields that change nothing."""
 _INCLUDED: Final = {"reasoning.encrypted_content", "web_search_call.action.sources"}
-"""What replies include wherever it is known (Responses, `include`)."""
+"""Values of `include` (responses) that replies have wherever they are known."""
 _METADATA_FIELDS: Final = ("id", "status", "caller", "clear_at", "output_config")
 """Fields of a part or a message that no model reads, or that its parser has applied."""
 _APPLIED_PARTS: Final = ("tool_addition", "tool_removal", "configuration_update")
@@ -33,7 +33,7 @@ _READ_FIELDS: Final = {
     "search_result": ("type", "source", "title", "content", "cache_control"),
     "compaction": ("type", "content", "tool_changes", "cache_control"),
 }
-"""Of parts that are texts elsewhere, by their type."""
+"""The fields that are read of parts that are texts in other formats, by the part's type."""
 _UNREADABLE_PARTS: Final = {
     "item_reference": "only its own upstream knows what it refers to",
     "compaction": "only its own upstream can read what it summarizes",

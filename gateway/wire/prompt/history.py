@@ -64,7 +64,7 @@ def plain_dialogue(turns: Iterable[Turn]) -> PlainDialogue | None:
 
 
 def has_tool_calls(turns: Iterable[Turn]) -> bool:
-    """Whether the history has a call of the client's tools."""
+    """Tells whether the history has a call of the client's tools."""
     for turn in turns:
         for part in turn.parts:
             if type(part) is ToolCall:

@@ -31,8 +31,8 @@ _MAX_BYTES: Final = 64_000_000
 _BASE_VISITS: Final = 2_000
 _VISITS_PER_OBJECT: Final = 5
 _MAX_VISITS: Final = 200_000
-"""What is visited, in bytes and objects: for a schema without references each object twice, with
-all that is in it."""
+"""Limits of what is visited, in bytes and objects: a schema without references has each object
+visited twice, with all that is in it."""
 
 _TYPE_KEYWORDS: Final = ("type", "anyOf", "enum", "const", "$ref")
 _STRICT_KEYWORDS: Final = frozenset(
@@ -50,7 +50,7 @@ _FORMATS: Final = (
     *("email", "hostname", "uri", "ipv4", "ipv6", "uuid"),
 )
 _COMPLEX_PATTERN: Final = re.compile(r"\(\?|\\[bB1-9]|\{")
-"""What a pattern may not contain that is enforced while the reply is generated."""
+"""Syntax that a pattern may not contain if it is to be enforced while the reply is generated."""
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _ENFORCED: Final = {
     "format": _FORMATS.__contains__,
@@ -111,8 +111,8 @@ def parameters_schema(
 
 
 def is_strict(schema: object) -> bool:
-    """Whether the schema may be sent with `strict: true`: an object, everywhere with all properties
-    required and no others allowed, in keywords that upstreams enforce."""
+    """Tells whether the schema may be sent with `strict: true`: an object, everywhere with all
+    properties required and no others allowed, in keywords that upstreams enforce."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return False
     nodes: list[Any] = [schema]
@@ -301,7 +301,7 @@ def _union_object(base: Payload, objects: Sequence[Payload]) -> Payload:
 
 
 def _is_strict_node(node: Any) -> bool:
-    """Whether this schema is strict, apart from those in it."""
+    """Tells whether this schema is strict, apart from those in it."""
     if not isinstance(node, dict) or not node.keys() <= _STRICT_KEYWORDS:
         return False
     if not any(word in node for word in _TYPE_KEYWORDS) or ("$ref" in node and len(node) > 1):
@@ -393,7 +393,7 @@ def _choice(schema: Payload) -> str:
 
 
 def _is_literal(schema: Payload, word: str) -> bool:
-    """Whether `enum` or `const` is there and has nothing but plain values."""
+    """Tells whether `enum` or `const` is there and has nothing but plain values."""
     values = [schema[word]] if word == "const" and word in schema else _list(schema, word)
     return bool(values) and not any(isinstance(value, dict | list) for value in values)
 

@@ -128,7 +128,7 @@ def check_stateless(prompt: Prompt) -> None:
 
 
 def check_supported(prompt: Prompt, format: Format) -> None:
-    """Whether a prompt can be rendered in `format` at all. Raises `UnsupportedField`."""
+    """Tells whether a prompt can be rendered in `format` at all. Raises `UnsupportedField`."""
     if (prompt.sampling.choices or 1) > 1:
         raise UnsupportedField("n", "a translated reply has one choice")
     same_format = prompt.format is format
@@ -189,8 +189,8 @@ def _set_fields(sampling: Any, names: Collection[str]) -> Payload:
 
 
 def enforces_schema(output: OutputFormat, dropped: Dropped) -> bool:
-    """Whether a schema from another format is sent as strict: wherever it can be enforced, unless
-    the client excludes it."""
+    """Tells whether a schema from another format is sent as strict: wherever it can be enforced,
+    unless the client excludes it."""
     enforced = output.strict is not False and is_strict(output.schema)
     if output.strict and not enforced:
         dropped.drop("output.strict")
@@ -232,8 +232,8 @@ def explicit_breakpoint(cache: CacheBreakpoint) -> Payload:
 
 
 def may_be_called(tool: Tool) -> bool:
-    """Whether the model itself may call the tool, not only the programs that it runs in its own
-    upstream's containers."""
+    """Tells whether the model itself may call the tool, not only the programs that it runs in its
+    own upstream's containers."""
     callers = tool.extra.data.get("allowed_callers") if tool.extra is not None else None
     return not isinstance(callers, list) or "direct" in callers
 

@@ -45,7 +45,7 @@ the field of the text, and the other fields of the part."""
 _MAX_OPEN: Final = 4 * 1024 * 1024
 """Characters that are kept of items before they are complete."""
 _TEXT_SIZE: Final = 256
-"""How many a text counts besides its own."""
+"""Characters that a text counts besides its own."""
 
 
 class BackgroundEvents:

@@ -89,7 +89,7 @@ CLIENT_TOOLS: Final[Mapping[str, ClientTool]] = {
         constants={"execution": "client"},
     ),
 }
-"""By the type of the tool, which is also the name of its function."""
+"""Tools by their type, which is also the name of their function."""
 
 _FIELDS: Final = {
     *("type", "description", "parameters", "execution", "environment", "environment.type"),

@@ -29,12 +29,12 @@ _TERMINAL_EVENTS: Final = {
     "failed": _FAILED,
     "cancelled": _FAILED,
 }
-"""By the status of the response; others are incomplete."""
+"""Events by the status of the response; any other status is incomplete."""
 _INCOMPLETE_STOPS: Final = {
     "max_output_tokens": StopReason.MAX_TOKENS,
     "content_filter": StopReason.REFUSAL,
 }
-"""By the reason of an incomplete response; others, and none, have interrupted it."""
+"""Stop reasons by that of an incomplete response; any other, or none, has interrupted it."""
 
 
 class ResponsesDecoder:
@@ -154,7 +154,7 @@ def _event_by_status(response: Payload) -> str:
 
 
 def _has_duplicate_ids(items: Sequence[Payload]) -> bool:
-    """Whether several items have the same id: to the decoder they are one item."""
+    """Tells whether several items have the same id: to the decoder they are one item."""
     if len(items) < 2:
         return False
     ids = [id for item in items if isinstance(id := item.get("id"), str) and id]

@@ -476,7 +476,7 @@ def _metadata(item: Payload) -> ProviderData | None:
 
 
 def _is_deferred(kind: str, data: Payload) -> bool:
-    """Whether a frame is about an item that is not a call."""
+    """Tells whether a frame is about an item that is not a call."""
     if kind == "response.output_item.done":
         return lenient_str(lenient_object(data.get("item")).get("type")) not in CALLS
     return kind.startswith(_DEFERRED_PREFIXES)

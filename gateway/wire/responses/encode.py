@@ -317,8 +317,8 @@ def _with_required_fields(definition: Payload) -> Payload:
 
 
 def _incomplete_reason(stop: StopReason, *, refused: bool) -> str | None:
-    """Why a response is incomplete; None where it is complete. A refusal in the model's own words
-    is a complete reply."""
+    """Returns why a response is incomplete; None if it is complete. A refusal in the model's own
+    words is a complete reply."""
     return None if stop is StopReason.REFUSAL and refused else _INCOMPLETE_REASONS.get(stop)
 
 

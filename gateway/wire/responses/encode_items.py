@@ -124,7 +124,7 @@ class DeltaWriter:
         return b"%b%d%b%b%b" % (self._before, number, self._after, json_text, self._end)
 
     def write_run(self, json_texts: Sequence[bytes]) -> bytes:
-        """Several pieces at once, each as the inside of a JSON string."""
+        """Writes several pieces at once, each as the inside of a JSON string."""
         writer = self._writer
         number = writer.sequence
         writer.sequence = number + len(json_texts)
@@ -198,7 +198,7 @@ class ItemEncoder:
         return b""
 
     def add_text_run(self, texts: Sequence[str], json_texts: Sequence[bytes]) -> bytes:
-        """Several pieces, also as the insides of JSON strings."""
+        """Adds several pieces, also as the insides of JSON strings."""
         self._pieces += texts
         return self._deltas.write_run(json_texts)
 

@@ -14,7 +14,7 @@ _GENERATED_MARK: Final = "_gw_"
 
 
 def is_generated(id: object) -> bool:
-    """Whether an id was generated here, for this reply or another."""
+    """Tells whether an id was generated here, for this reply or another."""
     return isinstance(id, str) and _GENERATED_MARK in id
 
 

@@ -81,7 +81,7 @@ def item_kind(item: Payload) -> str:
 
 
 def is_reference(turn: Turn) -> bool:
-    """Whether the item is only the name of another."""
+    """Tells whether the item is only the name of another."""
     part = turn.parts[0] if turn.parts else None
     return type(part) is UnknownPart and part.kind == REFERENCE
 

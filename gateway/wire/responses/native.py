@@ -29,7 +29,7 @@ _TEXT_ENDS: Final = {
     *(_TEXT_DONE, "response.content_part.done", "response.output_item.done"),
     *("response.completed", "response.incomplete"),
 }
-"""Some upstreams omit one or the other."""
+"""Events of which some upstreams omit one or the other."""
 INCLUDE_REASONING: Final = "reasoning.encrypted_content"
 _WITH_OPTIONAL_ID: Final = frozenset(
     {
@@ -68,15 +68,16 @@ def stateless_fields(body: Payload, target: Target) -> Payload:
 
 
 def may_reason(body: Payload, target: Target) -> bool:
-    """Whether the reply may have reasoning: it has to come encrypted, or the next request could not
-    return it. Models without reasoning refuse to encrypt any."""
+    """Tells whether the reply may have reasoning: it has to come encrypted, or the next request
+    could not return it. Models without reasoning refuse to encrypt any."""
     effort = lenient_object(body.get("reasoning")).get("effort")
     reasons = effort != "none" and any(each != "none" for each in target.efforts)
     return reasons and target.encrypted_reasoning
 
 
 def _is_generated_item(item: Any) -> bool:
-    """Whether an item has an id, a signature or results of a search that were generated here."""
+    """Tells whether an item has an id, a signature or results of a search that were generated
+    here."""
     if not isinstance(item, dict):
         return False
     if (content := item.get("encrypted_content")) and (_is_wrapped(item) or is_packed(content)):

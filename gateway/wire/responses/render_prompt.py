@@ -203,9 +203,10 @@ def _split_instructions(turns: Sequence[Turn]) -> tuple[str | None, Sequence[Tur
 
 
 def _can_be_instructions(leading: Sequence[Turn], prompt: Prompt, target: Target) -> bool:
-    """Whether the leading system turns can be `instructions`: they are only text, have no cache
-    breakpoint that would be dropped, and not the word JSON, which upstreams require in the input
-    for JSON output. What follows does not matter, or the beginning of the prompt would change."""
+    """Tells whether the leading system turns can be `instructions`: they are only text, have no
+    cache breakpoint that would be dropped, and not the word JSON, which upstreams require in the
+    input for JSON output. What follows does not matter, or the beginning of the prompt would
+    change."""
     parts = [part for turn in leading for part in turn.parts]
     if not all(isinstance(part, Text) for part in parts):
         return False

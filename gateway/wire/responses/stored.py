@@ -19,12 +19,12 @@ _DATA: Final = b"data:"
 _TERMINAL: Final = re.compile(rb'"type"\s*:\s*"response\.(completed|incomplete)"')
 """The quotes are unescaped, so it cannot be part of a text."""
 _LISTED: Final = "item"
-"""How ids begin that items get in a list."""
+"""The prefix of ids that items get in a list."""
 _GENERATED_ID: Final = re.compile(generated_id("[a-z]+", r"([0-9a-f]{1,40})_(\d{1,7})"))
 
 
 class Stored(Protocol):
-    """A stored reply with its request."""
+    """A stored response with its request."""
 
     @property
     def id(self) -> str: ...
@@ -117,7 +117,8 @@ def _listed(item: Payload) -> Payload:
 
 
 def is_item_reference(item: Any) -> bool:
-    """Whether an item is only the name of another; client libraries may leave out its type."""
+    """Tells whether an item is only the name of another; client libraries may leave out its
+    type."""
     if not isinstance(item, dict):
         return False
     kind = item.get("type")

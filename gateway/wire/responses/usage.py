@@ -49,8 +49,8 @@ def parse_usage(
 
 
 def is_search(item: Payload) -> bool:
-    """Whether an item is a search of the web. One that failed is none, nor is a page that the model
-    opened: vendors charge for neither."""
+    """Tells whether an item is a search of the web. One that failed is none, nor is a page that the
+    model opened: vendors charge for neither."""
     action = lenient_object(item.get("action")).get("type")
     is_call = item.get("type") == "web_search_call" and action in (None, "search")
     return is_call and item.get("status") != "failed"

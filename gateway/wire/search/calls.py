@@ -30,7 +30,7 @@ from gateway.wire.prompt.dropped import Dropped
 WEB_SEARCH: Final = "web_search"
 """The name of the tool, in every format."""
 TYPE_PREFIX: Final = "web_search_"
-"""How the types of the messages format begin; a date follows."""
+"""The prefix of types of the messages format; a date follows."""
 FIRST_VERSION: Final = 20250305
 """The date of the version that every upstream of the messages format has."""
 
@@ -48,7 +48,7 @@ _OPTIONS: Final[Mapping[Format, frozenset[str]]] = {
 }
 _LIMITS: Final = ("allowed_domains", "blocked_domains")
 _RESTRICTIONS: Final = frozenset({"alloweddomains", "blockeddomains", "maxuses", "filters"})
-"""What limits a search, however it is spelled."""
+"""Fields that limit a search, however they are spelled."""
 _MAX_NAME: Final = 64
 _PLACES: Final[Mapping[Format, str]] = {
     Format.CHAT: "searches of this format cannot be limited",
@@ -62,7 +62,7 @@ _CONTEXT_SIZES: Final = ("low", "medium", "high")
 _MAX_DOMAINS: Final = 200
 _MAX_DOMAIN: Final = 2048
 _DOMAIN: Final = re.compile(r"(?i:https?://)?+([^\s/?#*]+(?:/[^\s?#*]*(?:\*[^\s?#*]*)?)?)")
-"""At most one wildcard, in the path. Domains have no scheme, but clients send it."""
+"""A domain with at most one wildcard, in the path. Domains have no scheme, but clients send it."""
 _SHARED_FIELDS: Final = frozenset(
     {
         *("type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location"),
@@ -192,7 +192,7 @@ def client_function(search: WebSearch, dropped: Dropped) -> Payload | None:
 
 
 def can_express(search: WebSearch, format: Format) -> bool:
-    """Whether the format has what limits the search."""
+    """Tells whether the format has what limits the search."""
     supported = _OPTIONS[format]
     return not (search.blocked_domains and "blocked_domains" not in supported) and not (
         search.allowed_domains and "allowed_domains" not in supported

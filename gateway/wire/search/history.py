@@ -28,11 +28,11 @@ from gateway.wire.search.calls import WEB_SEARCH
 from gateway.wire.search.results import block_text, is_packed, unpack_text
 
 CALL_PREFIX: Final = "srvtoolu_gws_"
-"""How the ids of the gateway's own searches begin, in messages."""
+"""The prefix of ids of the gateway's own searches, in messages."""
 
 
 def is_own_search(part: Part) -> bool:
-    """Whether a part is a search that the gateway ran, or its result."""
+    """Tells whether a part is a search that the gateway ran, or its result."""
     match part:
         case ServerToolCall(id=call_id) if call_id.startswith(CALL_PREFIX):
             return True

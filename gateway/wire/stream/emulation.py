@@ -107,7 +107,7 @@ class EventTransformer(Protocol):
     def apply(self, event: Event) -> Sequence[Event]: ...
 
     def transforms(self, index: int) -> bool:
-        """Whether deltas of the part may change."""
+        """Tells whether deltas of the part may change."""
         ...
 
 

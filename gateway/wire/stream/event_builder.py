@@ -84,7 +84,7 @@ class EventBuilder:
         return opened.part if opened else None
 
     def tool_call_open(self) -> bool:
-        """Whether tool calls are open, and so nothing else."""
+        """Tells whether tool calls are open, and so nothing else."""
         for opened in self._open.values():
             return isinstance(opened.part, ToolCall)
         return False

@@ -19,7 +19,7 @@ _MAX_ATTEMPTS: Final = 4
 
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9 ]{1,64}")
 _ESCAPED: Final = re.compile(rb"[\\\x00-\x09\x0b-\x1f]")
-"""What makes the inside of a JSON string differ from its text."""
+"""Bytes that make the inside of a JSON string differ from its text."""
 
 _UNESCAPED: Final = re.compile(rb'[^"\\\x00-\x1f]*')
 """The inside of a JSON string that is its text."""
@@ -87,7 +87,7 @@ class FrameTemplate:
         return True
 
     def matches(self, frames: bytes, start: int) -> bool:
-        """Whether the frame at `start` begins like the template."""
+        """Tells whether the frame at `start` begins like the template."""
         return bool(self._prefix) and frames.startswith(self._prefix, start)
 
     def match_run(
@@ -131,7 +131,7 @@ class FrameTemplate:
         return chunk[begin:end]
 
     def _is_tail(self, rest: bytes) -> bool:
-        """Whether this follows the text of one matching frame."""
+        """Tells whether this follows the text of one matching frame."""
         if rest == self._tail or not self._has_volatile:
             return rest == self._tail
         is_single = rest.find(self._separator) == len(rest) - len(self._separator)
@@ -199,8 +199,8 @@ def count_json_characters(json_texts: list[bytes]) -> int:
 
 
 def _is_string_content(json_text: bytes) -> bool:
-    """Whether it is the inside of one JSON string: a line end would make it another frame, and a
-    backslash at its end would escape the quote after it."""
+    """Tells whether it is the inside of one JSON string: a line end would make it another frame,
+    and a backslash at its end would escape the quote after it."""
     return not (b'"' in json_text or b"\n" in json_text or json_text.endswith(b"\\"))
 
 
@@ -246,7 +246,7 @@ def _apply_edits(frames: bytes, edits: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _is_unique(old: bytes, raw: bytes, stable: bytes) -> bool:
-    """Whether it is this one place of the frame, and of all that match it."""
+    """Tells whether it is this one place of the frame, and of all that match it."""
     if b"\n" in old or not _BARE_QUOTE.search(old):
         return False
     return raw.count(old) == stable.count(old) == 1

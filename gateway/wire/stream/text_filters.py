@@ -119,7 +119,7 @@ class CodeFenceStripper(TextFilter):
         return text
 
     def _is_unfenced(self) -> bool:
-        """Whether the text so far cannot begin with a fence."""
+        """Tells whether the text so far cannot begin with a fence."""
         text = "".join(self._pieces)
         self._pieces = [text]
         if _OPENING_FENCE.match(text):

@@ -289,7 +289,8 @@ class CrossFormatTranslator(Translator):
         self._index = 0
 
     def abort(self, error: GatewayError, *, withheld: bool = False) -> bytes:
-        """Held frames come first, as the error may refer to them. Nothing after the end."""
+        """Ends the stream with the error, after the held frames, as it may refer to them. Adds
+        nothing after the end."""
         self._finished = True
         if withheld or self.end is not None:
             return self._encoder.encode_error(error, withheld=True) if withheld else b""
@@ -431,7 +432,7 @@ def single_text_delta(events: Sequence[Event]) -> tuple[int, str] | None:
 
 
 def _is_complete(frame: Frame) -> bool:
-    """Whether a block without a blank line at its end has all of its data."""
+    """Tells whether a block without a blank line at its end has all of its data."""
     if not frame.data or frame.data == b"[DONE]":
         return bool(frame.data)
     try:

@@ -64,7 +64,7 @@ from gateway.store.records import (
     Group,
     RequestRow,
     SearchRow,
-    StoredReply,
+    StoredResponse,
     Token,
 )
 from tests.support.gateway import RunningGateway
@@ -234,4 +234,4 @@ def test_rows_match_the_records(name: str, row: type[NamedTuple]) -> None:
 
 def test_stored_responses_match_the_records() -> None:
     texts = {"request", "reply", "events"}
-    assert set(SCHEMAS["StoredResponse"]["properties"]) == set(StoredReply._fields) - texts
+    assert set(SCHEMAS["StoredResponse"]["properties"]) == set(StoredResponse._fields) - texts

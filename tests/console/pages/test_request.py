@@ -211,7 +211,7 @@ async def test_the_chain_of_a_stored_response(
         answer = await gateway.post(Format.RESPONSES, **previous)
         previous = {"previous_response_id": (await answer.json())["id"]}
     rows = await gateway.rows(3)
-    await gateway.daemon.runtime.replies.flush()
+    await gateway.daemon.runtime.responses.flush()
     page = await visitor.get(f"/console/logs/{rows[1].id}")
     assert "Stored response" in page.text
     links = [f'href="/console/logs/{row.id}"' in page.html for row in rows]

@@ -183,8 +183,8 @@ class Stage:
         runtime, loop = self.gateway.daemon.runtime, asyncio.get_running_loop()
         holders = runtime.permit(token).holders
         request = ResourceRequest(holders, runtime.now(), 1, Cost(1))
-        lease = runtime.quota.acquire(request, loop.time())
-        loop.call_later(WHILE, runtime.admission.settle, lease, 0, FREE)
+        reservation = runtime.quota.acquire(request, loop.time())
+        loop.call_later(WHILE, runtime.admission.settle, reservation, 0, FREE)
 
     async def row(self, token: Token) -> RequestRow:
         """The one row of a key's one request, which has ended, when nothing is left of it."""

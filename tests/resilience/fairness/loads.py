@@ -309,7 +309,7 @@ LOADS: Final[dict[str, Load]] = {
     "zstd that expands too much": _posting(
         lambda: zstd.compress(bytes(256 * MIB)), status="413", **{"content-encoding": "zstd"}
     ),
-    "stored replies without pause": Load(20, _store),
+    "stored responses without pause": Load(20, _store),
     "continued chains": Load(20, _continue_chain, _begin_chain),
     "background starts": Load(20, _start_in_background),
     "stored items, read": Load(20, _read_items, _store_items),

@@ -139,9 +139,9 @@ async def test_a_stored_request_has_the_whole_image(
         first = with_image(Format.RESPONSES, LARGE)
         reply = await (await gateway.post(Format.RESPONSES, first)).json()
         if is_written:
-            await gateway.daemon.runtime.replies.flush()
+            await gateway.daemon.runtime.responses.flush()
         follow = request_body(Format.RESPONSES, previous_response_id=reply["id"])
         answer = await gateway.post(Format.RESPONSES, follow)
         assert answer.status == 200, await answer.text()
-        await gateway.daemon.runtime.replies.flush()
+        await gateway.daemon.runtime.responses.flush()
     assert upstream.last_request.json["input"][0] == first["input"][0]

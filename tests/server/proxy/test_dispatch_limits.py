@@ -1,4 +1,4 @@
-"""Limits: the errors, that rejected requests use nothing, and that leases are released."""
+"""Limits: the errors, that rejected requests use nothing, and that reservations are released."""
 
 from __future__ import annotations
 

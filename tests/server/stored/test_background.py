@@ -224,7 +224,7 @@ async def test_a_key_that_ends_cancels_what_runs(
         row = next(row for row in rows if row.id.endswith(created.id[5:]))
         assert (row.state, row.status) == (ExchangeState.CLIENT_GONE, 200)
         assert row.notes == "cancelled, as its key is no longer active"
-        stored = await gateway.daemon.runtime.replies.find(gateway.token.id, created.id)
+        stored = await gateway.daemon.runtime.responses.find(gateway.token.id, created.id)
         assert stored is not None
         assert stored.status == "cancelled"
 
@@ -236,7 +236,7 @@ async def test_what_runs_may_end_by_itself(upstream: ScriptedUpstream, tmp_path:
         created = await client.responses.create(model=BETA, input="Hello", background=True)
         changes = {"state": TokenState.DISABLED, "let_run": True}
         await gateway.operations.update_key(id, **changes)
-        replies = gateway.daemon.runtime.replies
+        replies = gateway.daemon.runtime.responses
         async with asyncio.timeout(5):
             while (row := await replies.find(id, created.id)) and row.status != "completed":
                 await asyncio.sleep(0.02)

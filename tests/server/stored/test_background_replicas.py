@@ -122,7 +122,7 @@ async def test_a_key_that_is_revoked_at_another_replica_cancels_what_runs(
         await second.operations.revoke_key(first.token.id)
         async with asyncio.timeout(2):
             await request.disconnected.wait()
-            find = second.daemon.runtime.replies.find
+            find = second.daemon.runtime.responses.find
             while (row := await find(first.token.id, created.id)) and row.status != "cancelled":
                 await asyncio.sleep(0.05)
 
@@ -133,7 +133,7 @@ async def test_what_another_living_replica_runs_is_left_alone(
     upstream.respond_with(stalled(Format.RESPONSES, 8))
     async with pair(upstream, tmp_path) as (gateways, a, b):
         created = await a.responses.create(model=BETA, input="Hi", background=True)
-        assert await end_interrupted(gateways[1].daemon.runtime.replies) == 0
+        assert await end_interrupted(gateways[1].daemon.runtime.responses) == 0
         assert (await b.responses.retrieve(created.id)).status in ("queued", "in_progress")
         await a.responses.cancel(created.id)
 

@@ -44,7 +44,7 @@ async def check_nothing_is_left(
 async def check_row(gateway: RunningGateway, upstream: ScriptedUpstream) -> RequestRow:
     runtime = gateway.daemon.runtime
     async with asyncio.timeout(10):
-        await runtime.replies.flush()
+        await runtime.responses.flush()
     assert await page(gateway.operations.database) == []
     assert upstream.requests == []
     row = await gateway.row()
@@ -130,7 +130,7 @@ async def test_a_key_that_is_disabled_while_the_response_is_saved(
 ) -> None:
     async with running(upstream, tmp_path, Format.CHAT) as (gateway, _):
         background.SAVE_TIMEOUT = 5.0  # undone with the fixture
-        registry, replies = gateway.daemon.runtime.registry, gateway.daemon.runtime.replies
+        registry, replies = gateway.daemon.runtime.registry, gateway.daemon.runtime.responses
         with locked(tmp_path / DATABASE_NAME):
             posting = asyncio.ensure_future(gateway.post(Format.RESPONSES, BODY))
             await asyncio.sleep(0.15)

@@ -67,7 +67,7 @@ async def test_a_replica_that_lost_its_connection_takes_its_locks_again(
         asked = {"model": BETA, "input": "Hi", "conversation": conversation.id}
         first = asyncio.ensure_future(a.responses.create(**asked))
         await upstream.wait_for_request()
-        locks = gateways[0].daemon.runtime.replies.database.locks
+        locks = gateways[0].daemon.runtime.responses.database.locks
         assert locks is not None
         locks._connection.terminate()
         await a.conversations.items.create(

@@ -39,7 +39,7 @@ async def test_a_response_is_retrieved_as_it_was_received(
     id = orjson.loads(received)["id"]
     for written in (False, True):
         if written:
-            await gateway.daemon.runtime.replies.flush()
+            await gateway.daemon.runtime.responses.flush()
         again = await gateway.get(f"/v1/responses/{id}?include[]=message.output_text.logprobs")
         assert again.status == 200
         assert await again.read() == received.strip()

@@ -363,8 +363,8 @@ async def test_an_expired_response_is_unknown(
     ):
         first = await create(client, input="one")
         second = await create(client, input="two", previous_response_id=first.id)
-        await gateway.daemon.runtime.replies.flush()
-        store = gateway.daemon.runtime.replies
+        await gateway.daemon.runtime.responses.flush()
+        store = gateway.daemon.runtime.responses
         monkeypatch.setattr(store, "_now", lambda: unix_microseconds() + 3_601_000_000)
         for expired in (first, second):
             await assert_unknown(client, expired.id)

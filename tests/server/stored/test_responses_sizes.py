@@ -97,7 +97,7 @@ async def test_what_is_small_once_it_is_compressed_is_stored(
         reply = fixture_reply(Format.RESPONSES, "text")
         upstream.respond_with(reply)
         second = await client.responses.create(model=BETA, input=text)
-        await gateway.daemon.runtime.replies.flush()
+        await gateway.daemon.runtime.responses.flush()
         assert (await client.responses.retrieve(second.id)).output_text == "Hello, world!"
         assert {row.notes for row in await gateway.rows(3)} == {None}
 
@@ -115,7 +115,7 @@ async def test_a_background_response_that_becomes_too_large_fails(
         async with asyncio.timeout(10):
             while gateway.daemon.runtime.active_requests:
                 await asyncio.sleep(0.01)
-        await gateway.daemon.runtime.replies.flush()
+        await gateway.daemon.runtime.responses.flush()
         response = await ended(client, id)
         assert (response.status, response.output) == ("failed", [])
         assert response.error.message == "The response is too large to be stored."
@@ -150,7 +150,7 @@ async def test_a_reply_that_cannot_be_stored_is_noted(
         assert len(reply.output_text) == len(INCOMPRESSIBLE)
         row = await created(gateway)
         assert (row.state, row.notes) == (ExchangeState.OK, TOO_LARGE)
-        await gateway.daemon.runtime.replies.flush()
+        await gateway.daemon.runtime.responses.flush()
         assert f"{reply.id} is too large to be stored" in caplog.text
         with pytest.raises(openai.NotFoundError):
             await client.responses.retrieve(reply.id)

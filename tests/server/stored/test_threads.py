@@ -207,7 +207,7 @@ async def test_the_library_replays_a_lost_thread(
     async with running(upstream, tmp_path, Format.MESSAGES) as (gateway, client):
         thread = client.beta.messages.thread(model=ALPHA, max_tokens=9)
         first = await thread.send({"role": "user", "content": "One"})
-        store = gateway.daemon.runtime.replies
+        store = gateway.daemon.runtime.responses
         assert await store.delete(gateway.token.id, first.id)
         await thread.send({"role": "user", "content": "Two"})
         assert [row.status for row in await gateway.rows(3)] == [200, 404, 200]

@@ -1,4 +1,4 @@
-"""Stored replies for tests of what reads them."""
+"""Stored responses for tests of what reads them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from functools import partial
 
 from gateway.store import response_rows
 from gateway.store.database import Database
-from gateway.store.records import StoredReply
+from gateway.store.records import StoredResponse
 
 CREATED = 1_790_000_000_000_000
 
 
-def stored_reply(
-    number: int, token_id: str = "tok_a", previous: StoredReply | None = None
-) -> StoredReply:
+def stored_response(
+    number: int, token_id: str = "tok_a", previous: StoredResponse | None = None
+) -> StoredResponse:
     suffix = f"{number:024x}"
-    return StoredReply(
+    return StoredResponse(
         token_id=token_id,
         id=f"resp_{suffix}",
         format="responses",
@@ -31,6 +31,6 @@ def stored_reply(
     )
 
 
-async def write_replies(database: Database, *replies: StoredReply) -> None:
+async def write_responses(database: Database, *replies: StoredResponse) -> None:
     packed = list(map(response_rows.Packer().pack, replies))
     await database.write(partial(response_rows.write, replies=packed, items=()))
