@@ -11,7 +11,7 @@ from gateway.store.tokens import all_groups, all_tokens, tokens_by_id
 
 
 class KeyAppliers:
-    """Methods of which each is an `Apply` of `cluster.changes`."""
+    """Methods of which each is an `Apply` of `fleet.changes`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -12,7 +12,7 @@ _PUBLISH: Final = load_script("publish_version")
 
 
 class PublishedVersion:
-    """A `SharedVersion` of `cluster.changes`, on a connection of its own, so that nothing delays
+    """A `SharedVersion` of `fleet.changes`, on a connection of its own, so that nothing delays
     it."""
 
     def __init__(self, server: SharedServer, name: str) -> None:

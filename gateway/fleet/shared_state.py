@@ -1,4 +1,4 @@
-"""Everything that replicas share through a Valkey server, on one connection."""
+"""What replicas share through one connection to Valkey: limits, health, affinity, reports."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Access:
 
     async def reload_admins(self, database: Reader, names: Sequence[str] | None) -> None:
         """Reloads the admins after another replica has changed some; these three are for
-        `cluster.changes`."""
+        `fleet.changes`."""
         self.admins.replace_all(await all_admins(database))
 
     async def reload_tokens(self, database: Reader, ids: Sequence[str] | None) -> None:

@@ -43,7 +43,7 @@ from gateway.wire.images.check import (
     is_oversized,
 )
 from gateway.wire.images.files import HEIC, encode
-from gateway.wire.images.parts import ImagePart, find_images, replace_images
+from gateway.wire.images.parts import ESCAPED_ASCII, ImagePart, find_images, replace_images
 from gateway.wire.json.edit import edit_object
 from gateway.wire.json.fields import Payload
 
@@ -223,4 +223,8 @@ def _download_failed(image: ImagePart, url: str, detail: str) -> ImageDownloadFa
     return ImageDownloadFailed(image.path, host or "an invalid address", detail=detail)
 
 
-CHECK_IMAGES: Final = Stage(check_request_images, IncomingRequest.may_have_images)
+def _may_have_images(incoming: IncomingRequest) -> bool:
+    return incoming.codec.image_mark in incoming.raw_body or ESCAPED_ASCII in incoming.raw_body
+
+
+CHECK_IMAGES: Final = Stage(check_request_images, _may_have_images)

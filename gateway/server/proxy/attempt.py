@@ -1,6 +1,6 @@
 """One attempt at one candidate: what is sent to it, and what its response becomes for the client.
 
-The two lanes have one interface; nothing outside this module tells them apart.
+The two lanes have one interface.
 """
 
 from __future__ import annotations

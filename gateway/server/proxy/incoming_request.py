@@ -19,7 +19,6 @@ from gateway.server.proxy.attempt import Attempt
 from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.exchange import Exchange
 from gateway.wire.codec import Codec
-from gateway.wire.images.parts import ESCAPED_ASCII
 from gateway.wire.json.fields import Payload
 
 
@@ -51,9 +50,6 @@ class IncomingRequest:
     answer: Answer | None = None
     adapt: Adapt | None = None
     attempt_class: Callable[[Candidate], type[Attempt] | None] | None = None
-
-    def may_have_images(self) -> bool:
-        return self.codec.image_mark in self.raw_body or ESCAPED_ASCII in self.raw_body
 
 
 Answer = Callable[[IncomingRequest, ClientRequest, Affinity | None], Awaitable[web.StreamResponse]]

@@ -102,7 +102,7 @@ def steady_seconds() -> float:
 
 @dataclass(slots=True, eq=False)
 class OwnReplica:
-    """This process among the replicas; `cluster.membership` updates it with each heartbeat.
+    """This process among the replicas; `fleet.membership` updates it with each heartbeat.
 
     `epoch` is 0 if it is not registered, which begins when it was reaped. `contact_at` is when
     the last heartbeat that succeeded was sent, by `steady_seconds`. `names` are those of all living
