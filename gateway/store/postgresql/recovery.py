@@ -1,19 +1,21 @@
-"""Settles what a replica has left running, with its spending and its leases."""
+"""Settles what a replica has left running as interrupted, with its spending and its leases. Each is
+billed the expected cost of its prompt, as nothing more is known of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Table, bindparam, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Table, bindparam, select, update
 
 from gateway.store.log.batch import sums_of
-from gateway.store.log.expressions import add_to_row, add_to_token
-from gateway.store.log.recovery import interrupt_running
+from gateway.store.log.expressions import IS_RUNNING, add_to_row, add_to_token
 from gateway.store.postgresql.batch import lease_deltas, spending_deltas
 from gateway.store.postgresql.schema import budget_leases, spending
-from gateway.store.records import RequestRow, TokenDelta
-from gateway.store.schema import tokens, usage_hours
+from gateway.store.records import ExchangeState, RequestRow, TokenDelta
+from gateway.store.schema import requests, tokens, usage_hours
+
+_CHANGED = ("state", "end_reason", "input_tokens", "cost_micro", "usd_micro", "usage_source")
 
 
 def mark_interrupted(
@@ -21,7 +23,7 @@ def mark_interrupted(
 ) -> int:
     """Settle the running rows that match as interrupted; returns their number. `epoch` is that of
     the replica whose leases their cost is taken from, if it keeps them."""
-    rows = interrupt_running(connection, left_by)
+    rows = _interrupt_running(connection, left_by)
     hours, totals = sums_of(rows)
     _add(connection, usage_hours, sorted(hours))
     if totals:
@@ -36,6 +38,36 @@ def mark_interrupted(
     if epoch is not None:
         _take_from_leases(connection, rows, epoch)
     return len(rows)
+
+
+def _interrupt_running(connection: Connection, left_by: ColumnElement[bool]) -> list[RequestRow]:
+    """Settle the running rows that match; returns them as they are to be added to the sums.
+
+    Rows are locked first, in their order: recorders of other replicas settle rows concurrently."""
+    locked = select(requests).where(IS_RUNNING, left_by).order_by(requests.c.id).with_for_update()
+    rows = [_interrupted(RequestRow._make(row)) for row in connection.execute(locked)]
+    if rows:
+        connection.execute(
+            update(requests)
+            .where(requests.c.id == bindparam("row_id"))
+            .values({name: bindparam(f"new_{name}") for name in _CHANGED}),
+            [
+                {"row_id": row.id} | {f"new_{name}": getattr(row, name) for name in _CHANGED}
+                for row in rows
+            ],
+        )
+    return [row._replace(total_us=0) for row in rows]
+
+
+def _interrupted(row: RequestRow) -> RequestRow:
+    return row._replace(
+        state=ExchangeState.INTERRUPTED,
+        end_reason=ExchangeState.INTERRUPTED,
+        input_tokens=row.expected_input_tokens,
+        cost_micro=row.expected_micro,
+        usd_micro=row.expected_usd_micro,
+        usage_source="estimated" if row.expected_input_tokens > 0 else "none",
+    )
 
 
 def _add(connection: Connection, table: Table, deltas: Sequence[Any]) -> None:

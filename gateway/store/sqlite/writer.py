@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import partial
 
-from sqlalchemy import Connection
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-from gateway.store.database import Database, driver_cursor
+from gateway.store.database import Database
 from gateway.store.errors import InvalidRows, error_reason
-from gateway.store.log.batch import build_batch, settlements_without_intent, sums_of
+from gateway.store.log.batch import build_batch, settlements_without_intent
 from gateway.store.log.entry_writer import EntryWriter
-from gateway.store.log.recovery import interrupt_running
 from gateway.store.records import LogEntry
+from gateway.store.sqlite.recovery import mark_interrupted
 from gateway.store.sqlite.statements import Statements
 
 
@@ -25,7 +25,9 @@ class SqliteWriter(EntryWriter):
         self._statements = Statements(boot_id)
 
     async def settle_interrupted(self) -> int:
-        return await self._database.write(self._settle)
+        left = self._database.left_by_earlier_boots(self._boot_id)
+        settle = partial(mark_interrupted, statements=self._statements, left_by=left)
+        return await self._database.write(settle)
 
     async def write(self, entries: Sequence[LogEntry], opened: Container[str] | None) -> bool:
         try:
@@ -35,15 +37,6 @@ class SqliteWriter(EntryWriter):
                 raise InvalidRows(error_reason(error)) from error
             raise
         return True
-
-    def _settle(self, connection: Connection) -> int:
-        left = self._database.left_by_earlier_boots(self._boot_id)
-        rows = interrupt_running(connection, left)
-        hours, totals = sums_of(rows)
-        with driver_cursor(connection) as cursor:
-            self._statements.add_hour.run(cursor, hours)
-            self._statements.add_to_token.run(cursor, totals)
-        return len(rows)
 
     def _write(
         self, cursor: DBAPICursor, entries: Sequence[LogEntry], opened: Container[str] | None

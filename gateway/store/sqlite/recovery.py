@@ -1,0 +1,58 @@
+"""Settles what an earlier run has left running, as interrupted."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, Connection, case, func, literal, select, update
+
+from gateway.store.database import driver_cursor
+from gateway.store.log.batch import token_deltas
+from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, sum_of
+from gateway.store.records import ExchangeState, HourDelta
+from gateway.store.schema import requests
+from gateway.store.sqlite.statements import Statements
+
+_IS_ESTIMATED = requests.c.expected_input_tokens > 0
+_COUNTED = {
+    **HOUR_KEY,
+    "requests": func.count(),
+    "errors": func.count(),
+    "estimated": sum_of(case((_IS_ESTIMATED, 1), else_=0)),
+    "input_tokens": sum_of(requests.c.expected_input_tokens),
+    "cost_micro": sum_of(requests.c.expected_micro),
+    "usd_micro": sum_of(requests.c.expected_usd_micro),
+}
+
+
+def mark_interrupted(
+    connection: Connection, statements: Statements, left_by: ColumnElement[bool]
+) -> int:
+    """Settle the running rows that match, each billed the expected cost of its prompt, as nothing
+    more is known of it; returns their number.
+
+    Nobody else writes meanwhile, so the rows need not be read: they are summed, then updated."""
+    matches = (IS_RUNNING, left_by)
+    sums = [_COUNTED.get(name, literal(0)) for name in HourDelta._fields]
+    last_start = func.max(requests.c.started_at)
+    query = select(*sums, last_start).where(*matches).group_by(*HOUR_KEY.values())
+    hours: list[HourDelta] = []
+    used_at: dict[str, int] = {}
+    for *sum_, last in connection.execute(query):
+        hour = HourDelta._make(sum_)
+        hours.append(hour)
+        used_at[hour.token_id] = max(last, used_at.get(hour.token_id, last))
+    connection.execute(
+        update(requests)
+        .where(*matches)
+        .values(
+            state=ExchangeState.INTERRUPTED,
+            end_reason=ExchangeState.INTERRUPTED,
+            input_tokens=requests.c.expected_input_tokens,
+            cost_micro=requests.c.expected_micro,
+            usd_micro=requests.c.expected_usd_micro,
+            usage_source=case((_IS_ESTIMATED, "estimated"), else_="none"),
+        )
+    )
+    with driver_cursor(connection) as cursor:
+        statements.add_hour.run(cursor, hours)
+        statements.add_to_token.run(cursor, token_deltas(hours, used_at))
+    return sum(hour.requests for hour in hours)
