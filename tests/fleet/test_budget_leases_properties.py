@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from gateway.core.limits import Cost, Limits
 from gateway.fleet import budget_leases
 from gateway.store.log import recorder
+from gateway.store.postgresql import writer
 from tests.fleet.broken_connections import Fault
 from tests.fleet.lease_fleet import HOLDERS, KEYS, lease_fleet
 from tests.fleet.lease_steps import DAY, HOUR, SECOND, STEP, Asked, Steps
@@ -131,7 +132,7 @@ def faster() -> Iterator[None]:
             ("_MAX_OUTAGE", 0.3),
         ):
             patch.setattr(budget_leases, name, seconds)
-        patch.setattr(recorder, "_SERVER_TIMEOUT", 0.5)
+        patch.setattr(writer, "_TIMEOUT", 0.5)
         patch.setattr(recorder, "_RETRY_DELAYS", (0.02, 0.05, 0.1))
         for name in ("gateway.fleet.budget_leases", "gateway.store.log.recorder"):
             patch.setattr(logging.getLogger(name), "disabled", True)
