@@ -32,6 +32,7 @@ from gateway.store.postgresql.replicas import (
     remove,
     steady_seconds,
 )
+from gateway.store.postgresql.writer import PostgresqlWriter
 from gateway.store.records import ExchangeState, Group, RequestRow
 from tests.fleet.broken_connections import BreakableServer, breakable
 from tests.store.sample_rows import intent, request_id
@@ -185,8 +186,8 @@ class Fleet:
             await asyncio.wait({recorder._task})
         if recorder._flush_timer is not None:
             recorder._flush_timer.cancel()
-        assert recorder._server is not None
-        recorder._server.disconnect()
+        assert isinstance(recorder._writer, PostgresqlWriter)
+        recorder._writer.disconnect()
         replica.leasing.reset()
         replica.writing.reset()
         await replica.stack.aclose()
