@@ -382,7 +382,9 @@ class ResponseStore:
                 _log.warning("stored replies cannot be measured: %s", error_reason(error))
         self._unmeasured[token_id] = added
 
-    def _pack(self, batch: Iterable[StoredResponse]) -> tuple[list[StoredResponse], list[StoredItem]]:
+    def _pack(
+        self, batch: Iterable[StoredResponse]
+    ) -> tuple[list[StoredResponse], list[StoredItem]]:
         """Packs rows, in the thread. A row beyond the size that a key may have is left out."""
         packed: list[StoredResponse] = []
         items: list[StoredItem] = []
