@@ -15,7 +15,6 @@ from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
 from gateway.admission.budgets import budget_holders
 from gateway.admission.key_origins import KeyOriginMonitor
-from gateway.admission.key_turns import KeyTurns
 from gateway.admission.local import Admission
 from gateway.config.redaction import Redactor
 from gateway.config.schema import Config
@@ -42,7 +41,6 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observed_request import BeginTrace, Observer
 from gateway.turns import LoopTurns, Worker
 from gateway.upstream.client import UpstreamClient
-from gateway.upstream.image_download import ImageDownloader
 from gateway.upstream.search_client import SearchClient
 from gateway.upstream.turns import BulkTurns
 from gateway.wire.token_estimate import estimate_tokens
@@ -136,9 +134,6 @@ class Runtime:
     """Reading and translating bodies of the usual sizes."""
     operator_worker: Worker = field(default_factory=Worker)
     """The worker for what operators wait for, apart from what requests have queued."""
-    image_downloads: ImageDownloader = field(default_factory=ImageDownloader)
-    image_turns: KeyTurns = field(default_factory=lambda: KeyTurns(2))
-    """Turns of images that are made smaller: each takes much memory."""
     background_drains: set[asyncio.Future[None]] = field(default_factory=set)
     """Replies that are read to their end after their clients have disconnected."""
     loaded_at: int = field(default_factory=unix_microseconds)

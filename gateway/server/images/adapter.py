@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from aiohttp import web
 from yarl import URL
 
+from gateway.admission.key_turns import KeyTurns
 from gateway.config.channel import ChannelImages
 from gateway.core.formats import Format
 from gateway.core.prompt import Turn
@@ -31,7 +33,7 @@ from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.deadlines import AbortableTimeout
 from gateway.server.record.exchange import Exchange
-from gateway.upstream.image_download import DownloadFailed, DownloadTooLarge
+from gateway.upstream.image_download import DownloadFailed, DownloadTooLarge, ImageDownloader
 from gateway.wire.codec import Codec
 from gateway.wire.images.check import (
     IMAGE_LIMITS,
@@ -76,7 +78,8 @@ def _check(incoming: IncomingRequest) -> None:
             incoming.codec, incoming.raw_body, incoming.body, changed
         )
         incoming.prompt = replace(incoming.prompt, turns=turns)
-    incoming.adapt = ImageAdapter(exchange, images).adapt
+    work = incoming.request.app[IMAGE_WORK]
+    incoming.adapt = ImageAdapter(exchange, images, work).adapt
 
 
 def _with_images(
@@ -88,14 +91,26 @@ def _with_images(
     return edited, new, codec.parse_prompt(new).turns
 
 
+class ImageWork:
+    """The work for images of all requests: downloads, and turns of keys for those that are made
+    smaller, as each takes much memory."""
+
+    def __init__(self) -> None:
+        self.downloads = ImageDownloader()
+        self.fitting = KeyTurns(2)
+
+
+IMAGE_WORK: Final = web.AppKey("image_work", ImageWork)
+
+
 class ImageAdapter:
     """Adapts one request to its candidates, most of which want the same. `images` are those of its
     body."""
 
-    __slots__ = ("_adapted", "_exchange", "_for", "_images")
+    __slots__ = ("_adapted", "_exchange", "_for", "_images", "_work")
 
-    def __init__(self, exchange: Exchange, images: Sequence[ImagePart]) -> None:
-        self._exchange, self._images = exchange, images
+    def __init__(self, exchange: Exchange, images: Sequence[ImagePart], work: ImageWork) -> None:
+        self._exchange, self._images, self._work = exchange, images, work
         self._for: tuple[Format, ChannelImages] | None = None
         self._adapted: ClientRequest
 
@@ -160,7 +175,7 @@ class ImageAdapter:
     async def _download_one(self, image: ImagePart, url: str, target: Format) -> ImagePart:
         exchange, settings = self._exchange, self._exchange.snapshot.config.images
         limits = IMAGE_LIMITS[Format.CHAT if settings.fit else target]
-        downloads = exchange.runtime.image_downloads
+        downloads = self._work.downloads
         try:
             file = await downloads.download(
                 exchange.key, url, settings, limits.max_file, exchange.book_body
@@ -190,7 +205,7 @@ class ImageAdapter:
     async def _fit(self, image: ImagePart, target: Format) -> ImagePart:
         exchange, limit = self._exchange, IMAGE_LIMITS[target].max_file
         data, kind = image.data or "", image.media_type or ""
-        async with exchange.runtime.image_turns.turn(exchange.key):
+        async with self._work.fitting.turn(exchange.key):
             try:
                 media_type, smaller = await fit_in_process(data, kind, limit)
             except CannotFit as error:
