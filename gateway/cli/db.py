@@ -346,7 +346,7 @@ def _progress(context: CommandContext, text: str) -> Iterator[backups.Progress]:
         signal.signal(signal.SIGTERM, before)
 
 
-_PASSWORD: Final = "It asks for the password, or finds it in ~/.pgpass."  # noqa: S105
+_PASSWORD: Final = "It asks for the password, or finds it in ~/.pgpass."  # noqa: S105 - a hint
 _TEXTS: Final = {
     "backup": (
         "The database is on a server, which makes its backups itself, also while replicas run:\n"

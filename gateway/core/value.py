@@ -62,7 +62,7 @@ def by_position(kind: type[tuple[Any, ...]]) -> Callable[[Function], Function]:
         except OSError:
             return function
         ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
-        tree.body[0].decorator_list = []  # type: ignore[attr-defined]  # it is a function
+        tree.body[0].decorator_list = []  # type: ignore[attr-defined]  # a function's
         code = compile(_ByPosition(kind).visit(tree), inspect.getfile(function), "exec")
         names: dict[str, Any] = {}
         exec(code, function.__globals__, names)  # noqa: S102 - the function's own source

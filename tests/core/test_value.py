@@ -40,7 +40,7 @@ def build(number: int) -> Row:
 
 
 def build_wrong() -> Row:
-    return Row(one=1, two="2", four=4)  # type: ignore[call-arg]
+    return Row(one=1, two="2", four=4)  # type: ignore[call-arg]  # the mistake to be found
 
 
 def test_keywords_become_positions_and_defaults() -> None:

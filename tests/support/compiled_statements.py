@@ -29,6 +29,7 @@ _compiled: Final = _OfAllEngines(_SIZE)
 
 def pytest_configure() -> None:
     shared = property(lambda _engine: _compiled, lambda _engine, _cache: None)
+    # Not a cache, but whatever an engine sets or asks for: its type is that of the attribute.
     Engine._compiled_cache = shared  # type: ignore[assignment]
 
 

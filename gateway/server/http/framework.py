@@ -49,6 +49,7 @@ class FrameworkProtocol(web.RequestHandler):
         """Put a parser around the connection's own. It needs the methods `feed_data`, `feed_eof`,
         `message_consumed`, `pause_reading` and `set_upgraded`."""
         wrapped = wrap(self._parser)
+        # It has only those methods of the parser that the framework calls.
         self._parser = wrapped  # type: ignore[assignment]
         return wrapped
 

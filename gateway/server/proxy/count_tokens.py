@@ -24,7 +24,6 @@ from gateway.runtime import Runtime
 from gateway.server.http.auth import authorize
 from gateway.server.http.headers import query_to_forward, request_headers_to_forward, version_header
 from gateway.server.http.request_body import read_json, write_object
-from gateway.server.proxy.admission import acquire_free
 from gateway.server.proxy.client_errors import client_error, client_text
 from gateway.server.proxy.incoming_request import IncomingRequest, Stages
 from gateway.server.record.deadlines import run_with_timeout
@@ -94,13 +93,14 @@ async def _count(
         if applies(incoming):
             await run_stage(incoming)
     exchange.prompt = incoming.prompt
-    route = incoming.route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
+    model = incoming.prompt.model
+    route = incoming.route = permit.route(exchange.snapshot.router, model, codec.format)
     for run_stage, applies in stages.after_route:
         if applies(incoming):
             await run_stage(incoming)
     prompt = incoming.prompt
     candidate = _first_available(route, runtime)
-    await acquire_free(exchange, permit, route.model)
+    await exchange.meter.acquire_free(runtime.admission, permit, route.model)
     source = incoming.raw_body, incoming.body, prompt, candidate
     payload: bytes | Buffers | None
     payload = short = await run(_payload, *source) if exchange.turns else _payload(*source)

@@ -22,7 +22,6 @@ from gateway.server.http.auth import authorize_generation
 from gateway.server.http.client_stream import ClientStream
 from gateway.server.http.headers import query_to_forward, request_headers_to_forward
 from gateway.server.http.request_body import read_json
-from gateway.server.proxy.admission import acquire_free
 from gateway.server.proxy.body_relay import send_reply
 from gateway.server.proxy.dispatch import Dispatch
 from gateway.server.proxy.incoming_request import IncomingRequest, Stages
@@ -62,7 +61,8 @@ def generate_handler(
             if applies(incoming):
                 await run(incoming)
         exchange.prompt = incoming.prompt
-        route = incoming.route = permit.route(snapshot.router, prompt.model, codec.format)
+        model = incoming.prompt.model
+        route = incoming.route = permit.route(snapshot.router, model, codec.format)
         await next_stage()
         for run, applies in stages.after_route:
             if applies(incoming):
@@ -91,7 +91,7 @@ def generate_handler(
             and codec.has_prewarm
             and not CODECS[candidate.format].has_prewarm
         ):
-            await acquire_free(exchange, permit, route.model)
+            await exchange.meter.acquire_free(runtime.admission, permit, route.model)
             return await answer_prewarm(request, client_request, candidate)
         if runtime.fleet.has_shared:
             await _look_up_reply(runtime, route, prompt, permit)

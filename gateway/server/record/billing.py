@@ -79,6 +79,13 @@ class UsageMeter:
         self.model = model
         return ResourceRequest(permit.holders, self._started, 0, FREE)
 
+    async def acquire_free(self, admission: Admission, permit: Permit, model: str) -> None:
+        """Acquires the limits of a request that costs nothing: counting tokens, filling a cache.
+        Raises what `Admission.acquire` raises."""
+        demand = self.free_demand(permit, model)
+        entry, self.reservation = self.reservation, None
+        self.reservation = await admission.acquire(permit, demand, entry)
+
     def demand(
         self,
         permit: Permit,

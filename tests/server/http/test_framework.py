@@ -44,7 +44,7 @@ UNDOCUMENTED_NAMES = {
 
 @pytest.fixture
 async def objects() -> dict[str, Any]:
-    loop, server = asyncio.get_running_loop(), web.Server(lambda _: None)  # type: ignore[arg-type,return-value]
+    loop, server = asyncio.get_running_loop(), web.Server(lambda _: web.Response())
     protocol, request = web.RequestHandler(server, loop=loop), make_mocked_request("GET", "/")
     return {
         "protocol": protocol,

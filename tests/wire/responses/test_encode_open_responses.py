@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 import pytest
@@ -20,7 +21,7 @@ from tests.wire.responses.encoding import METADATA, PROMPT
 from tests.wire.stream_cases import PROMPTS, STREAMS, decode, frames_of, param_id
 
 EVENTS: Final[dict[str, type[BaseModel]]] = {
-    next(iter(each.model_fields["type"].annotation)).value: each  # type: ignore[call-overload]
+    next(iter(cast("type[Enum]", each.model_fields["type"].annotation))).value: each
     for name, each in vars(types).items()
     if inspect.isclass(each) and name.endswith("StreamingEvent")
 }
