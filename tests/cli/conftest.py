@@ -30,10 +30,22 @@ def gateway(shell: CommandRunner) -> Iterator[AdminGateway]:
         yield gateway
 
 
+@pytest.fixture(autouse=True)
+def log_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restore what a `gateway serve` in this process sets for its own: hooks, handlers, levels."""
+    for module, hook in ((sys, "excepthook"), (threading, "excepthook"), (sys, "unraisablehook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
+    loggers = [logging.getLogger(name) for name in ("", "gateway")]
+    handlers, levels = loggers[0].handlers[:], [each.level for each in loggers]
+    yield
+    logging.captureWarnings(False)
+    loggers[0].handlers[:] = handlers
+    for each, level in zip(loggers, levels, strict=True):
+        each.setLevel(level)
+
+
 @pytest.fixture
-def refused_start(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., tuple[int, str]]]:
+def refused_start(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     """The exit code and standard error of a `gateway serve` in this process that does not start."""
 
     def start(*arguments: str | Path) -> tuple[int, str]:
@@ -41,12 +53,4 @@ def refused_start(
         result = CliRunner().invoke(main, ["serve", *map(str, arguments)])
         return result.exit_code, result.stderr + capfd.readouterr().err
 
-    for module, hook in ((sys, "excepthook"), (threading, "excepthook"), (sys, "unraisablehook")):
-        monkeypatch.setattr(module, hook, getattr(module, hook))
-    loggers = [logging.getLogger(name) for name in ("", "gateway")]
-    handlers, levels = loggers[0].handlers[:], [each.level for each in loggers]
-    yield start
-    logging.captureWarnings(False)
-    loggers[0].handlers[:] = handlers
-    for each, level in zip(loggers, levels, strict=True):
-        each.setLevel(level)
+    return start

@@ -84,7 +84,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "directory": Path.mkdir,
     "binary": lambda path: path.write_bytes(secrets.token_bytes(5000)),
     "loop": lambda path: path.symlink_to(path),
-    "huge": lambda path: path.open("wb").truncate(3 * 2**30),
+    "huge": lambda path: (path.touch(), os.truncate(path, 3 * 2**30)),
 }
 
 
