@@ -25,7 +25,7 @@ TOOLS = $(VENV)/.installed-$(EXTRAS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check check-full lint types fmt bench bench-check profile modules dist man lock sbom clean
+.PHONY: help demo test check check-full lint types fmt bench bench-check profile modules dist man cli lock sbom clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -72,7 +72,10 @@ dist: $(TOOLS) ## build wheel and source distribution in dist/ (PROJECT_URL=http
 
 man: $(TOOLS) ## write the manual page to dist/gateway.1
 	@mkdir -p dist
-	$(VENV)/bin/python scripts/man > dist/gateway.1
+	$(VENV)/bin/python scripts/reference man > dist/gateway.1
+
+cli: $(TOOLS) ## write docs/cli.md, the reference of the commands, from their help texts
+	$(VENV)/bin/python scripts/reference markdown > docs/cli.md
 
 # For every platform; --upgrade takes the newest versions within the bounds that are a week old, --upgrade-package one.
 LOCK = var/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -143,7 +143,7 @@ add_help() {
     if [[ $dry_run ]]; then
         return
     fi
-    "$home/bin/python" "$source_tree/scripts/man" >"$share/man/man1/gateway.1"
+    "$home/bin/python" "$source_tree/scripts/reference" man >"$share/man/man1/gateway.1"
     "$home/bin/python" "$home/bin/gateway" completion bash >"$share/bash-completion/completions/gateway"
 }
 

@@ -17,7 +17,7 @@ from tests.support.programs import find_program
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "man"],
+        [sys.executable, ROOT / "scripts" / "reference", "man"],
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         check=True,
