@@ -15,6 +15,7 @@ from gateway import __version__, errors
 from gateway.cli import main
 from gateway.config.load import parse_config
 from gateway.config.monitoring import AlertKind
+from gateway.config.presets import presets
 from gateway.store import schema
 from gateway.store.records import AttemptRow, ExchangeState
 from tests.support.cases import in_one_test
@@ -223,6 +224,11 @@ def test_configurations_of_the_documents_are_valid(monkeypatch: pytest.MonkeyPat
         for name in re.findall(r"\$\{(\w+)\}", example):
             monkeypatch.setenv(name, "secret")
         assert parse_config(example).channels
+
+
+def test_every_preset_is_documented() -> None:
+    page = (ROOT / "docs" / "upstreams.md").read_text()
+    assert [name for name in presets() if f"`{name}`" not in page] == []
 
 
 def yaml_blocks(page: str) -> list[str]:

@@ -15,6 +15,7 @@ from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.options import FILE, json_option
 from gateway.cli.output import print_json
 from gateway.config.load import LOCAL_CONFIG, find_config, parse_config
+from gateway.config.presets import presets
 from gateway.config.secrets import NO_KEY
 from gateway.core.formats import Format
 
@@ -28,21 +29,21 @@ server: {{host: 127.0.0.1, port: 8080}}
 state_dir: {state_dir}     # the database and the admin socket
 
 # The models that clients can ask for. family: alpha is served best in the format messages, beta
-# in chat and responses. multiplier: the price in relation to the others.
+# in chat and responses. multiplier: the price in relation to the others. Further keys: price in
+# dollars for a million tokens, aliases, context.
 models:
 {models}
 
-# The upstreams: base_url as for a client library of the format, so with /v1 for chat and responses
-# and without it for messages. models can rename: {{public-id: "the upstream's name"}}. A channel
-# can have several accounts, and a model several channels: when one fails, the next is tried.
+# The upstreams: a preset (docs/upstreams.md lists them) or format and base_url, as for a client
+# library of the format, so with /v1 for chat and responses and without it for messages. models can
+# rename: {{public-id: "the upstream's name"}}. A channel can have several accounts, and a model
+# several channels: when one fails, the next is tried.
 channels:
 {channels}
 """
 _MODEL: Final = "  - {{id: {id}, family: {family}, multiplier: 1}}"
 _CHANNEL: Final = """\
-  - name: {name}
-    format: {format}
-    base_url: {base_url}
+  - {properties}
     models: [{models}]
     accounts:
       - {{name: main, key: {key}}}"""
@@ -50,13 +51,22 @@ _CHANNEL: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A channel with one account; `key` is a reference."""
+    """A channel with one account; `key` is a reference. `base_url` is empty where that of the
+    preset of this name is right."""
 
     name: str
     format: Format
     base_url: str
     key: str
     models: tuple[str, ...]
+    is_preset: bool = False
+
+    @property
+    def properties(self) -> list[str]:
+        """The lines of the file before those that every channel has."""
+        first = f"{'preset' if self.is_preset else 'name'}: {self.name}"
+        address = [f"base_url: {_quote(self.base_url)}"] if self.base_url else []
+        return [first, f"format: {self.format.value}", *address]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,7 @@ def _check_key(ctx: click.Context, option: click.Parameter, value: str | None) -
 @click.option(
     "--state-dir", type=FILE, default=Path("var"), help="The state directory; default: var."
 )
+@click.option("--preset", help="A platform or local server, such as openai, azure or ollama.")
 @click.option(
     "--format",
     "format_",
@@ -137,6 +148,7 @@ def _check_key(ctx: click.Context, option: click.Parameter, value: str | None) -
 def init(
     config: Path | None,
     state_dir: Path,
+    preset: str | None,
     format_: str | None,
     url: str | None,
     key: str | None,
@@ -157,9 +169,11 @@ def init(
             "--force"
         )
     if from_env:
-        if format_ or url or key:
-            raise click.UsageError("--from-env finds format, address and key itself.")
+        if preset or format_ or url or key:
+            raise click.UsageError("--from-env finds preset, format, address and key itself.")
         upstreams = _from_environment(os.environ, models)
+    elif preset:
+        upstreams = [_of_preset(preset, format_, url, key, models)]
     else:
         upstreams = [_ask(Format(format_) if format_ else None, url, key, models)]
     text = render_config(upstreams, state_dir)
@@ -189,9 +203,7 @@ def render_config(upstreams: Sequence[Upstream], state_dir: Path) -> str:
         ),
         channels="\n".join(
             _CHANNEL.format(
-                name=each.name,
-                format=each.format.value,
-                base_url=_quote(each.base_url),
+                properties="\n    ".join(each.properties),
                 models=", ".join(map(_quote, each.models)),
                 key=_quote(each.key),
             )
@@ -219,6 +231,26 @@ def _from_environment(env: Mapping[str, str], models: Sequence[str]) -> list[Ups
         names = " and ".join(f"{known.prefix}_MODEL" for known in found)
         raise click.UsageError(f"--model does not say of which upstream: set {names}.")
     return [known.read(env, models) for known in found]
+
+
+def _of_preset(
+    name: str, format: str | None, url: str | None, key: str | None, models: tuple[str, ...]
+) -> Upstream:
+    """Asks for what the preset leaves open."""
+    preset = presets().get(name)
+    if preset is None:
+        raise click.BadParameter(f"it is one of {', '.join(presets())}.", param_hint="--preset")
+    formats = preset["formats"]
+    format = format or next(iter(formats))
+    if format not in formats:
+        raise click.BadParameter(f"{name} has {', '.join(formats)}.", param_hint="--format")
+    if url is None and "example" in preset:
+        url = _prompt("--url", f"Its base address ({preset['example']})")
+    if not models:
+        models = tuple(_prompt("--model", "Its models, separated by spaces").split())
+    if key is None:
+        key = f"${{{preset['variable']}}}" if "variable" in preset else NO_KEY
+    return Upstream(name, Format(format), url or "", key, models, is_preset=True)
 
 
 def _ask(

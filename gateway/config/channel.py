@@ -11,8 +11,10 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    GetJsonSchemaHandler,
     JsonValue,
     SecretStr,
+    StringConstraints,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
@@ -31,7 +33,7 @@ from gateway.config.types import (
     check_base_url,
     check_proxy_url,
 )
-from gateway.core.formats import Format, Lane
+from gateway.core.formats import Family, Format, Lane
 from gateway.core.target import SamplingStyle, ThinkingStyle, ToolEffort
 
 _RESERVED_HEADERS: Final = {
@@ -48,6 +50,9 @@ _MODELS_SCHEMA: Final = WithJsonSchema(
     }
 )
 
+Auth = Literal["bearer", "x-api-key", "api-key", "none"]
+_PATH_PATTERN: Final = r"^/([A-Za-z0-9._~!$&'()*+,;=:@/%-]|\{model\})*$"
+"""What a path can have, and the place of the model's name."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -136,6 +141,8 @@ class Account(ConfigModel):
     """The upstream's key: "${NAME}" (environment), "file:/path", "file:NAME" in
     $CREDENTIALS_DIRECTORY, or the key itself in a file that only its owner can read; none: the
     upstream asks for no key, and gets none."""
+    auth: Auth | None = None
+    """The header that has the key; null: as its channel says."""
     priority: int = 0
     """Accounts of a channel with higher priority are tried first; the others are for failover."""
     weight: Weight = 1
@@ -163,8 +170,9 @@ class Timeouts(ConfigModel):
 
 
 def _reject(reserved: Set[str], kind: LiteralString) -> AfterValidator:
-    def check(name: str) -> str:
-        if name in reserved:
+    def check(name: str, info: ValidationInfo) -> str:
+        is_removed = name == "model" and "{model}" in (info.data.get("path") or "")
+        if name in reserved and not is_removed:
             raise PydanticCustomError("reserved", f"the gateway sets this {kind} itself")
         return name
 
@@ -210,8 +218,12 @@ class ChannelImages(ConfigModel):
 class Channel(ConfigModel):
     """An upstream endpoint."""
 
+    preset: str | None = None
+    """A platform or local server, such as openai, azure or ollama, whose public properties are the
+    defaults of this channel: name, format, base_url, auth and others (docs/upstreams.md); null:
+    none."""
     name: Name
-    """The channel's name in logs and commands; unique."""
+    """The channel's name in logs and commands; unique. Absent: that of the preset."""
     format: Format
     """The wire format of the upstream: chat, messages or responses."""
     base_url: Annotated[str, AfterValidator(check_base_url)]
@@ -223,8 +235,25 @@ class Channel(ConfigModel):
         _MODELS_SCHEMA,
     ] = Field(min_length=1)
     """The models that it serves: a list of public ids, or a mapping of them to upstream names."""
+    family: Family | None = None
+    """The family of its models that the catalog does not have; null: the catalog has all."""
     accounts: tuple[Account, ...] = Field(min_length=1)
     """The credentials to call it with."""
+    auth: Auth | None = None
+    """The header that has an account's key: bearer (authorization), x-api-key, api-key, or none;
+    null: x-api-key on messages channels, else bearer."""
+    query: Mapping[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")],
+        Annotated[str, StringConstraints(max_length=256)],
+    ] = {}
+    """Query parameters of every call, such as api-version."""
+    path: Annotated[str, StringConstraints(pattern=_PATH_PATTERN, max_length=256)] | None = None
+    """The path after base_url where it is not the format's own; {model} is the upstream's name of
+    the model. Tokens of prompts are estimated then. null: that of the format."""
+    stream_path: Annotated[str, StringConstraints(pattern=_PATH_PATTERN, max_length=256)] | None = (
+        None
+    )
+    """The same for streamed replies; null: as path."""
     priority: int = 0
     """Among channels whose formats suit a client equally, those with higher priority are tried
     first; the others are for failover."""
@@ -251,7 +280,8 @@ class Channel(ConfigModel):
         Mapping[Annotated[str, _reject(_RESERVED_FIELDS, "field")], JsonValue],
         AfterValidator(_check_params),
     ] = {}
-    """Fields that override those of every request body; null removes the field."""
+    """Fields that override those of every request body; null removes the field. model can only be
+    removed, where path has it."""
     version_header: Annotated[HeaderText | None, AfterValidator(_check_version)] = None
     """A version that messages channels send instead of the client's version; null: the client's."""
     user_agent: HeaderText | None = None
@@ -277,3 +307,21 @@ class Channel(ConfigModel):
     traits: Traits = Traits()
     """The traits that its models support, for prompts that are translated for them; takes
     precedence over the models' own traits."""
+
+    @model_validator(mode="after")
+    def _check_path(self) -> Self:
+        if self.stream_path is not None and self.path is None:
+            raise PydanticCustomError("path", "stream_path needs path")
+        if self.params.get("model") is not None:
+            raise PydanticCustomError("reserved", "params: model can only be removed")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: Any, handler: GetJsonSchemaHandler, /
+    ) -> dict[str, Any]:
+        """A preset has what else is required."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        definition = handler.resolve_ref_schema(schema)
+        required = definition.pop("required")
+        return schema | {"anyOf": [{"required": ["preset", "models"]}, {"required": required}]}

@@ -192,11 +192,16 @@ class Images(ConfigModel):
 
 
 @cache
+def catalog_data() -> tuple[dict[str, Any], ...]:
+    """The catalog of the specification, as a file would state it."""
+    text = files("gateway.config").joinpath("catalog.yaml").read_text(encoding="utf-8")
+    return tuple(yaml.load(text, Loader=yaml.CSafeLoader))
+
+
+@cache
 def default_catalog() -> tuple[Model, ...]:
     """The catalog of the specification."""
-    text = files("gateway.config").joinpath("catalog.yaml").read_text(encoding="utf-8")
-    models = yaml.load(text, Loader=yaml.CSafeLoader)
-    return tuple(Model.model_validate_json(to_json(model)) for model in models)
+    return tuple(Model.model_validate_json(to_json(model)) for model in catalog_data())
 
 
 def _check_socket_length(state_dir: Path) -> Path:

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from gateway.config.document import ConfigError, Document, KeyPath
-from gateway.config.schema import Config, default_catalog
+from gateway.config.presets import apply_presets
+from gateway.config.schema import Config, catalog_data, default_catalog
 from gateway.config.secrets import LITERAL_NOT_ALLOWED, SecretResolver, is_literal_secret
 
 _MESSAGES: Final = {
@@ -41,6 +42,7 @@ _TextAt = tuple[KeyPath, str]
 def validate(document: Document, secrets: SecretResolver | None) -> Config:
     """The configuration; raises ConfigError with all problems of the document. Strict JSON mode is
     what YAML needs: only lists become tuples, and texts enum members."""
+    apply_presets(document, catalog_data())
     _check_across(document, allow_literals=secrets is None or secrets.allow_literals)
     data = {} if document.data is None else document.data
     try:

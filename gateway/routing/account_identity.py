@@ -24,8 +24,11 @@ def account_identities(config: Config) -> dict[AccountRef, str]:
 
 def _digest(channel: Channel, account: Account) -> str:
     headers = {name: value.get_secret_value() for name, value in channel.headers.items()}
-    same = (
+    same: tuple[object, ...] = (
         *(channel.name, account.name, channel.format.value, channel.base_url, channel.proxy),
         *(sorted(headers.items()), account.key.get_secret_value()),
     )
+    transport = account.auth or channel.auth, dict(channel.query), channel.path
+    if any(transport):  # digests of accounts without it stay those of earlier releases
+        same = (*same, transport)
     return blake2b(repr(same).encode(), digest_size=_DIGEST_SIZE).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote
 
 import orjson
 from yarl import URL
@@ -29,6 +30,13 @@ MAX_JSON_BODY: Final = 64 * 1024
 """Bytes of a response of another endpoint."""
 
 _OK: Final = 200
+
+_AUTH_HEADERS: Final = {
+    "bearer": ("authorization", "Bearer "),
+    "x-api-key": ("x-api-key", ""),
+    "api-key": ("api-key", ""),
+}
+"""Of `Channel.auth`: the header, and what stands before the key."""
 
 _MAX_CACHED_HEADS: Final = 64
 """Per account, as clients send the same few headers."""
@@ -55,6 +63,19 @@ class _Endpoint:
     max_concurrent: int | None
     in_flight: int = 0
     cached_heads: dict[tuple[object, ...], bytes] = field(default_factory=dict)
+    model_urls: dict[tuple[str, bool], URL] = field(default_factory=dict)
+
+    def url_of(self, model: str, *, streamed: bool) -> URL:
+        """The address for a request to `model`, the upstream's own name."""
+        path = (streamed and self.channel.stream_path) or self.channel.path
+        if path is None:
+            return self.url
+        url = self.model_urls.get((model, streamed))
+        if url is None:
+            text = str(self.base) + path.replace("{model}", quote(model, safe="@:"))
+            url = URL(text, encoded=True).with_query(self.channel.query)
+            self.model_urls[model, streamed] = url
+        return url
 
     @property
     def at_capacity(self) -> bool:
@@ -79,7 +100,7 @@ class _Endpoint:
         return b"%b%bcontent-length: %d\r\n\r\n" % (head, more, length)
 
     def _render_head(self, url: URL, forwarded: Mapping[str, str], query: str) -> bytes:
-        url = url.with_query(query) if query else url
+        url = url.extend_query(query) if query else url
         # A proxy that reads the request needs the absolute URL.
         is_absolute = self.origin.proxy is not None and not self.origin.tls
         target = str(url) if is_absolute else url.raw_path_qs
@@ -141,6 +162,8 @@ class UpstreamClient:
         on_sent: Callable[[], None] | None = None,
         trace_header: bytes = b"",
         key_id: str | None = None,
+        *,
+        streamed: bool = False,
     ) -> UpstreamResponse:
         """The upstream's response of status 200, its body unread; the caller closes it.
 
@@ -153,10 +176,11 @@ class UpstreamClient:
         endpoint = self._endpoints[candidate.account_ref]
         if endpoint.at_capacity:
             raise AccountAtCapacity
+        url = endpoint.url_of(candidate.target.model, streamed=streamed)
         endpoint.in_flight += 1
         try:
             response = await self._post(
-                *(endpoint, endpoint.url, body, forwarded, query, on_sent, trace_header, key_id)
+                *(endpoint, url, body, forwarded, query, on_sent, trace_header, key_id)
             )
         except BaseException:
             endpoint.release()
@@ -179,7 +203,7 @@ class UpstreamClient:
         """The JSON object that another endpoint responds with; `path` is relative to the channel's
         `base_url`. Raises `AttemptFailed`."""
         endpoint = self._endpoints[candidate.account_ref]
-        url = endpoint.base / path.lstrip("/")
+        url = (endpoint.base / path.lstrip("/")).with_query(endpoint.channel.query)
         response = await self._post(endpoint, url, body, forwarded, query, None, trace_header)
         async with response:
             return _parse_object(await response.read_body(MAX_JSON_BODY))
@@ -243,9 +267,10 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
         "user-agent": channel.user_agent or f"model-gateway/{__version__}",
     }
     codec = CODECS[channel.format]
-    if key := account.key.get_secret_value():
-        name, value = codec.auth_header(key)
-        headers[name] = value
+    auth = account.auth or channel.auth or codec.auth
+    if auth != "none" and (key := account.key.get_secret_value()):
+        name, prefix = _AUTH_HEADERS[auth]
+        headers[name] = prefix + key
     extra = {name.lower(): value.get_secret_value() for name, value in channel.headers.items()}
     headers.update(extra)
     version = channel.version_header
@@ -255,7 +280,7 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
         overrides[server.version_headers[0]] = version
     headers.update(overrides)
     base = channel.base_url.rstrip("/")
-    url = URL(base + codec.upstream_path)
+    url = URL(base + codec.upstream_path).with_query(channel.query)
     return _Endpoint(
         channel=channel,
         origin=_origin(url, channel.proxy)._replace(scope=None if channel.reuse == "never" else ""),

@@ -129,10 +129,6 @@ class Rewriter(Protocol):
         ...
 
 
-def bearer_auth(key: str) -> tuple[str, str]:
-    return "authorization", f"Bearer {key}"
-
-
 def replace_model(body: bytes, data: Payload, prompt: Prompt) -> bytes:
     """The upstream's JSON bytes with the client's model name; `data` is the parsed `body`."""
     return ModelNamePatcher(prompt.model).patch(body, data.get("model"))
@@ -161,8 +157,8 @@ class Codec:
     has_prewarm: bool = False
     """Whether a request with `max_tokens` 0 only fills the prompt cache."""
 
-    auth_header: Callable[[str], tuple[str, str]] = bearer_auth
-    """Name and value for an account's key."""
+    auth: str = "bearer"
+    """The way in which an account's key is sent, of `Channel.auth`."""
     version: str | None = None
     """The API version that translated prompts are written in, where the format has versions."""
     forwarded_headers: tuple[str, ...] = ()

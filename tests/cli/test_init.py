@@ -74,6 +74,43 @@ def test_what_is_missing_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "typed", "found"),
+    [
+        (("ollama",), "llama3.2\n", ("chat", "http://127.0.0.1:11434/v1", "")),
+        (("gemini", "--model", "m"), "", ("chat", "https://generativelanguage", SECRET)),
+        (
+            ("azure", "--format", "chat", "--model", "m"),
+            "https://r.openai.azure.com/openai/v1\n",
+            ("chat", "https://r.openai.azure.com/openai/v1", SECRET),
+        ),
+    ],
+)
+def test_a_preset_is_asked_for_what_it_leaves_open(
+    arguments: tuple[str, ...], typed: str, found: tuple[str, str, str]
+) -> None:
+    result = call("--preset", *arguments, typed=typed)
+    assert result.exit_code == 0, result.output
+    (channel,) = channels(GEMINI_API_KEY=SECRET, AZURE_OPENAI_API_KEY=SECRET)
+    assert channel["name"] == arguments[0]
+    assert (channel["format"], channel["keys"]) == (found[0], [found[2]])
+    assert channel["base_url"].startswith(found[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--preset", "olama"), "--preset: it is one of openai, "),
+        (("--preset", "gemini", "--format", "messages"), "--format: gemini has chat."),
+        (("--preset", "openai", "--from-env"), "--from-env finds preset"),
+    ],
+)
+def test_a_preset_that_does_not_fit(arguments: tuple[str, ...], problem: str) -> None:
+    result = call(*arguments)
+    assert (result.exit_code, LOCAL_CONFIG.exists()) == (2, False)
+    assert problem in result.output
+
+
+@pytest.mark.parametrize(
     ("typed", "missing"),
     [
         ("", "--format"),

@@ -121,7 +121,8 @@ async def _send_probe(runtime: Runtime, snapshot: Snapshot, candidate: Candidate
     )
     attempt = TranslatedAttempt(runtime, request, candidate)
     sending = snapshot.upstream.send(
-        candidate, attempt.payload, attempt.forwarded_headers, attempt.query
+        *(candidate, attempt.payload, attempt.forwarded_headers, attempt.query),
+        streamed=attempt.streamed,
     )
     _, reply = await read_reply(sending, attempt, snapshot.config.server.max_response)
     return codec.parse_reply(orjson.loads(reply.body))

@@ -139,9 +139,8 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         payload, attempt.payload = attempt.payload, b""  # the next attempt has its own
         headers, query = attempt.forwarded_headers, attempt.query
         trace, key = self._exchange.trace_header, self._exchange.key
-        return self._exchange.send(
-            partial(self._upstream.send, candidate, payload, headers, query, on_sent, trace, key)
-        )
+        where = candidate, payload, headers, query, on_sent, trace, key
+        return self._exchange.send(partial(self._upstream.send, *where, streamed=attempt.streamed))
 
     async def _after_failure(
         self, ranked: RankedCandidate, attempt: AttemptT, outcome: AttemptOutcome, failure: Failure

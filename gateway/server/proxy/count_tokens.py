@@ -102,8 +102,10 @@ async def _count(
     candidate = _first_available(route, runtime)
     await exchange.meter.acquire_free(runtime.admission, permit, route.model)
     source = incoming.raw_body, incoming.body, prompt, candidate
-    payload: bytes | Buffers | None
-    payload = short = await run(_payload, *source) if exchange.turns else _payload(*source)
+    payload: bytes | Buffers | None = None
+    short: bytes | None = None
+    if exchange.snapshot.upstream.channel(candidate).path is None:  # else counts have no address
+        payload = short = await run(_payload, *source) if exchange.turns else _payload(*source)
     if short is not None and exchange.long_texts is not None:
         payload = exchange.long_texts.restore(short)
     upstream_headers = incoming.headers

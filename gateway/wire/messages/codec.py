@@ -19,7 +19,7 @@ CODEC: Final = Codec(
     upstream_path="/v1/messages",
     image_mark=b'"image"',
     error_paths=("/v1/messages",),
-    auth_header=lambda key: ("x-api-key", key),
+    auth="x-api-key",
     version="2023-06-01",
     forwarded_headers=("anthropic-", "vendor-", "x-stainless-", "x-claude-", "x-app"),
     forwarded_query="beta=true",

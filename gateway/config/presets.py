@@ -1,0 +1,99 @@
+"""Presets of channels: what is public of a platform, as defaults of the channels that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, cast
+
+import yaml
+
+from gateway.config.document import Document, KeyPath
+
+_NO_ACCOUNTS: Final = [{"name": "main", "key": "none"}]
+"""Those of a channel whose upstream asks for no credential."""
+
+_PLACEHOLDER: Final = {
+    **{"name": "unknown", "format": "chat", "base_url": "https://missing.invalid/upstream"},
+    **{"accounts": _NO_ACCOUNTS, "family": "beta"},
+}
+"""In place of what a preset would state, so that its own problem is the only one reported."""
+
+
+@cache
+def presets() -> Mapping[str, Any]:
+    """Returns the presets by name: `formats`, `variable`, `example`."""
+    text = files("gateway.config").joinpath("presets.yaml").read_text(encoding="utf-8")
+    return cast(Mapping[str, Any], yaml.load(text, Loader=yaml.CSafeLoader))
+
+
+def apply_presets(document: Document, catalog: Sequence[Mapping[str, Any]]) -> None:
+    """Completes the channels of a document that have a `preset`, and adds the models of channels
+    with a `family` that are in no catalog; `catalog` is that of documents without models. What has
+    another form than it should have is left for the validation."""
+    data = document.data
+    channels = data.get("channels") if isinstance(data, dict) else None
+    if not isinstance(channels, list):
+        return
+    for index, channel in enumerate(channels):
+        if isinstance(channel, dict) and isinstance(channel.get("preset"), str):
+            channels[index] = _complete(document, ("channels", index), channel)
+    _add_models(data, [each for each in channels if isinstance(each, dict)], catalog)
+
+
+def _complete(document: Document, path: KeyPath, channel: dict[str, Any]) -> dict[str, Any]:
+    name = channel["preset"]
+    preset = presets().get(name)
+    if preset is None:
+        similar = get_close_matches(name, presets(), n=1)
+        hint = f"; did you mean {similar[0]}?" if similar else f": {', '.join(presets())}"
+        document.add_problem((*path, "preset"), f"no such preset{hint}")
+        return _PLACEHOLDER | channel
+    formats = preset["formats"]
+    format = channel.get("format", next(iter(formats)))
+    if format not in formats:
+        document.add_problem((*path, "format"), f"{name} has {', '.join(formats)}")
+        return _PLACEHOLDER | channel
+    if "base_url" not in channel and "example" in preset:
+        document.add_problem(
+            (*path, "base_url"), f"is missing: of {name} it is {preset['example']}"
+        )
+        channel = {**channel, "base_url": _PLACEHOLDER["base_url"]}
+    defaults = {"name": name, "format": format, **formats[format]}
+    if channel.get("auth", defaults.get("auth")) == "none":
+        defaults["accounts"] = _NO_ACCOUNTS
+    for option, value in channel.items():
+        default = defaults.get(option)
+        if isinstance(value, dict) and isinstance(default, dict):
+            value = {**default, **value}
+        defaults[option] = value
+    return defaults
+
+
+def _add_models(
+    data: dict[str, Any], channels: Sequence[dict[str, Any]], catalog: Sequence[Mapping[str, Any]]
+) -> None:
+    stated = data.get("models")
+    known = stated if isinstance(stated, list) else catalog
+    names = {
+        name
+        for model in known
+        if isinstance(model, dict)
+        for name in (model.get("id"), *_list(model.get("aliases")))
+        if isinstance(name, str)
+    }
+    added = []
+    for channel in channels:
+        models = channel.get("models")
+        for id in models if isinstance(models, dict) else _list(models):
+            if "family" in channel and isinstance(id, str) and id not in names:
+                names.add(id)
+                added.append({"id": id, "family": channel["family"]})
+    if added and (stated is None or isinstance(stated, list)):
+        data["models"] = [*known, *added]
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
