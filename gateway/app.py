@@ -22,7 +22,7 @@ from gateway.server.http.metrics import show_metrics
 from gateway.server.http.middleware import add_response_headers, exchange_middleware
 from gateway.server.images.adapter import CHECK_IMAGES, IMAGE_WORK, ImageWork
 from gateway.server.proxy.count_tokens import count_input_tokens, count_tokens
-from gateway.server.proxy.generate import generate_handler
+from gateway.server.proxy.generate import generate
 from gateway.server.proxy.incoming_request import Stages
 from gateway.server.proxy.models import list_models, show_model
 from gateway.server.record.exchange import RUNTIME
@@ -72,7 +72,7 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     allow_origins(app, runtime.config.server)
     router = app.router
     for format, codec in CODECS.items():
-        handler = generate_handler(codec, _GENERATION[format])
+        handler = partial(generate, codec, _GENERATION[format])
         router.add_post(codec.endpoint, handler, expect_handler=send_continue)
     router.add_post("/v1/messages/count_tokens", partial(count_tokens, _COUNT_MESSAGES))
     router.add_post("/v1/responses/input_tokens", partial(count_input_tokens, _COUNT_RESPONSES))

@@ -112,7 +112,11 @@ class UserAgentNotAllowed(InvalidRequest):
     text = "user agent not allowed"
 
 
-class UnsupportedField(InvalidRequest):
+class UnsupportedByUpstream(InvalidRequest):
+    """A request that the upstream of one candidate cannot take; another's may."""
+
+
+class UnsupportedField(UnsupportedByUpstream):
     """Translation would silently change the meaning of the field `param`."""
 
     code = "convert_request_failed"
@@ -122,7 +126,7 @@ class UnsupportedField(InvalidRequest):
         super().__init__(f"{field}: {reason}", param=field)
 
 
-class ThreadUnsupported(InvalidRequest):
+class ThreadUnsupported(UnsupportedByUpstream):
     """A message thread on the translated lane. `details` tells client libraries to send the whole
     conversation instead."""
 
@@ -162,7 +166,7 @@ CONTENT_POLICY_CODE: Final = "content_policy_violation"
 _CONTEXT_PREFIXES: Final = ("prompt is too long", "input length and `max_tokens` exceed")
 
 
-class InvalidImage(InvalidRequest):
+class InvalidImage(UnsupportedByUpstream):
     """An image that no upstream, or none of the model's, accepts: here because it has no pixels,
     in subclasses for other reasons. `path` is that of its data or URL in the body."""
 
@@ -198,7 +202,7 @@ class TooManyImages(InvalidImage):
     code = "too_many_images"
 
 
-class ImageDownloadFailed(InvalidRequest):
+class ImageDownloadFailed(UnsupportedByUpstream):
     """A failed download, for any reason: clients must not learn which addresses answer, or what.
     `host` is the host of the image's URL, `path` the URL's in the body."""
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
@@ -41,7 +41,6 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.observed_request import BeginTrace, Observer
 from gateway.turns import LoopTurns, Worker
 from gateway.upstream.client import UpstreamClient
-from gateway.upstream.search_client import SearchClient
 from gateway.upstream.turns import BulkTurns
 from gateway.wire.token_estimate import estimate_tokens
 
@@ -66,6 +65,14 @@ class ConnectionCounts:
     malformed: int = 0
 
 
+class Part(Protocol):
+    async def close(self) -> None: ...
+
+
+PartT = TypeVar("PartT", bound=Part)
+OptionsT = TypeVar("OptionsT")
+
+
 class Snapshot:
     """The objects that are built from one configuration. A request keeps the snapshot with which it
     started; connections of a replaced snapshot are closed after the last of its requests."""
@@ -75,7 +82,6 @@ class Snapshot:
         self.config = config
         self.catalog = Catalog(config.models, config.money)
         self.router = Router(self.catalog, config.channels, config.families)
-        self.search = SearchClient(config.search) if config.search is not None else None
         self.failure_policy = FailurePolicy(config.rules)
         self.upstream = UpstreamClient(config)
         self.redactor = Redactor.from_config(config)
@@ -90,11 +96,19 @@ class Snapshot:
         self.max_bodies = max(config.server.max_bodies, 2 * config.server.max_body)
         """Bytes of the bodies of running requests."""
         self.active_requests = 0
+        self._parts: dict[Callable[..., Part], Any] = {}
+
+    def part(self, make: Callable[[OptionsT], PartT], options: OptionsT) -> PartT:
+        """Return what an optional feature makes of its options: made at the first call, closed with
+        the snapshot. Call it in the loop."""
+        if make not in self._parts:
+            self._parts[make] = make(options)
+        part: PartT = self._parts[make]
+        return part
 
     async def close(self) -> None:
-        await self.upstream.close()
-        if self.search is not None:
-            await self.search.close()
+        for part in (self.upstream, *self._parts.values()):
+            await part.close()
 
 
 @dataclass(slots=True)

@@ -54,7 +54,10 @@ def rows(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]
         yield from rows(child)
 
 
-NO_ROWS = (errors.ClientError, errors.NotFound, errors.UpstreamRejected)
+NO_ROWS = (
+    *(errors.ClientError, errors.NotFound),
+    *(errors.UnsupportedByUpstream, errors.UpstreamRejected),
+)
 """Base classes, and the upstream's own status and message."""
 ROWS = [row for row in rows(errors.GatewayError) if row not in NO_ROWS]
 

@@ -79,7 +79,7 @@ def _check(incoming: IncomingRequest) -> None:
         )
         incoming.prompt = replace(incoming.prompt, turns=turns)
     work = incoming.request.app[IMAGE_WORK]
-    incoming.adapt = ImageAdapter(exchange, images, work).adapt
+    incoming.adapters.append(ImageAdapter(exchange, images, work).adapt)
 
 
 def _with_images(

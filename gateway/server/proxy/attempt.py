@@ -258,7 +258,7 @@ class TranslatedAttempt(Attempt):
     """The prompt is rendered for the upstream, and the reply for the client."""
 
     def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
-        """Raises `UnsupportedField` or `ThreadUnsupported`."""
+        """Raises `UnsupportedByUpstream`."""
         super().__init__(runtime, request, candidate)
         check_stateless(request.prompt)
         self._rendering = self._codec.render_prompt(self._prompt, self._target)

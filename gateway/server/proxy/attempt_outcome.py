@@ -52,10 +52,6 @@ class AttemptOutcome:
             self._runtime.latency.record(candidate.account_ref, candidate.model, first, now)
         self._record("ok", status=200)
 
-    def succeed_round(self) -> None:
-        """A round of a reply that goes on: the row of its first attempt has them all."""
-        self._runtime.health.record_success(self.ticket, self._loop.time())
-
     def fail(self, failure: Failure, *, committed: bool) -> Verdict:
         """`committed`: the client has a part of the reply."""
         exchange, now = self._exchange, self._loop.time()

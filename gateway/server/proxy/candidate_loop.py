@@ -12,13 +12,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from gateway.core.events import Failure, FailureKind
-from gateway.errors import (
-    ImageDownloadFailed,
-    InvalidImage,
-    ThreadUnsupported,
-    UnsupportedField,
-    without_traceback,
-)
+from gateway.errors import UnsupportedByUpstream, without_traceback
 from gateway.routing.affinity import Affinity
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.retry import Action, RetryState, next_step, order_after_failure
@@ -46,11 +40,11 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         exchange: Exchange,
         client_request: ClientRequest,
         route: Route,
-        adapt: Adapt | None = None,
+        adapters: Sequence[Adapt] = (),
     ) -> None:
         self._exchange, self._runtime = exchange, exchange.runtime
         self._client_request, self._route = client_request, route
-        self._adapt, self._adapted = adapt, client_request
+        self._adapters = adapters
         self._upstream = client_request.snapshot.upstream
         self._loop = asyncio.get_running_loop()
 
@@ -112,23 +106,22 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
 
     async def _prepare(self, candidate: Candidate) -> AttemptT | None:
         """Return None if the candidate cannot serve the request."""
-        if self._adapt is not None:
-            try:
-                self._adapted = await self._adapt(self._client_request, candidate)
-            except (InvalidImage, ImageDownloadFailed) as error:
-                self._last_error = self._last_error or without_traceback(error)
-                return None
-        in_turn, build = self._exchange.run_in_turn, self._build
-        attempt = await in_turn(build, candidate) if self._exchange.turns else build(candidate)
+        exchange, request, build = self._exchange, self._client_request, self._build
+        attempt: AttemptT | None = None
+        try:
+            for adapt in self._adapters:
+                request = await adapt(request, candidate)
+            if exchange.turns:
+                attempt = await exchange.run_in_turn(build, request, candidate)
+            else:
+                attempt = build(request, candidate)
+        except UnsupportedByUpstream as error:
+            self._last_error = self._last_error or without_traceback(error)
         await next_stage()
         return attempt
 
-    def _build(self, candidate: Candidate) -> AttemptT | None:
-        try:
-            attempt = self._build_attempt(candidate)
-        except (UnsupportedField, ThreadUnsupported) as error:
-            self._last_error = self._last_error or without_traceback(error)
-            return None
+    def _build(self, request: ClientRequest, candidate: Candidate) -> AttemptT:
+        attempt = self._build_attempt(request, candidate)
         if self._exchange.long_texts is not None:
             attempt.payload = self._exchange.long_texts.restore(attempt.payload)
         return attempt
@@ -168,8 +161,8 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         await unless_aborted(runtime, asyncio.sleep(step.wait))
 
     @abstractmethod
-    def _build_attempt(self, candidate: Candidate) -> AttemptT:
-        """Raises `UnsupportedField` or `ThreadUnsupported`."""
+    def _build_attempt(self, request: ClientRequest, candidate: Candidate) -> AttemptT:
+        """Raises `UnsupportedByUpstream`. `request` is adapted to the candidate."""
 
     @abstractmethod
     def _start(
@@ -185,8 +178,9 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         """Notes a failure, before it is decided what is next."""
         self._last_error = AttemptFailed(failure)
 
+    @abstractmethod
     def _ended(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
-        outcome.succeed_round()
+        """Notes what has come of an attempt that was not retried."""
 
     def _interrupted(
         self, candidate: Candidate, attempt: AttemptT, outcome: AttemptOutcome

@@ -22,10 +22,10 @@ from gateway.errors import UnsupportedField, without_traceback
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.http.auth import authorize
-from gateway.server.http.headers import query_to_forward, request_headers_to_forward, version_header
-from gateway.server.http.request_body import read_json, write_object
+from gateway.server.http.headers import query_to_forward, version_header
+from gateway.server.http.request_body import write_object
 from gateway.server.proxy.client_errors import client_error, client_text
-from gateway.server.proxy.incoming_request import IncomingRequest, Stages
+from gateway.server.proxy.incoming_request import Stages, receive
 from gateway.server.record.deadlines import run_with_timeout
 from gateway.server.record.exchange import EXCHANGE
 from gateway.upstream.response import AttemptFailed
@@ -73,32 +73,8 @@ async def _count(
     """The upstream's count, or `input_tokens` alone; and headers for the client."""
     exchange = request[EXCHANGE]
     runtime, server = exchange.runtime, exchange.snapshot.config.server
-    headers = request_headers_to_forward(request, codec, server)
-    raw_body, body = await read_json(request)
-    run = exchange.run_in_turn
-    prompt = await run(parse, body) if exchange.turns else parse(body)
-    incoming = IncomingRequest(
-        request=request,
-        exchange=exchange,
-        permit=permit,
-        codec=codec,
-        parse=parse,
-        headers=headers,
-        raw_body=raw_body,
-        body=body,
-        prompt=prompt,
-        own_body=raw_body,
-    )
-    for run_stage, applies in stages.before_route:
-        if applies(incoming):
-            await run_stage(incoming)
-    exchange.prompt = incoming.prompt
-    model = incoming.prompt.model
-    route = incoming.route = permit.route(exchange.snapshot.router, model, codec.format)
-    for run_stage, applies in stages.after_route:
-        if applies(incoming):
-            await run_stage(incoming)
-    prompt = incoming.prompt
+    incoming = await receive(request, permit, codec, parse, stages)
+    prompt, route, run = incoming.prompt, incoming.route, exchange.run_in_turn
     candidate = _first_available(route, runtime)
     await exchange.meter.acquire_free(runtime.admission, permit, route.model)
     source = incoming.raw_body, incoming.body, prompt, candidate

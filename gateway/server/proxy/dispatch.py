@@ -57,10 +57,10 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         affinity: Affinity | None,
         client: ReplySink | None = None,
     ) -> None:
-        super().__init__(incoming.exchange, client_request, incoming.route, incoming.adapt)
+        super().__init__(incoming.exchange, client_request, incoming.route, incoming.adapters)
         self._request, self._permit = incoming.request, incoming.permit
         self._affinity, self._client = affinity, client
-        self._attempt_class = incoming.attempt_class
+        self._attempt_factories = incoming.attempt_factories
         self._choices = client_request.prompt.sampling.choices or 1
 
     async def run(self) -> web.StreamResponse:
@@ -144,10 +144,9 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
                 self._exchange.affinity_outcome = "yes"
         return ranked
 
-    def _build_attempt(self, candidate: Candidate) -> Attempt:
-        choose = self._attempt_class
-        kind = (choose and choose(candidate)) or _LANES[candidate.lane]
-        attempt = kind(self._runtime, self._adapted, candidate)
+    def _build_attempt(self, request: ClientRequest, candidate: Candidate) -> Attempt:
+        make = self._attempt_factories.get(candidate.account_ref) or _LANES[candidate.lane]
+        attempt = make(self._runtime, request, candidate)
         if attempt.dropped:
             check_strict(self._request, attempt.dropped)
         return attempt
@@ -159,7 +158,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         exchange.dropped |= attempt.dropped
         exchange.start_attempt(candidate)
         sending = self._send(candidate, attempt, exchange.meter.mark_sent)
-        if self._attempt_class is not None:
+        if self._attempt_factories:
             sending = attempt.whole_reply(sending, exchange, self._route)
         if self._client is None:
             return relay_body(self._request, attempt, sending)

@@ -6,7 +6,6 @@ such prompts: the gateway answers one itself where the upstream's format has non
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from math import inf
 
 from aiohttp import web
@@ -20,92 +19,53 @@ from gateway.runtime import Runtime
 from gateway.scheduler import next_stage
 from gateway.server.http.auth import authorize_generation
 from gateway.server.http.client_stream import ClientStream
-from gateway.server.http.headers import query_to_forward, request_headers_to_forward
-from gateway.server.http.request_body import read_json
+from gateway.server.http.headers import query_to_forward
 from gateway.server.proxy.body_relay import send_reply
 from gateway.server.proxy.dispatch import Dispatch
-from gateway.server.proxy.incoming_request import IncomingRequest, Stages
+from gateway.server.proxy.incoming_request import Stages, receive
 from gateway.server.record.client_request import ClientRequest
-from gateway.server.record.exchange import EXCHANGE, RUNTIME
+from gateway.server.record.exchange import RUNTIME
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS
 
 
-def generate_handler(
-    codec: Codec, stages: Stages
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Return the handler of one format's endpoint."""
-
-    async def handler(request: web.Request) -> web.StreamResponse:
-        exchange = request[EXCHANGE]
-        runtime, snapshot = exchange.runtime, exchange.snapshot
-        permit = authorize_generation(request, codec)
-        headers = request_headers_to_forward(request, codec, snapshot.config.server)
-        raw_body, body = await read_json(request)
-        await next_stage()
-        parse, estimate = codec.parse_prompt, runtime.input_estimates.raw
-        prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
-        incoming = IncomingRequest(
-            request=request,
-            exchange=exchange,
-            permit=permit,
-            codec=codec,
-            parse=parse,
-            headers=headers,
-            raw_body=raw_body,
-            body=body,
-            prompt=prompt,
-            own_body=raw_body,
-        )
-        for run, applies in stages.before_route:
-            if applies(incoming):
-                await run(incoming)
-        exchange.prompt = incoming.prompt
-        model = incoming.prompt.model
-        route = incoming.route = permit.route(snapshot.router, model, codec.format)
-        await next_stage()
-        for run, applies in stages.after_route:
-            if applies(incoming):
-                await run(incoming)
-        raw_body, body = incoming.raw_body, incoming.body
-        prompt, route = incoming.prompt, incoming.route
-        in_turn = exchange.run_in_turn
-        raw_estimate = await in_turn(estimate, prompt) if exchange.turns else estimate(prompt)
-        client_request = ClientRequest(
-            request_id=exchange.id,
-            snapshot=snapshot,
-            codec=codec,
-            prompt=prompt,
-            raw_body=raw_body,
-            body=body,
-            forwarded_headers=incoming.headers,
-            query=query_to_forward(request, codec),
-            input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
-            raw_estimate=raw_estimate,
-            dropped=exchange.dropped,
-            key=permit.token.id,
-        )
-        candidate = route.candidates[0]
-        if (
-            prompt.max_tokens == 0
-            and codec.has_prewarm
-            and not CODECS[candidate.format].has_prewarm
-        ):
-            await exchange.meter.acquire_free(runtime.admission, permit, route.model)
-            return await answer_prewarm(request, client_request, candidate)
-        if runtime.fleet.has_shared:
-            await _look_up_reply(runtime, route, prompt, permit)
-        affinity = runtime.affinity_index.for_prompt(
-            prompt, request.headers, permit.token.id, route.model
-        )
-        await next_stage()
-        if incoming.answer is not None:
-            return await incoming.answer(incoming, client_request, affinity)
-        response = await Dispatch(incoming, client_request, affinity).run()
-        await next_stage()
-        return response
-
-    return handler
+async def generate(codec: Codec, stages: Stages, request: web.Request) -> web.StreamResponse:
+    """Serve the endpoint of a format."""
+    permit = authorize_generation(request, codec)
+    incoming = await receive(request, permit, codec, codec.parse_prompt, stages)
+    exchange, prompt, route = incoming.exchange, incoming.prompt, incoming.route
+    runtime = exchange.runtime
+    in_turn, estimate = exchange.run_in_turn, runtime.input_estimates.raw
+    raw_estimate = await in_turn(estimate, prompt) if exchange.turns else estimate(prompt)
+    client_request = ClientRequest(
+        request_id=exchange.id,
+        snapshot=exchange.snapshot,
+        codec=codec,
+        prompt=prompt,
+        raw_body=incoming.raw_body,
+        body=incoming.body,
+        forwarded_headers=incoming.headers,
+        query=query_to_forward(request, codec),
+        input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
+        raw_estimate=raw_estimate,
+        dropped=exchange.dropped,
+        key=permit.token.id,
+    )
+    candidate = route.candidates[0]
+    if prompt.max_tokens == 0 and codec.has_prewarm and not CODECS[candidate.format].has_prewarm:
+        await exchange.meter.acquire_free(runtime.admission, permit, route.model)
+        return await answer_prewarm(request, client_request, candidate)
+    if runtime.fleet.has_shared:
+        await _look_up_reply(runtime, route, prompt, permit)
+    affinity = runtime.affinity_index.for_prompt(
+        prompt, request.headers, permit.token.id, route.model
+    )
+    await next_stage()
+    if incoming.answer is not None:
+        return await incoming.answer(incoming, client_request, affinity)
+    response = await Dispatch(incoming, client_request, affinity).run()
+    await next_stage()
+    return response
 
 
 async def _look_up_reply(runtime: Runtime, route: Route, prompt: Prompt, permit: Permit) -> None:

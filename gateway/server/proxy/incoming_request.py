@@ -14,10 +14,15 @@ from aiohttp import web
 from gateway.admission.access import Permit
 from gateway.core.prompt import Prompt
 from gateway.routing.affinity import Affinity
+from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate, Route
+from gateway.runtime import Runtime
+from gateway.scheduler import next_stage
+from gateway.server.http.headers import request_headers_to_forward
+from gateway.server.http.request_body import read_json
 from gateway.server.proxy.attempt import Attempt
 from gateway.server.record.client_request import ClientRequest
-from gateway.server.record.exchange import Exchange
+from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.wire.codec import Codec
 from gateway.wire.json.fields import Payload
 
@@ -28,11 +33,9 @@ class IncomingRequest:
     and in no format's form (`prompt`, which `parse` reads), and the `headers` for an upstream of
     its own format.
 
-    `own_body` is what the client itself has sent, with items instead of their names; `root_id` the
-    first stored response of the chain that it continues. `route` is set between the stages.
-
-    Stages can also set who answers it instead of a plain dispatch, what its upstreams get instead
-    of it, and the class of an attempt at a candidate, if that is not the one of its lane.
+    `route` is set between the stages. Stages can add `adapters`, each of which adapts the request
+    to a candidate, and `attempt_factories` for accounts whose attempts are not those of their lane.
+    One of them can have the request answered by another function than a plain dispatch.
     """
 
     request: web.Request
@@ -44,17 +47,22 @@ class IncomingRequest:
     raw_body: bytes
     body: Payload
     prompt: Prompt
-    own_body: bytes
-    root_id: str | None = None
     route: Route = field(init=False)
-    answer: Answer | None = None
-    adapt: Adapt | None = None
-    attempt_class: Callable[[Candidate], type[Attempt] | None] | None = None
+    adapters: list[Adapt] = field(default_factory=list)
+    attempt_factories: dict[AccountRef, NewAttempt] = field(default_factory=dict)
+    answer: Answer | None = field(default=None, init=False)
+
+    def answer_by(self, answer: Answer) -> None:
+        """Raises `RuntimeError` if the request is answered by another feature already."""
+        if self.answer is not None:
+            raise RuntimeError(f"{self.answer} and {answer} answer one request")
+        self.answer = answer
 
 
 Answer = Callable[[IncomingRequest, ClientRequest, Affinity | None], Awaitable[web.StreamResponse]]
 Adapt = Callable[[ClientRequest, Candidate], Awaitable[ClientRequest]]
-"""Raises `InvalidImage` or `ImageDownloadFailed` if the candidate's upstream cannot have it."""
+"""Returns the request as the candidate's upstream takes it. Raises `UnsupportedByUpstream`."""
+NewAttempt = Callable[[Runtime, ClientRequest, Candidate], Attempt]
 
 
 class Stage(NamedTuple):
@@ -70,3 +78,38 @@ class Stages(NamedTuple):
 
     before_route: Sequence[Stage] = ()
     after_route: Sequence[Stage] = ()
+
+
+async def receive(
+    request: web.Request,
+    permit: Permit,
+    codec: Codec,
+    parse: Callable[[object], Prompt],
+    stages: Stages,
+) -> IncomingRequest:
+    """Read a client's request, look up its route, and run its stages."""
+    exchange = request[EXCHANGE]
+    headers = request_headers_to_forward(request, codec, exchange.snapshot.config.server)
+    raw_body, body = await read_json(request)
+    await next_stage()
+    incoming = IncomingRequest(
+        request=request,
+        exchange=exchange,
+        permit=permit,
+        codec=codec,
+        parse=parse,
+        headers=headers,
+        raw_body=raw_body,
+        body=body,
+        prompt=await exchange.run_in_turn(parse, body) if exchange.turns else parse(body),
+    )
+    for run, applies in stages.before_route:
+        if applies(incoming):
+            await run(incoming)
+    exchange.prompt = prompt = incoming.prompt
+    incoming.route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
+    await next_stage()
+    for run, applies in stages.after_route:
+        if applies(incoming):
+            await run(incoming)
+    return incoming

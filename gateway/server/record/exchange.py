@@ -225,10 +225,10 @@ class Exchange:
             self.runtime.scheduler.discard(self)
 
     def send(self, send: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
-        """Sends to the upstream. On a database server that waits for the intent row, so that a
+        """Sends to the upstream. If commits take long, that waits for the intent row, so that a
         process that is killed leaves no call without one, unless a commit takes longer than
-        `INTENT_TIMEOUT`. With SQLite both go on at the same time, as commits are much shorter."""
-        return send() if self.runtime.config.database is None else self._send_after_intent(send)
+        `INTENT_TIMEOUT`; otherwise both go on at the same time."""
+        return self._send_after_intent(send) if self.runtime.recorder.commits_slowly else send()
 
     async def _send_after_intent(self, send: Callable[[], Awaitable[Result]]) -> Result:
         await self.wait_for_intent()

@@ -11,13 +11,13 @@ from typing import Final
 from gateway.core.formats import Format, Lane
 from gateway.core.prompt import Prompt, WebSearch
 from gateway.core.value import replace
-from gateway.errors import UnsupportedField
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.proxy.attempt import Attempt, TranslatedAttempt
 from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.client_request import ClientRequest, CompleteReply
 from gateway.server.record.exchange import Exchange
+from gateway.server.search.client import SearchClient
 from gateway.server.search.event_translator import EventQueue, EventTranslator
 from gateway.server.search.rounds import SearchLoop, SearchPlan
 from gateway.upstream.response import UpstreamResponse
@@ -33,35 +33,29 @@ from gateway.wire.stream.event_builder import ReplyCollector
 
 
 class SearchAttempt(Attempt):
-    """The first round is an ordinary translated attempt whose prompt has a function instead of the
-    search; its reply and those of the rounds that follow are one reply."""
+    """The first round is an ordinary translated attempt; its reply and those of the rounds that
+    follow are one reply. With a `client` the prompt has a function instead of the search, without
+    one the upstream searches itself."""
 
-    def __init__(self, runtime: Runtime, request: ClientRequest, candidate: Candidate) -> None:
+    def __init__(
+        self,
+        search: WebSearch,
+        client: SearchClient | None,
+        runtime: Runtime,
+        request: ClientRequest,
+        candidate: Candidate,
+    ) -> None:
         super().__init__(runtime, request, candidate)
         self.streamed = True
-        self._plan = plan = self._make_plan(request)
+        self._plan = plan = _make_plan(search, client, request)
         self._first = first = TranslatedAttempt(runtime, plan.request, candidate)
         self._queue = EventQueue()
-        if plan.client is not None:
+        if client is not None:
             first.dropped |= unknown_options(request.prompt)
         self.payload, first.payload = first.payload, b""
         self.forwarded_headers, self.query = first.forwarded_headers, first.query
         self.dropped = first.dropped
         self._client_fields = request.body.keys()
-
-    def _make_plan(self, request: ClientRequest) -> SearchPlan:
-        prompt, client = request.prompt, request.snapshot.search
-        search = requested_search(prompt)
-        if search is None or client is None:
-            raise UnsupportedField("tools", "the gateway has no web search")
-        limits = (client.endpoint.max_searches, search.max_uses, max_calls(prompt))
-        return SearchPlan(
-            client=client,
-            search=search,
-            function=function_name(prompt),
-            limit=min(limit for limit in limits if limit is not None),
-            request=replace(request, prompt=first_prompt(prompt, search)),
-        )
 
     def translator(self) -> EventTranslator:
         metadata = self._metadata()
@@ -86,13 +80,21 @@ class SearchAttempt(Attempt):
         return rounds.start(self._first, self._candidate, response)
 
 
-class PausableAttempt(SearchAttempt):
-    """The first round is the client's own request to an upstream that searches itself."""
-
-    def _make_plan(self, request: ClientRequest) -> SearchPlan:
-        prompt = replace(request.prompt, stream=True)
-        search = requested_search(prompt) or WebSearch()
-        return SearchPlan(None, search, None, 0, replace(request, prompt=prompt))
+def _make_plan(
+    search: WebSearch, client: SearchClient | None, request: ClientRequest
+) -> SearchPlan:
+    prompt = request.prompt
+    if client is None:
+        streamed = replace(request, prompt=replace(prompt, stream=True))
+        return SearchPlan(client, search, None, 0, streamed)
+    limits = (client.endpoint.max_searches, search.max_uses, max_calls(prompt))
+    return SearchPlan(
+        client=client,
+        search=search,
+        function=function_name(prompt),
+        limit=min(limit for limit in limits if limit is not None),
+        request=replace(request, prompt=first_prompt(prompt, search)),
+    )
 
 
 async def plan_searches(incoming: IncomingRequest) -> None:
@@ -101,7 +103,9 @@ async def plan_searches(incoming: IncomingRequest) -> None:
     prompt, search = incoming.prompt, declared_search(incoming.prompt)
     if search is None:
         return
-    has_endpoint = incoming.exchange.snapshot.search is not None
+    snapshot = incoming.exchange.snapshot
+    endpoint = snapshot.config.search
+    has_endpoint = endpoint is not None
     candidates = tuple(
         replace(each, lane=Lane.TRANSLATED)
         if gateway_searches(search, prompt.format, each, has_endpoint=has_endpoint)
@@ -109,16 +113,14 @@ async def plan_searches(incoming: IncomingRequest) -> None:
         for each in incoming.route.candidates
     )
     incoming.route = replace(incoming.route, candidates=candidates)
-    if (requested := requested_search(prompt)) is not None:
-        incoming.attempt_class = partial(_attempt_class, prompt, requested, has_endpoint)
-
-
-def _attempt_class(
-    prompt: Prompt, search: WebSearch, has_endpoint: bool, candidate: Candidate
-) -> type[SearchAttempt] | None:
-    if gateway_searches(search, prompt.format, candidate, has_endpoint=has_endpoint):
-        return SearchAttempt if has_endpoint else None
-    return PausableAttempt if can_be_paused(prompt, candidate) else None
+    if (requested := requested_search(prompt)) is None:
+        return
+    client = None if endpoint is None else snapshot.part(SearchClient, endpoint)
+    for each in candidates:
+        searches = gateway_searches(requested, prompt.format, each, has_endpoint=has_endpoint)
+        if client is not None if searches else can_be_paused(prompt, each):
+            attempt = partial(SearchAttempt, requested, client if searches else None)
+            incoming.attempt_factories[each.account_ref] = attempt
 
 
 def can_be_paused(prompt: Prompt, candidate: Candidate) -> bool:

@@ -38,10 +38,10 @@ from gateway.server.proxy.candidate_loop import CandidateLoop
 from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.deadlines import run_with_timeout
 from gateway.server.record.exchange import Exchange
+from gateway.server.search.client import SearchClient, SearchFailed
 from gateway.server.search.event_translator import EventQueue
 from gateway.store.records import SearchRow
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
-from gateway.upstream.search_client import SearchClient, SearchFailed
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.search.results import (
     SearchResult,
@@ -257,9 +257,8 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         ordered.sort(key=lambda ranked: ranked.candidate.account_ref != last)
         await self._try_candidates([*ordered, ordered[0]])
 
-    def _build_attempt(self, candidate: Candidate) -> TranslatedAttempt:
-        request = replace(self._plan.request, prompt=self._prompt)
-        return TranslatedAttempt(self._runtime, request, candidate)
+    def _build_attempt(self, request: ClientRequest, candidate: Candidate) -> TranslatedAttempt:
+        return TranslatedAttempt(self._runtime, replace(request, prompt=self._prompt), candidate)
 
     async def _start(
         self, candidate: Candidate, attempt: TranslatedAttempt, outcome: AttemptOutcome
@@ -275,6 +274,10 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
 
     def _has_sent(self) -> bool:
         return self._rounds.sent
+
+    def _ended(self, candidate: Candidate, outcome: AttemptOutcome) -> None:
+        """The row of the first round's attempt has all rounds."""
+        self._runtime.health.record_success(outcome.ticket, self.loop.time())
 
     def _failed(self, attempt: TranslatedAttempt, failure: Failure) -> None:
         super()._failed(attempt, failure)

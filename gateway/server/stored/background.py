@@ -310,7 +310,7 @@ async def run_in_background(incoming: IncomingRequest) -> None:
     gateway drains, with which the work would end."""
     if incoming.exchange.runtime.draining:
         raise ServiceUnavailable
-    incoming.answer = answer_in_background
+    incoming.answer_by(answer_in_background)
 
 
 async def answer_in_background(

@@ -29,7 +29,7 @@ from gateway.runtime import Runtime
 from gateway.server.http.request_body import adopt
 from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.exchange import Exchange
-from gateway.server.stored.responses import names_items, resolve
+from gateway.server.stored.responses import CONTINUATION, names_items, resolve
 from gateway.store import conversations as rows
 from gateway.store.conversations import pack_items
 from gateway.store.errors import ConversationTooLarge, StoreError
@@ -293,7 +293,8 @@ async def _join_conversation(incoming: IncomingRequest, id: str, *, extend: bool
     merged["input"] = [*items, *sent]
     incoming.body = merged
     # Also the client's own: the conversation may have changed when the response is continued.
-    incoming.raw_body = incoming.own_body = await adopt(exchange, merged, size)
+    incoming.raw_body = await adopt(exchange, merged, size)
+    incoming.request.pop(CONTINUATION, None)
     prompt = await exchange.run_in_thread(incoming.parse, merged)
     incoming.prompt = replace(prompt, conversation_id=id)
 

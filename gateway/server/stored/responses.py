@@ -10,7 +10,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from aiohttp import web
 
 from gateway.admission.access import Permit
 from gateway.core.formats import Format
@@ -54,6 +56,17 @@ _Found = dict[str, tuple[Payload, int]]
 """Items by their ids, with their size in bytes."""
 
 _log = logging.getLogger(__name__)
+
+
+class Continuation(NamedTuple):
+    """What the client itself has sent, with items instead of their names, and the first response of
+    the chain that it continues, if there is one."""
+
+    own_body: bytes
+    root_id: str | None
+
+
+CONTINUATION: Final = web.RequestKey("continuation", Continuation)
 
 
 class Storing:
@@ -128,14 +141,15 @@ async def begin_storing(incoming: IncomingRequest) -> None:
 def new_row(incoming: IncomingRequest, prefix: str, *, previous_id: str | None) -> StoredResponse:
     """Return what is stored of a request before its reply; its id begins with `prefix`, the rest is
     that of the request."""
-    exchange, own = incoming.exchange, incoming.own_body
+    exchange = incoming.exchange
     id = prefix + exchange.id.removeprefix(_REQUEST)
+    own, root_id = incoming.request.get(CONTINUATION) or (incoming.raw_body, None)
     return StoredResponse(
         token_id=incoming.permit.token.id,
         id=id,
         format=incoming.prompt.format.value,
         previous_id=previous_id,
-        root_id=incoming.root_id or id,
+        root_id=root_id or id,
         request_id=exchange.id,
         model=incoming.prompt.model,
         status="in_progress",
@@ -154,14 +168,15 @@ async def resolve(incoming: IncomingRequest) -> None:
     exchange, permit = incoming.exchange, incoming.permit
     previous, size = incoming.prompt.previous_response_id, len(incoming.raw_body)
     chain: list[StoredResponse] = []
+    own_body = incoming.raw_body
     if previous is not None:
         chain = await load_chain(exchange, permit, previous, size)
     if names_items(incoming.body):
         items, named_size = await named_items(exchange, permit, incoming.body["input"])
         incoming.body = incoming.body | {"input": items}
-        incoming.own_body = await adopt(exchange, incoming.body, size + named_size)
+        own_body = await adopt(exchange, incoming.body, size + named_size)
         exchange.release_body(named_size)  # `own_body` is booked instead
-    await join_chain(incoming, chain, _merge)
+    await join_chain(incoming, chain, _merge, own_body)
     incoming.prompt = replace(incoming.prompt, previous_response_id=previous)
 
 
@@ -169,17 +184,19 @@ async def join_chain(
     incoming: IncomingRequest,
     chain: Sequence[StoredResponse],
     merge: Callable[[Sequence[StoredResponse], Payload], Payload],
+    own_body: bytes,
 ) -> None:
-    """Makes the request what `merge` makes of a chain and its body. Raises as `adopt`, `merge` and
-    `IncomingRequest.parse`."""
+    """Makes the request what `merge` makes of a chain and its body; `own_body` is that of its
+    `Continuation`. Raises as `adopt`, `merge` and `IncomingRequest.parse`."""
     exchange, parse = incoming.exchange, incoming.parse
-    size = len(incoming.own_body) + chain_size(chain)
+    size = len(own_body) + chain_size(chain)
     in_turn, run = exchange.turns or size > _SMALL, exchange.run_in_turn
     body = incoming.body
     incoming.body = merged = await run(merge, chain, body) if in_turn else merge(chain, body)
     incoming.raw_body = await adopt(exchange, merged, size)
     incoming.prompt = await run(parse, merged) if in_turn else parse(merged)
-    incoming.root_id = chain[0].root_id if chain else None
+    root_id = chain[0].root_id if chain else None
+    incoming.request[CONTINUATION] = Continuation(own_body, root_id)
 
 
 def names_items(body: Payload) -> bool:

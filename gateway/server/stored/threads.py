@@ -105,7 +105,7 @@ async def hold_thread(incoming: IncomingRequest) -> None:
     exchange.storing = keeper = ThreadKeeper(exchange, row)
     incoming.prompt = prompt = replace(incoming.prompt, reply_id=row.id)
     if prompt.stream:
-        incoming.answer = partial(_answer, keeper)
+        incoming.answer_by(partial(_answer, keeper))
 
 
 async def _answer(
@@ -131,7 +131,7 @@ async def read_thread(incoming: IncomingRequest) -> None:
     chain: list[StoredResponse] = []
     if previous is not None:
         chain = await _load(exchange, permit, previous, len(incoming.raw_body))
-    await join_chain(incoming, chain, _merge)
+    await join_chain(incoming, chain, _merge, incoming.raw_body)
     beta_header = exchange.snapshot.config.server.beta_headers[0]
     incoming.headers = without_threads_beta(incoming.headers, beta_header)
 

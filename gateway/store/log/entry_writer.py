@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # only with a database server is it imported
 class EntryWriter(ABC):
     """Writes the recorder's entries. It is used by one task at a time."""
 
-    separates_intents: ClassVar[bool] = False
+    commits_slowly: ClassVar[bool] = False
     """Whether intents, which replies wait for, and settlements, whose sums take longer, are written
     in transactions of their own."""
 

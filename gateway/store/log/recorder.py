@@ -58,7 +58,7 @@ class Recorder:
         """Functions that are called after a commit with its entries, in order; they must not
         raise."""
         self._writer = database.entry_writer(self.boot_id, spool, self._on_written_late)
-        self._separates_intents = self._writer.separates_intents
+        self.commits_slowly = self._writer.commits_slowly
         self._loop = asyncio.get_running_loop()
         self._queue: deque[LogEntry] = deque()
         self._waiting: dict[str, asyncio.Future[None]] = {}
@@ -165,7 +165,7 @@ class Recorder:
                 return
         self._push(LogEntry(row, attempts, searches))
         self._schedule_flush()
-        if self._separates_intents:
+        if self.commits_slowly:
             self._flush_enough()
 
     def _flush_enough(self) -> None:
@@ -250,7 +250,7 @@ class Recorder:
     async def _run(self) -> None:
         while self._queue or not self._closing:
             if self._is_due():
-                count = self._size_of_kind() if self._separates_intents else self._limit
+                count = self._size_of_kind() if self.commits_slowly else self._limit
                 await self._commit_batch(list(islice(self._queue, count)))
             else:
                 self._wake.clear()

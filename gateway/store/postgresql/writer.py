@@ -59,7 +59,7 @@ _SETTINGS: Final = {
 class PostgresqlWriter(EntryWriter):
     """One connection, opened if there is none."""
 
-    separates_intents = True
+    commits_slowly = True
 
     def __init__(
         self,

@@ -31,20 +31,19 @@ def render_cache_breakpoint(breakpoint: CacheBreakpoint) -> Payload:
     return control
 
 
-def has_breakpoints(body: Payload) -> bool:
-    return _FIELD in body or bool(_breakpoints(body))
-
-
-def enforce_limit(body: Payload) -> bool:
-    """Removes the earliest breakpoints above the limit; returns whether there were any."""
+def limit_breakpoints(body: Payload, *, add_defaults: bool) -> bool:
+    """Removes the earliest breakpoints above the limit; returns whether there were any. A body
+    without a breakpoint gets the default ones if `add_defaults`."""
     breakpoints = _breakpoints(body)
     excess = len(breakpoints) + (_FIELD in body) - MAX_BREAKPOINTS
+    if add_defaults and excess == -MAX_BREAKPOINTS:
+        _add_default_breakpoints(body)
     for blocks, at in breakpoints[: max(0, excess)]:
         blocks[at] = {name: value for name, value in blocks[at].items() if name != _FIELD}
     return excess > 0
 
 
-def add_default_breakpoints(body: Payload) -> None:
+def _add_default_breakpoints(body: Payload) -> None:
     """Marks the prefix of the next request, for clients whose format caches by default: the tools,
     the system text and the conversation."""
     lists = [body.get("tools"), body.get("system")]

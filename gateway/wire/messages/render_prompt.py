@@ -17,7 +17,7 @@ from gateway.core.target import Target, ThinkingStyle
 from gateway.core.value import replace
 from gateway.wire.codec import Rendering
 from gateway.wire.json.fields import Payload
-from gateway.wire.messages import cache_control
+from gateway.wire.messages.cache_control import limit_breakpoints
 from gateway.wire.messages.content import ContentRenderer
 from gateway.wire.messages.reasoning import (
     ThinkingParams,
@@ -89,23 +89,16 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     max_tokens = limit_max_tokens(prompt, target, dropped)
     if max_tokens is None:  # the field is required
         max_tokens = min(target.max_output or _DEFAULT_MAX_OUTPUT, _DEFAULT_MAX_TOKENS)
-    params = _NO_THINKING
+    params, thinking = _NO_THINKING, target.thinking is ThinkingStyle.ALWAYS
     if prompt.reasoning is not None:
+        forced, lacks = is_forced(choice), missing_leading_thinking(messages)
         params = render_reasoning(
-            prompt,
-            target,
-            dropped,
-            max_tokens,
-            tool_forced=is_forced(choice),
-            missing_leading_thinking=missing_leading_thinking(messages),
+            prompt, target, dropped, max_tokens, tool_forced=forced, missing_leading_thinking=lacks
         )
         max_tokens = params.max_tokens
-    thinking = is_thinking(params.thinking, target)
+        thinking = is_thinking(params.thinking, target)
     end_with_user(messages, dropped, prefill=same_format or (target.prefill and not thinking))
-    output_config: Payload = {} if params.effort is None else {"effort": params.effort}
-    if output.format is not None:
-        output_config["format"] = output.format
-
+    config = {"effort": params.effort, "format": output.format}
     fields = {
         "model": target.model,
         "max_tokens": max_tokens,
@@ -114,7 +107,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
         "tools": tools,
         "tool_choice": choice,
         "thinking": params.thinking,
-        "output_config": output_config,
+        "output_config": {name: value for name, value in config.items() if value is not None},
         **render_sampling(prompt, Format.MESSAGES, target, dropped, thinking=thinking),
         "stop_sequences": [stop for stop in prompt.stop if stop.strip()],
         "stream": prompt.stream,
@@ -123,9 +116,7 @@ def render_prompt(prompt: Prompt, target: Target) -> Rendering:
     # 0 is significant; other values that are empty or false are defaults
     body = {name: value for name, value in fields.items() if value or type(value) in _NUMBERS}
     _merge_native_fields(body, native_fields, thinking=thinking)
-    if target.cache_marks and not same_format and not cache_control.has_breakpoints(body):
-        cache_control.add_default_breakpoints(body)
-    if cache_control.enforce_limit(body):
+    if limit_breakpoints(body, add_defaults=target.cache_marks and not same_format):
         dropped.drop("cache_marks")
     return Rendering(
         body=body,

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.parts import CacheBreakpoint
-from gateway.wire.messages.cache_control import (
-    add_default_breakpoints,
-    enforce_limit,
-    has_breakpoints,
-    render_cache_breakpoint,
-)
+from gateway.wire.messages.cache_control import limit_breakpoints, render_cache_breakpoint
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -45,25 +40,31 @@ def test_ttl(ttl: str | None, expected_ttl: str | None) -> None:
 def test_at_most_four_breakpoints_and_the_last_stay() -> None:
     all_marked = body(system=True, tool=True, one=True, two=True, three=True)
     tool = all_marked["tools"][0]
-    assert enforce_limit(all_marked)
+    assert limit_breakpoints(all_marked, add_defaults=False)
     assert all_marked == body(system=True, one=True, two=True, three=True)
     assert tool == {"name": "f"} | MARK  # what the client sent is not touched
-    assert not enforce_limit(all_marked)
+    assert not limit_breakpoints(all_marked, add_defaults=False)
     automatic = body(system=True, one=True, two=True, three=True) | MARK
-    assert enforce_limit(automatic)
+    assert limit_breakpoints(automatic, add_defaults=False)
     assert automatic == body(one=True, two=True, three=True) | MARK
 
 
 def test_default_breakpoints() -> None:
     plain = body()
-    assert not has_breakpoints(plain)
-    add_default_breakpoints(plain)
+    assert not limit_breakpoints(plain, add_defaults=False)
+    assert plain == body()
+    assert not limit_breakpoints(plain, add_defaults=True)
     assert plain == body(system=True, tool=True, three=True)
-    assert has_breakpoints(plain)
 
 
 def test_default_breakpoints_of_a_small_body() -> None:
     little = {"messages": [{"role": "user", "content": [text("one")]}]}
-    add_default_breakpoints(little)
+    assert not limit_breakpoints(little, add_defaults=True)
     assert little == {"messages": [{"role": "user", "content": [text("one", marked=True)]}]}
-    assert has_breakpoints({"messages": []} | MARK)
+
+
+@pytest.mark.parametrize("marked", [body(one=True), body() | MARK])
+def test_a_body_with_a_breakpoint_gets_no_others(marked: dict[str, Any]) -> None:
+    before = marked | {}
+    assert not limit_breakpoints(marked, add_defaults=True)
+    assert marked == before
