@@ -52,9 +52,9 @@ def _compile_copier(kind: type[Any]) -> Callable[[Any], Any]:
 
 
 def by_position(kind: type[tuple[Any, ...]]) -> Callable[[Function], Function]:
-    """Compile a function so that its call of the named tuple `kind`, by keywords, is one by
-    position: with 50 fields keywords take four times as long. Without its source the function
-    stays as it is."""
+    """Compile a function so that its call of the named tuple `kind`, or of `_replace` of one, by
+    keywords, is one by position: with 50 fields keywords take four times as long. Without its
+    source the function stays as it is."""
 
     def compile_function(function: Function) -> Function:
         try:
@@ -73,21 +73,27 @@ def by_position(kind: type[tuple[Any, ...]]) -> Callable[[Function], Function]:
 
 
 class _ByPosition(ast.NodeTransformer):
-    """Writes `kind._make((…))` for `kind(field=…)`."""
+    """Writes `kind._make((…))` for `kind(field=…)`, and `row._make((…))` for `row._replace(…)`."""
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if not isinstance(node.func, ast.Name) or node.func.id != self._kind.__name__:
-            return self.generic_visit(node)
-        given: dict[str | None, ast.expr] = {each.arg: each.value for each in node.keywords}
-        for name, default in self._kind._field_defaults.items():
-            given.setdefault(name, ast.Constant(default))
+        others: dict[str, ast.expr]
+        match node.func:
+            case ast.Name(id=self._kind.__name__) as owner:
+                defaults = self._kind._field_defaults
+                others = {name: ast.Constant(default) for name, default in defaults.items()}
+            case ast.Attribute(value=ast.Name() as owner, attr="_replace"):
+                load = ast.Load()
+                others = {name: ast.Attribute(owner, name, load) for name in self._kind._fields}
+            case _:
+                return self.generic_visit(node)
+        given = others | {str(each.arg): each.value for each in node.keywords}
         fields = ast.Tuple([given.pop(name) for name in self._kind._fields], ast.Load())
         if given:
-            raise TypeError(f"{self._kind.__name__} has no {', '.join(map(str, given))}")
-        make = ast.Attribute(node.func, "_make", ast.Load())
+            raise TypeError(f"{self._kind.__name__} has no {', '.join(given)}")
+        make = ast.Attribute(owner, "_make", ast.Load())
         call = ast.copy_location(ast.Call(make, [fields], []), node)
         return ast.fix_missing_locations(call)
 

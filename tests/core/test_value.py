@@ -39,13 +39,20 @@ def build(number: int) -> Row:
     return Row(two=str(number), one=number + len(Row._fields))
 
 
+@by_position(Row)
+def change(row: Row) -> Row:
+    return row._replace(two=row.two + "!")
+
+
 def build_wrong() -> Row:
     return Row(one=1, two="2", four=4)  # type: ignore[call-arg]  # the mistake to be found
 
 
 def test_keywords_become_positions_and_defaults() -> None:
     assert build(1) == Row(4, "1", 3)
+    assert change(Row(4, "1", 5)) == Row(4, "1!", 5)
     assert "_make" in build.__code__.co_names
+    assert "_replace" not in change.__code__.co_names
 
 
 def test_a_keyword_that_is_no_field_fails_at_the_start() -> None:

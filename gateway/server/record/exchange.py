@@ -359,28 +359,16 @@ def build_intent(exchange: Exchange) -> RequestRow:
 
 @by_position(RequestRow)
 def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> RequestRow:
-    """Build the row of an exchange that has ended."""
+    """Build the row of an exchange that has ended from that of its begin."""
     usage, error, failure = bill.usage, exchange.error, exchange.failure
     candidate, committed_at = exchange.candidate, exchange.committed_at
     started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
     has_note = failure is not None or exchange.upstream_note is not None
-    return RequestRow(
-        id=intent.id,
-        started_at=intent.started_at,
-        token_id=intent.token_id,
-        group_name=intent.group_name,
-        endpoint=intent.endpoint,
-        format=intent.format,
-        model=intent.model,
+    return intent._replace(
         channel=candidate.channel if candidate else None,
         account=candidate.account if candidate else None,
         upstream_model=candidate.target.model if candidate else None,
         lane=candidate.lane._value_ if candidate else None,
-        stream=intent.stream,
-        client_address=intent.client_address,
-        user_agent=intent.user_agent,
-        client_request_id=intent.client_request_id,
-        bytes_in=intent.bytes_in,
         state=exchange.state,
         status=exchange.status,
         stop_reason=exchange.stop_reason._value_ if exchange.stop_reason else None,
@@ -406,11 +394,6 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
         affinity_kept=exchange.affinity_outcome,
         config_hash=exchange.snapshot.hash,
         attempts=len(exchange.attempts),
-        catalog_model=intent.catalog_model,
-        expected_input_tokens=intent.expected_input_tokens,
-        expected_micro=intent.expected_micro,
-        expected_usd_micro=intent.expected_usd_micro,
-        tariff=intent.tariff,
         notes="; ".join(exchange.warnings) if exchange.warnings else None,
         cost_micro=bill.cost.units,
         usd_micro=bill.cost.usd,

@@ -137,6 +137,7 @@ async def test_the_settlement_has_its_fields_and_those_of_the_intent(exchange: E
     expected = OUTCOME | {"config_hash": exchange.snapshot.hash, "requests": 1}
     assert set(expected) == set(OUTCOME_FIELDS)
     intent = RequestRow._make(f"intent's {name}" for name in RequestRow._fields)
+    intent = intent._replace(requests=1)
     usage = Usage(
         input_tokens=201,
         cache_read_tokens=202,
@@ -147,4 +148,4 @@ async def test_the_settlement_has_its_fields_and_those_of_the_intent(exchange: E
         web_searches=207,
     )
     row = build_settlement(exchange, intent, Bill(usage, "estimated", Cost(209, 210), 211))
-    assert row._asdict() == intent._asdict() | expected | {"boot_id": ""}
+    assert row._asdict() == intent._asdict() | expected
