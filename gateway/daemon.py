@@ -59,7 +59,6 @@ from gateway.wire.responses.stored import item_ids
 
 if TYPE_CHECKING:  # only with servers are they imported
     from gateway.fleet.start import Member
-    from gateway.store.postgresql.spool import Spool
 
 LOCK_TIMEOUT: Final = 1.5
 
@@ -106,64 +105,12 @@ async def run_daemon(
     port is in use.
     """
     async with AsyncExitStack() as stack:
-        await _acquire_lock(stack, config.state_dir)
-        database = await open_database(config.database or config.state_dir / DATABASE_NAME)
-        stack.push_async_callback(database.close)
-        recorder = Recorder(database, spool=_spool(config))
-        stack.push_async_callback(recorder.close)  # where the rest of the start fails
-        await recorder.open()
-        member = await _join(stack, database, config, recorder.boot_id)
-        now = unix_microseconds if member is None else member.membership.clock.now
-        if member is not None:
-            recorder.use_epoch(member.membership.own.epoch)
-            member.membership.on_epoch.append(recorder.use_epoch)
-        registry = await Registry.load(database)
-        await recorder.start()
-        stack.push_async_callback(recorder.close)
-        key_origins = KeyOriginMonitor(registry, partial(record_origin, database), now)
-        stack.push_async_callback(key_origins.close)
-        replies = ResponseStore(database, lambda: runtime.config.responses, now, item_ids)
-        quota, health, affinity_index = Quota(), Health(), AffinityIndex()
-        fleet, admission, cluster = Fleet(), Admission(quota), None
-        if member is not None:
-            from gateway.fleet.cluster import Cluster
-
-            quota, holders = Quota(LeasedTracker), partial(budget_holders, registry)
-            fleet = cluster = Cluster(
-                member, config, quota, holders, health, affinity_index, lambda: runtime.config
-            )
-            admission = cluster.admission
-        runtime = Runtime(
-            Snapshot(config),
-            registry,
-            recorder,
-            key_origins,
-            replies,
-            quota,
-            admission,
-            fleet,
-            now,
-            health,
-            affinity_index,
-        )
-        await replies.start()
-        await end_interrupted(replies)
-        stack.push_async_callback(replies.close)
-        await load_budgets(runtime.quota, database)
-        runtime.restore_disabled(await load_disabled(database))
-        stack.push_async_callback(runtime.close)
-        if cluster is not None:
-            await stack.enter_async_context(cluster.run(recorder))
+        database, recorder, member = await _open_store(stack, config)
+        runtime = await _start_runtime(stack, config, database, recorder, member)
+        registry, now, quota = runtime.registry, runtime.now, runtime.quota
         operations = AdminOperations(
-            database,
-            registry,
-            now,
-            boot_id=recorder.boot_id,
-            quota=runtime.quota,
-            refusal=runtime.refusal,
+            database, registry, now, boot_id=recorder.boot_id, quota=quota, refusal=runtime.refusal
         )
-        feed = Feed(operations)
-        recorder.on_commit.append(feed.publish)
         on_config = None
         if process_log is not None:
             on_config = _log_configuration(runtime, process_log)
@@ -172,30 +119,7 @@ async def run_daemon(
         if source is not None:
             reloader = Reloader(runtime, source, on_config, operations.audit)
             await stack.enter_async_context(reloader.watch())
-        admin = build_admin_app(operations, reloader)
-        accounts = Accounts(runtime, partial(probe_account, runtime), operations.audit)
-        add_live_routes(admin, runtime, accounts)
-        add_feed_routes(admin, feed)
-        add_replica_routes(admin, runtime, database)
-        access = await Access.load(operations.audit, now)
-        stack.push_async_callback(access.close)
-        add_access_routes(admin, access)
-        add_session_routes(admin, access)
-        if member is not None:
-            member.follow(
-                runtime,
-                {
-                    "admin": access.reload_admins,
-                    "admin_token": access.reload_tokens,
-                    "session": access.reload_sessions,
-                },
-            )
-        await stack.enter_async_context(run_retention(runtime, database, operations.audit))
-        alerts = await stack.enter_async_context(run_alerts(runtime, database))
-        add_alert_routes(admin, alerts)
-        await stack.enter_async_context(run_metrics(lambda: runtime.metrics))
-        await stack.enter_async_context(serve_admin(admin, config.state_dir))
-        console = ConsoleContext(operations, runtime, accounts, reloader, access, feed, alerts, now)
+        console = await _start_admin(stack, config, runtime, operations, reloader, member)
         tracer = await stack.enter_async_context(tracing(config.traces))
         if tracer is not None:
             runtime.begin_trace = tracer.begin
@@ -204,7 +128,7 @@ async def run_daemon(
         listener = await stack.enter_async_context(
             serve(build_app(runtime, console), address, inherited)
         )
-        stack.callback(feed.close)  # after the drain: the last requests are events too
+        stack.callback(console.feed.close)  # after the drain: the last requests are events too
         stack.push_async_callback(
             lambda: listener.drain(runtime, runtime.config.server.drain_timeout)
         )
@@ -214,23 +138,110 @@ async def run_daemon(
         yield daemon
 
 
-def _spool(config: Config) -> Spool | None:
-    if config.database is None:
-        return None
-    from gateway.store.postgresql.spool import SPOOL_NAME, Spool
+async def _open_store(
+    stack: AsyncExitStack, config: Config
+) -> tuple[Database, Recorder, Member | None]:
+    """Opens the database; among several replicas this one is registered in it."""
+    await _acquire_lock(stack, config.state_dir)
+    database = await open_database(config.database or config.state_dir / DATABASE_NAME)
+    stack.push_async_callback(database.close)
+    server, spool, member = config.database, None, None
+    if server is not None:
+        from gateway.store.postgresql.spool import SPOOL_NAME, Spool
 
-    return Spool(config.state_dir / SPOOL_NAME, config.replica.spool)
+        spool = Spool(config.state_dir / SPOOL_NAME, config.replica.spool)
+    recorder = Recorder(database, spool=spool)
+    stack.push_async_callback(recorder.close)  # where the rest of the start fails
+    await recorder.open()
+    if server is not None:
+        from gateway.fleet.start import joined
+
+        member = await stack.enter_async_context(joined(database, server, config, recorder.boot_id))
+        recorder.use_epoch(member.membership.own.epoch)
+        member.membership.on_epoch.append(recorder.use_epoch)
+    return database, recorder, member
 
 
-async def _join(
-    stack: AsyncExitStack, database: Database, config: Config, boot_id: str
-) -> Member | None:
-    """Registers this replica of a database server, until everything else has ended."""
-    if config.database is None:
-        return None
-    from gateway.fleet.start import joined
+async def _start_runtime(
+    stack: AsyncExitStack,
+    config: Config,
+    database: Database,
+    recorder: Recorder,
+    member: Member | None,
+) -> Runtime:
+    """Starts what requests need, from what the database has of earlier processes."""
+    now = unix_microseconds if member is None else member.membership.clock.now
+    registry = await Registry.load(database)
+    await recorder.start()
+    stack.push_async_callback(recorder.close)
+    origins = KeyOriginMonitor(registry, partial(record_origin, database), now)
+    stack.push_async_callback(origins.close)
+    stored = ResponseStore(database, lambda: runtime.config.responses, now, item_ids)
+    snapshot, quota, health, affinity = Snapshot(config), Quota(), Health(), AffinityIndex()
+    fleet, admission, cluster = Fleet(), Admission(quota), None
+    if member is not None:
+        from gateway.fleet.cluster import Cluster
 
-    return await stack.enter_async_context(joined(database, config.database, config, boot_id))
+        quota, holders = Quota(LeasedTracker), partial(budget_holders, registry)
+        fleet = cluster = Cluster(
+            member, config, quota, holders, health, affinity, lambda: runtime.config
+        )
+        admission = cluster.admission
+    runtime = Runtime(
+        snapshot,
+        registry,
+        recorder,
+        origins,
+        stored,
+        quota,
+        admission,
+        fleet,
+        now,
+        health,
+        affinity,
+    )
+    await stored.start()
+    await end_interrupted(stored)
+    stack.push_async_callback(stored.close)
+    await load_budgets(runtime.quota, database)
+    runtime.restore_disabled(await load_disabled(database))
+    stack.push_async_callback(runtime.close)
+    if cluster is not None:
+        await stack.enter_async_context(cluster.run(recorder))
+    return runtime
+
+
+async def _start_admin(
+    stack: AsyncExitStack,
+    config: Config,
+    runtime: Runtime,
+    operations: AdminOperations,
+    reloader: Reloader | None,
+    member: Member | None,
+) -> ConsoleContext:
+    """Starts what operators see and change, and the work that needs no requests."""
+    database, feed = operations.database, Feed(operations)
+    runtime.recorder.on_commit.append(feed.publish)
+    admin = build_admin_app(operations, reloader)
+    accounts = Accounts(runtime, partial(probe_account, runtime), operations.audit)
+    add_live_routes(admin, runtime, accounts)
+    add_feed_routes(admin, feed)
+    add_replica_routes(admin, runtime, database)
+    access = await Access.load(operations.audit, runtime.now)
+    stack.push_async_callback(access.close)
+    add_access_routes(admin, access)
+    add_session_routes(admin, access)
+    if member is not None:
+        changes = {"admin": access.reload_admins, "admin_token": access.reload_tokens}
+        member.follow(runtime, changes | {"session": access.reload_sessions})
+    await stack.enter_async_context(run_retention(runtime, database, operations.audit))
+    alerts = await stack.enter_async_context(run_alerts(runtime, database))
+    add_alert_routes(admin, alerts)
+    await stack.enter_async_context(run_metrics(lambda: runtime.metrics))
+    await stack.enter_async_context(serve_admin(admin, config.state_dir))
+    return ConsoleContext(
+        operations, runtime, accounts, reloader, access, feed, alerts, runtime.now
+    )
 
 
 def _log_configuration(runtime: Runtime, process_log: ProcessLog) -> Callable[[Config], None]:
