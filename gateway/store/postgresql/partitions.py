@@ -102,18 +102,12 @@ async def create_range(database: Connector, first: Day, last: Day) -> list[Day]:
 async def create_listed(database: Connector, days: Iterable[Day]) -> list[Day]:
     """Returns those that did not exist. Raises Busy."""
     async with lock_session(database) as session:
-        existing = set(await _list_days(session))
+        existing = set(await list_days(session))
         return [
             day
             for day in days
             if day not in existing and await retry_locks(partial(_create_day, session, day))
         ]
-
-
-async def list_days(database: Connector) -> list[Day]:
-    """The days that have partitions, the oldest first."""
-    async with lock_session(database) as session:
-        return await _list_days(session)
 
 
 async def drop_days_before(database: Connector, first_kept: Day) -> int:
@@ -125,7 +119,7 @@ async def drop_days_before(database: Connector, first_kept: Day) -> int:
     """
     dropped = 0
     async with lock_session(database) as session:
-        for day in await _list_days(session):
+        for day in await list_days(session):
             if day >= first_kept:
                 break
             try:
@@ -177,7 +171,7 @@ async def brief_transaction(session: asyncpg.Connection) -> AsyncIterator[None]:
         yield
 
 
-async def _list_days(session: asyncpg.Connection) -> list[Day]:
+async def list_days(session: asyncpg.Connection) -> list[Day]:
     names = await session.fetch(
         "SELECT relname FROM pg_class JOIN pg_inherits ON inhrelid = oid"
         f" WHERE inhparent = '{requests.name}'::regclass AND relname ~ '_[0-9]{{8}}$'"
@@ -228,7 +222,7 @@ async def _detach_day(session: asyncpg.Connection, day: Day) -> bool:
     async with brief_transaction(session):
         for table in _TABLES:
             await session.execute(f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")
-        if day not in await _list_days(session):
+        if day not in await list_days(session):
             return False  # another replica has detached it
         running = f"SELECT 1 FROM {requests.name}_{day.name} WHERE state = 'running' LIMIT 1"
         if await session.fetchval(running):

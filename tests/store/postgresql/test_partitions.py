@@ -30,6 +30,7 @@ from gateway.store.postgresql.partitions import (
     create_range,
     drop_days_before,
     list_days,
+    lock_session,
 )
 from gateway.store.records import HOUR_US, ExchangeState, RequestRow
 from tests.store.sample_rows import START, attempt, intent, settled, token
@@ -79,6 +80,11 @@ async def rows_in(session: asyncpg.Connection, table: str) -> int:
     return count
 
 
+async def partitioned_days(database: PostgresqlDatabase) -> list[Day]:
+    async with lock_session(database) as session:
+        return await list_days(session)
+
+
 def test_a_day_is_named_and_bounded() -> None:
     day = Day.named("20260921")
     assert (day.name, day) == ("20260921", Day.of(START))
@@ -94,7 +100,7 @@ async def test_days_are_created_once_by_any_number_of_replicas(
     created = await asyncio.gather(*(create_days(database, START) for _ in range(4)))
     days = [Day(TODAY.number + ahead) for ahead in range(3)]
     assert sorted(day for each in created for day in each) == days
-    assert await list_days(database) == days
+    assert await partitioned_days(database) == days
     assert await create_days(database, START) == []
 
 
@@ -145,7 +151,7 @@ async def test_too_many_rows_stay_in_the_default(
         recorder.record_settlement(settlement_at(START, number))
     await recorder.close()
     assert TODAY not in await create_days(database, START)
-    assert len(await list_days(database)) == 2
+    assert len(await partitioned_days(database)) == 2
 
 
 async def test_days_are_created_while_rows_arrive(
@@ -191,7 +197,7 @@ async def test_a_day_is_dropped_but_not_with_a_running_request(
     recorder.record_settlement(settlement_at(START, 1))
     await recorder.close()
     assert await drop_days_before(database, tomorrow) == 2
-    assert (await list_days(database))[0] == tomorrow
+    assert (await partitioned_days(database))[0] == tomorrow
     assert [row.id for row in await pages.page(database)] == [row_at(START + DAY_US, 3).id]
     assert await rows_in(session, "attempts") == 1
     assert await drop_days_before(database, tomorrow) == 0
@@ -229,11 +235,11 @@ async def test_nobody_waits_long_behind_a_long_query(
         await recorder.record_intent(row_at(START + DAY_US, number))
         waits.append(clock() - began)
     assert await dropping == 0
-    assert TODAY in await list_days(database)
+    assert TODAY in await partitioned_days(database)
     assert max(waits) < 1.0, "longer than a wait for a lock"
     await reading.rollback()
     await drop_days_before(database, Day(TODAY.number + 1))
-    assert TODAY not in await list_days(database)
+    assert TODAY not in await partitioned_days(database)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +279,7 @@ async def test_retention_drops_days_and_deletes_rows_of_the_default(
     await recorder.close()
     before = await usage(database, [Dimension.HOUR])
     assert await delete_before(database, START + DAY_US, pause=0) == 2
-    assert await list_days(database) == []
+    assert await partitioned_days(database) == []
     kept = {row_at(late, 2).id, row_at(START - 2 * DAY_US, 9).id}
     assert {row.id for row in await pages.page(database)} == kept
     assert await rows_in(session, "attempts") == 1
