@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -26,8 +25,8 @@ from gateway.store.database import Database
 from gateway.store.log.recorder import Recorder
 from gateway.store.registry import Registry
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
+from tests.support.forked_process import ForkedProcess
 from tests.support.ledger_template import open_ledger
-from tests.support.paths import ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +39,11 @@ class CommandRunner:
     def __call__(self, *arguments: str) -> Result:
         return CliRunner().invoke(main, arguments, env=self.environ, catch_exceptions=False)
 
-    def process(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def process(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         """The same as a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "gateway", *arguments],
-            env=os.environ | self.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environment = os.environ | self.environ
+        return ForkedProcess("gateway", *arguments, env=environment, **pipes | options)
 
     def json(self, *arguments: str) -> Any:
         result = self(*arguments, "--json")

@@ -7,8 +7,7 @@ import errno
 import os
 import pty
 import stat
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 
 from gateway.store.keys import digest, well_formed
 from tests.cli.cli_runner import AdminGateway, CommandRunner
-from tests.support.paths import ROOT
 
 SECRET = "an-old-key-of-ours-4471"
 
@@ -192,12 +190,8 @@ def test_created_keys_are_saved_if_a_later_request_fails(
 def test_a_progress_bar_on_a_terminal(shell: CommandRunner, tmp_path: Path) -> None:
     """On a terminal's stderr; the answer on stdout has nothing of it."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway", "key", "import", str(many(tmp_path, 120))],
-        env=os.environ | shell.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-    )
+    terminal = replace(shell, environ=shell.environ | {"TERM": "xterm"})
+    process = terminal.process("key", "import", str(many(tmp_path, 120)), stderr=theirs)
     os.close(theirs)
     try:
         output = _all_of(ours)  # read while it is written: a terminal holds little

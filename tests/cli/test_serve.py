@@ -8,6 +8,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -295,7 +296,7 @@ def test_sigterm_during_the_start_breaks_nothing(tmp_path: Path, delay: float) -
         database.executemany("INSERT INTO ballast VALUES (?)", ((bytes(2**20),) for _ in range(60)))
         database.commit()
     config = write_config(tmp_path)
-    with GatewayProcess(tmp_path, "--config", config) as gateway:
+    with GatewayProcess(tmp_path, "--config", config, python=sys.executable) as gateway:
         time.sleep(delay)
         gateway.signal(signal.SIGTERM)
         assert gateway.wait() in (0, -signal.SIGTERM)
@@ -317,7 +318,11 @@ def test_rarely_used_modules_are_not_imported(tmp_path: Path) -> None:
     """Each of them delays the start and takes memory until the end. Where there is no database yet,
     the start may need more."""
     asyncio.run(create_key(tmp_path))
-    with serving(tmp_path, PYTHONPROFILEIMPORTTIME="1") as gateway:
+    config = write_config(tmp_path)
+    with GatewayProcess(
+        tmp_path, "--config", config, python=sys.executable, PYTHONPROFILEIMPORTTIME="1"
+    ) as gateway:
+        gateway.address()
         lines = gateway.stderr.splitlines()
     imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time")}
     assert "gateway.console.app" in imported

@@ -10,7 +10,6 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -24,6 +23,7 @@ from aiohttp import ClientResponse, ClientSession, CookieJar
 
 from gateway.core.formats import Format
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
+from tests.support.forked_process import run_forked
 from tests.support.gateway import ALPHA, BETA, PATHS, request_body
 from tests.support.paths import ROOT
 from tests.support.upstream import (
@@ -96,14 +96,12 @@ class Setup:
     def command(self, *words: str, text: str = "") -> str:
         """What a command prints to either channel; it must succeed."""
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | SECRETS
-        result = subprocess.run(
-            [sys.executable, "-m", "gateway", *words],
+        result = run_forked(
+            *("gateway", *words),
             cwd=self.folder,
             env=environment | {"GATEWAY_CONFIG": str(self.folder / "channels.yaml")},
             input=text,
-            capture_output=True,
             text=True,
-            timeout=30,
         )
         assert result.returncode == 0, result.stderr
         return result.stdout + result.stderr
@@ -169,8 +167,9 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
         file = write_config(tmp_path, sections=configuration(tmp_path, servers), log=LOG)
         (tmp_path / "state").mkdir()
         key = await create_key(tmp_path)
-        process = stack.enter_context(
-            GatewayProcess(tmp_path, "--config", file, OTEL_BSP_SCHEDULE_DELAY="100", **SECRETS)
+        environment = {"OTEL_BSP_SCHEDULE_DELAY": "100"} | SECRETS
+        process = stack.enter_context(  # its command line is its own
+            GatewayProcess(tmp_path, "--config", file, python=sys.executable, **environment)
         )
         found = await asyncio.to_thread(process.wait_for_output, r"serving on (http://[0-9.:]+)")
         http = await stack.enter_async_context(ClientSession(cookie_jar=CookieJar(unsafe=True)))

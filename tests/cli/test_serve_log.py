@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ import pytest
 
 from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
-from tests.support.paths import ROOT
+from tests.support.forked_process import ForkedProcess, run_forked
 
 pytestmark = pytest.mark.processes
 
@@ -141,10 +140,12 @@ def test_nobody_reads_standard_error(tmp_path: Path) -> None:
     file = configure(tmp_path, format="json", requests=True)
     reading, writing = os.pipe()
     os.set_blocking(reading, True)
-    command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=writing, stdout=subprocess.DEVNULL
+    process = ForkedProcess(
+        *("gateway", "serve", "--config", str(file)),
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        stderr=writing,
+        stdout=subprocess.DEVNULL,
     )
     os.close(writing)
     try:
@@ -181,11 +182,12 @@ def test_a_failed_start_with_a_full_pipe(tmp_path: Path) -> None:
         while True:
             os.write(writing, b"x" * 4096)
     os.set_blocking(writing, True)
-    command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    command = ("gateway", "serve", "--config", str(file))
     try:
-        process = subprocess.run(command, cwd=tmp_path, env=environment, stderr=writing, timeout=30)
+        done = run_forked(
+            *command, cwd=tmp_path, env={"PATH": os.environ["PATH"]}, stderr=writing, timeout=30
+        )
     finally:
         os.close(reading)
         os.close(writing)
-    assert process.returncode == 78
+    assert done.returncode == 78

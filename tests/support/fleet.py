@@ -25,11 +25,11 @@ from gateway.config.cluster import DatabaseServer
 from gateway.store.open import open_database
 from tests.bench import servers
 from tests.bench.servers import Server, count_requests
+from tests.support.forked_process import ForkedProcess, run_forked
 from tests.support.paths import ROOT
 from tests.support.postgres import PostgresServer, empty_database
 from tests.support.proxy import FaultProxy, fault_proxy
 from tests.support.server_process import end_process, free_port, wait_until
-from tests.support.socket_activation import activation
 from tests.support.valkey import ValkeyServer
 
 UPSTREAM_KEY: Final = "upstream-secret-4471"
@@ -77,22 +77,24 @@ class Replica:
 
     def launch(self) -> None:
         """It does not wait."""
-        module = [self.module]
+        command = [self.module]
         if self.shift:
-            module = ["tests.support.shifted_clock", str(self.shift)]
+            command = ["tests.support.shifted_clock", str(self.shift)]
         files = [each.fileno() for each in self.inherited]
-        command = [*activation(files), sys.executable, "-m", *module, "serve"]
-        command += ["--config", str(self.config), *(["--port", str(self.port)] if files else [])]
+        command += ["serve", "--config", str(self.config)]
+        command += ["--port", str(self.port)] if files else []
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                pass_fds=files,
-                cwd=self.folder,
-                env=_environment() | self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            options: dict[str, Any] = {
+                "cwd": self.folder,
+                "env": _environment() | self.environment,
+                "stdin": subprocess.DEVNULL,
+                "stdout": log,
+                "stderr": log,
+            }
+            if command[0] == "gateway":
+                self.process = ForkedProcess(*command, inherited=files, **options)
+            else:  # it replaces what others import
+                self.process = subprocess.Popen([sys.executable, "-m", *command], **options)
 
     async def ready(self) -> None:
         assert self.process is not None
@@ -143,13 +145,10 @@ class Replica:
     async def command(self, *words: str) -> Any:
         """What a command of the gateway prints as JSON. Raises AssertionError with its errors."""
         done = await asyncio.to_thread(  # proxies are in this loop
-            subprocess.run,
-            [sys.executable, "-m", "gateway", *words, "--json", "--config", str(self.config)],
+            run_forked,
+            *("gateway", *words, "--json", "--config", str(self.config)),
             cwd=self.folder,
             env=_environment(),
-            capture_output=True,
-            timeout=60,
-            check=False,
         )
         assert done.returncode == 0, (words, done.stderr.decode()[-2000:])
         return orjson.loads(done.stdout)

@@ -22,7 +22,7 @@ import orjson
 import uvloop
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
-from tests.support.paths import ROOT
+from tests.support.forked_process import ForkedProcess
 
 GRACE: Final = 60.0
 """Seconds after which a request that has no end is given up, if not stated otherwise."""
@@ -100,12 +100,8 @@ class LoadProcess:
         self._output = folder / f"load-{load.prefix}.json"
         self._errors = folder / f"load-{load.prefix}.err"
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
+            self.process = ForkedProcess(
+                __name__, stdin=subprocess.PIPE, stdout=output, stderr=errors
             )
         assert self.process.stdin is not None
         self.process.stdin.write(orjson.dumps(asdict(load)))

@@ -26,10 +26,10 @@ from gateway.admin.operations import AdminOperations
 from gateway.runtime import unix_microseconds
 from gateway.store.registry import Registry
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
+from tests.support.forked_process import ForkedProcess, run_forked
 from tests.support.gateway import channels
 from tests.support.ledger_template import open_ledger
 from tests.support.paths import ROOT
-from tests.support.socket_activation import activation
 
 GATEWAY = (sys.executable, "-m", "gateway")
 START_TIMEOUT = 60.0
@@ -45,30 +45,33 @@ def process_environment() -> dict[str, str]:
 
 
 class GatewayProcess:
-    """`python -m gateway serve …`; `log` and `told` are what it wrote so far. It gets the
-    `inherited` sockets as systemd would pass them."""
+    """`gateway serve …`; `stdout` and `stderr` are what it wrote so far. It gets the `inherited`
+    sockets as systemd would pass them. Only with an interpreter, `python`, its start is part of
+    it."""
 
     def __init__(
         self,
         folder: Path,
         *arguments: str | Path,
         inherited: Sequence[socket.socket] = (),
-        python: str | Path = sys.executable,
+        python: str | Path | None = None,
         **environment: str,
     ) -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
-        files = [each.fileno() for each in inherited]
-        activate = activation(files)
+        command = ("gateway", "serve", *map(str, arguments))
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                [*activate, python, "-m", "gateway", "serve", *map(str, arguments)],
-                pass_fds=files,
-                cwd=folder,
-                env=process_environment() | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-            )
+            options: dict[str, Any] = {
+                "cwd": folder,
+                "env": process_environment() | environment,
+                "stdin": subprocess.DEVNULL,
+                "stdout": out,
+                "stderr": err,
+            }
+            if python is None:
+                files = [each.fileno() for each in inherited]
+                self._process = ForkedProcess(*command, inherited=files, **options)
+            else:
+                self._process = subprocess.Popen([python, "-m", *command], **options)
 
     def __enter__(self) -> Self:
         return self
@@ -185,14 +188,7 @@ def is_intact(folder: Path) -> bool:
 def is_consistent(folder: Path) -> bool:
     """Whether `gateway db check` finds every figure of the ledger right, and no row that is open;
     the gateway may run or not."""
-    command = [*GATEWAY, "db", "check", "--json", "--state-dir", str(folder / "state")]
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=process_environment(),
-        capture_output=True,
-        timeout=START_TIMEOUT,
-        check=False,
-    )
+    command = ("gateway", "db", "check", "--json", "--state-dir", str(folder / "state"))
+    done = run_forked(*command, cwd=folder, env=process_environment())
     report = orjson.loads(done.stdout)
     return (done.returncode, report["clean"], report["open"]) == (0, True, 0)

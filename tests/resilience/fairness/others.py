@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -22,7 +21,6 @@ from gateway.core.formats import Format
 from tests.console.browser import FORM_HEADERS, PASSWORD
 from tests.resilience.attacks.target import CommandProcess, command_process, max_stall
 from tests.resilience.chaos.process import (
-    GATEWAY,
     GatewayProcess,
     create_key,
     process_environment,
@@ -31,10 +29,10 @@ from tests.resilience.chaos.process import (
 from tests.resilience.chaos.sample_replies import complete_body
 from tests.resilience.fairness.agent_turn import agent_turn
 from tests.resilience.fairness.loads import MODEL
+from tests.support.forked_process import run_forked
 from tests.support.gateway import ALPHA, BETA, PATHS, channel, channels, request_body
 from tests.support.image_files import png
 from tests.support.image_requests import image_part, image_request
-from tests.support.paths import ROOT
 from tests.support.upstream import json_response, scripted_upstream
 
 ROUNDS: Final = 5
@@ -219,15 +217,10 @@ async def run_place(folder: Path) -> AsyncIterator[Place]:
         )
         with GatewayProcess(folder, "--config", config) as gateway:
             address = gateway.address()
-            state = str(folder / "state")
-            subprocess.run(
-                [*GATEWAY, "admin", "password", "--state-dir", state],
-                input=f"{PASSWORD}\n".encode(),
-                cwd=ROOT,
-                env=process_environment(),
-                check=True,
-                timeout=30,
-            )
+            words = ("admin", "password", "--state-dir", str(folder / "state"))
+            run_forked(
+                *("gateway", *words), input=f"{PASSWORD}\n".encode(), env=process_environment()
+            ).check_returncode()
             connector = TCPConnector(force_close=True)
             jar = CookieJar(unsafe=True)  # an address is a host too
             async with ClientSession(

@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -29,8 +28,8 @@ from gateway.store.sqlite.backup import back_up, backup_name, compact, restore
 from gateway.store.sqlite.lock import DATABASE_NAME, LOCK_NAME, lock_state_dir
 from tests.store.sample_rows import intent, settlement, token
 from tests.support.databases import raw_connection
+from tests.support.forked_process import ForkedProcess
 from tests.support.ledger_template import copy_ledger
-from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.sqlite
 
@@ -200,8 +199,7 @@ async def test_a_damaged_database_is_not_a_backup(state: Path) -> None:
 def start_backup(state: Path) -> subprocess.Popen[bytes]:
     """The command as a process, which has begun to copy."""
     enlarge(state / DATABASE_NAME, 60)
-    command = [sys.executable, "-m", "gateway", "db", "backup", "--state-dir", str(state)]
-    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    process = ForkedProcess("gateway", "db", "backup", "--state-dir", str(state))
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if any(each.stat().st_size for each in (state / "backups").glob("*.part")):
