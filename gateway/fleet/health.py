@@ -144,7 +144,7 @@ class SharedHealth:
         if self._pending:
             await self._exchange()
         fields = [field for each in tested if (field := self._field(each)) is not None]
-        owner = f"{self._id}:{next(self._numbers)}"
+        owner = self._unique()
         claim = _Claim(owner, [self._claim_key(field) for field in fields])
         args: list[Word] = [owner, round(CLAIM_TTL * 1000)]
         for field in fields:
@@ -158,6 +158,11 @@ class SharedHealth:
         if left != 0:
             del self._claims[ticket]
         return left
+
+    def _unique(self) -> str:
+        """Return the name of a claim, or of a generation: one that this replica has named before
+        would not tell it that the server has forgotten everything since."""
+        return f"{self._id}:{next(self._numbers)}"
 
     def _claim_key(self, field: str) -> str:
         return f"{self._connection.root}health:claim:{field}"
@@ -231,7 +236,7 @@ class SharedHealth:
         text = orjson.dumps([_rendered(field, each, now) for field, each in changes.items()])
         keys = [*self._names, *(key for claim in ended for key in claim.keys)]
         owners = [claim.owner for claim in ended for _ in claim.keys]
-        args: list[Word] = [self._channel, self._id, text, _MAX_BREAKERS, *owners]
+        args: list[Word] = [self._channel, self._unique(), text, _MAX_BREAKERS, *owners]
         try:
             answer = await self._connection.run(_PUBLISH, keys, args)
         except BaseException:
@@ -242,7 +247,7 @@ class SharedHealth:
 
     async def _read(self) -> None:
         while True:
-            args: list[Word] = [self._known, self._id, _PAGE]
+            args: list[Word] = [self._known, self._unique(), _PAGE]
             answer = await self._connection.run(_CHANGES, self._names, args)
             if answer[0] != self._generation:
                 is_first, self._generation = not self._generation, answer[0]

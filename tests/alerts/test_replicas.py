@@ -32,7 +32,7 @@ async def test_one_replica_announces_what_all_see(
         await other.post(Format.MESSAGES)  # the account is rejected
         other.daemon.runtime.config_error = "line 3: no such option"
         await receiver.until(lambda: len(receiver.messages) >= 3)
-        await asyncio.sleep(1)
+        await receiver.until(lambda: len(other.daemon.console.alerts.firing() or ()) == 3)
         found = {each["alert"]: each for each in receiver.messages}
         assert set(found) == {"account_auth_failed", "channel_down", "config_invalid"}
         assert len(receiver.messages) == 3

@@ -112,5 +112,9 @@ async def test_a_killed_replica_starts_again_at_once(tmp_path: Path, record_prop
         await killed.start()
         record_property("seconds", time.monotonic() - started)
         assert status_of(killed, await fleet.mint()) == 200
-        assert (await listed(fleet))["r2"]["state"] == "serving"
+
+        async def serves() -> bool:
+            return (await listed(fleet))["r2"]["state"] == "serving"
+
+        await until(serves, 10)
         assert await first.stop() == 0

@@ -25,6 +25,8 @@ SMALL = 4096
 """Bytes that the kernel keeps for a client, which it doubles."""
 LARGE = 3 * 2**20
 """Bytes of a reply that no buffer takes at once."""
+WRITE = 1.0
+"""Seconds: longer than a busy machine stops this process, shorter than that reply takes."""
 
 
 @asynccontextmanager
@@ -85,13 +87,14 @@ async def test_a_client_that_reads_on_gets_everything(
 ) -> None:
     """However often what it is sent fills its buffers."""
     upstream.respond_with(large_stream() if stream else large_reply())
-    async with asking(upstream, tmp_path, stream=stream, write=0.4) as (gateway, client):
+    async with asking(upstream, tmp_path, stream=stream, write=WRITE) as (gateway, client):
         loop = asyncio.get_running_loop()
         started, size = loop.time(), 0
         while size < LARGE:
-            await asyncio.sleep(0.01)
-            size += len(await client.receive(40_000))
-        assert loop.time() - started > 0.5
+            size += len(chunk := await client.receive(40_000))
+            assert chunk, "it was cut off"
+            await asyncio.sleep(2 * WRITE * len(chunk) / LARGE)
+        assert loop.time() - started > WRITE
         await client.receive_until(b"[DONE]" if stream else b'"usage"')
         await ended(gateway)
         assert (await gateway.row()).state is ExchangeState.OK
