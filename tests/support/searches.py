@@ -18,6 +18,7 @@ from gateway.wire.codec import ReplyMetadata
 from gateway.wire.registry import CODECS
 from gateway.wire.stream.event_builder import encode_reply
 from tests.support.gateway import RunningGateway, channel, request_body, run_gateway
+from tests.support.shared_gateway import as_new
 from tests.support.upstream import (
     Response,
     ScriptedUpstream,
@@ -102,9 +103,10 @@ class Searching:
 
 @asynccontextmanager
 async def searching_gateway(
-    state_dir: Path, format: Format, *, accounts: int = 1, **config: Any
+    place: Path | RunningGateway, format: Format, *, accounts: int = 1, **config: Any
 ) -> AsyncIterator[Searching]:
-    """A gateway whose only channel has the format, and no web search of its own."""
+    """A gateway whose only channel has the format, and no web search of its own: a new one with
+    this state, or that of the module."""
     search = config.pop("search", {})
     line = {"traits": {"web_search": False}} | config.pop("line", {})
     async with scripted_upstream() as upstream, scripted_upstream() as endpoint:
@@ -114,5 +116,6 @@ async def searching_gateway(
         }
         settings = {"url": f"{endpoint.address}/search"} | search
         lines = [channel(format, upstream.address) | line]
-        async with run_gateway(state_dir, lines, search=settings, **config) as gateway:
+        run = as_new if isinstance(place, RunningGateway) else run_gateway
+        async with run(place, lines, search=settings, **config) as gateway:
             yield Searching(gateway, upstream, endpoint)

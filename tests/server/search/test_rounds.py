@@ -42,6 +42,8 @@ from tests.support.upstream import (
     json_response,
 )
 
+pytestmark = pytest.mark.shared_gateway
+
 MESSAGES, CHAT, RESPONSES = Format.MESSAGES, Format.CHAT, Format.RESPONSES
 LOOK = "Let me look."
 ANSWER = "About 700,000."
@@ -77,8 +79,8 @@ def tool_message(body: Any) -> str:
     return str(messages[-1]["content"])
 
 
-async def test_what_a_chat_upstream_gets(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_what_a_chat_upstream_gets(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, LOOK, search()), model_reply(CHAT, ANSWER)
         )
@@ -105,9 +107,9 @@ async def test_what_a_chat_upstream_gets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("upstream_format", [MESSAGES, RESPONSES])
 @pytest.mark.parametrize("client_format", [MESSAGES, RESPONSES, CHAT])
 async def test_what_other_upstreams_get(
-    tmp_path: Path, upstream_format: Format, client_format: Format
+    gateway_of_module: RunningGateway, upstream_format: Format, client_format: Format
 ) -> None:
-    async with searching_gateway(tmp_path, upstream_format) as searching:
+    async with searching_gateway(gateway_of_module, upstream_format) as searching:
         searching.upstream.respond_with(
             model_reply(upstream_format, search()), model_reply(upstream_format, ANSWER)
         )
@@ -124,7 +126,7 @@ async def test_what_other_upstreams_get(
         assert len(second[key]) == len(first[key]) + 2
 
 
-async def test_domains(tmp_path: Path) -> None:
+async def test_domains(gateway_of_module: RunningGateway) -> None:
     pages = [
         {"url": f"https://{host}/page", "title": host}
         for host in ("a.org", "www.a.org", "nota.org", "b.org", "docs.b.org", "a.org.evil.com")
@@ -137,7 +139,7 @@ async def test_domains(tmp_path: Path) -> None:
         ("allowed_domains", "b.org/p*e"): ["b.org", "docs.b.org"],
         ("blocked_domains", "a.org"): ["nota.org", "b.org", "docs.b.org", "a.org.evil.com"],
     }
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.endpoint.respond_with(found(pages))
         for (name, domain), hosts in expected.items():
             searching.upstream.respond_with(model_reply(CHAT, search()), model_reply(CHAT, ANSWER))
@@ -147,7 +149,7 @@ async def test_domains(tmp_path: Path) -> None:
         assert "Nothing was found" in tool_message(searching.bodies[7])
 
 
-async def test_unusable_results(tmp_path: Path) -> None:
+async def test_unusable_results(gateway_of_module: RunningGateway) -> None:
     pages: list[Any] = [
         {"url": "javascript:alert(1)", "title": "x"},
         {"url": "https://[broken", "title": "x"},
@@ -159,7 +161,7 @@ async def test_unusable_results(tmp_path: Path) -> None:
         {"url": "https://a.org/1", "title": "again"},
         {"url": "https://a.org/2", "title": "t\n\u0007t" * 400, "content": "c" * 9000},
     ]
-    async with searching_gateway(tmp_path, CHAT, search={"max_results": 2}) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, search={"max_results": 2}) as searching:
         searching.endpoint.respond_with(found([*pages, *PAGES]))
         searching.upstream.respond_with(model_reply(CHAT, search()), model_reply(CHAT, ANSWER))
         reply, _ = await ask(searching.gateway)
@@ -168,14 +170,14 @@ async def test_unusable_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-async def test_max_uses(tmp_path: Path, parallel: bool) -> None:
+async def test_max_uses(gateway_of_module: RunningGateway, parallel: bool) -> None:
     calls = [search(f"query {n}", f"call_{n}") for n in range(3 if parallel else 2)]
     rounds: list[Response] = []
     if parallel:
         rounds = [model_reply(CHAT, LOOK, *calls)]
     else:
         rounds = [model_reply(CHAT, call) for call in calls]
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(*rounds, model_reply(CHAT, ANSWER))
         reply, (row,) = await ask(searching.gateway, options={"max_uses": 1})
         pages = [page["url"] for page in PAGES]
@@ -196,18 +198,18 @@ async def test_max_uses(tmp_path: Path, parallel: bool) -> None:
     [(MESSAGES, StopReason.PAUSE), (CHAT, StopReason.MAX_TOKENS)],
 )
 async def test_a_turn_that_ends_early_is_not_complete(
-    tmp_path: Path, client_format: Format, stop: StopReason
+    gateway_of_module: RunningGateway, client_format: Format, stop: StopReason
 ) -> None:
     """Clients of messages can continue it; for others it was cut off."""
-    async with searching_gateway(tmp_path, CHAT, search={"max_searches": 1}) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, search={"max_searches": 1}) as searching:
         searching.upstream.respond_with(model_reply(CHAT, search()))  # for ever
         reply, (row,) = await ask(searching.gateway, client_format)
         assert reply.stop is stop
         assert row.stop_reason == "pause"
 
 
-async def test_the_limit_of_the_configuration(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT, search={"max_searches": 2}) as searching:
+async def test_the_limit_of_the_configuration(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT, search={"max_searches": 2}) as searching:
         searching.upstream.respond_with(model_reply(CHAT, search()))  # for ever
         reply, (row,) = await ask(searching.gateway, options={"max_uses": 50})
         assert reply.stop is StopReason.PAUSE
@@ -217,8 +219,8 @@ async def test_the_limit_of_the_configuration(tmp_path: Path) -> None:
         assert row.state is ExchangeState.OK
 
 
-async def test_unknown_options_are_named(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, MESSAGES) as searching:
+async def test_unknown_options_are_named(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, MESSAGES) as searching:
         searching.upstream.respond_with(model_reply(MESSAGES, ANSWER))
         _, (row,) = await ask(searching.gateway, options={"depth": "full"})
         assert row.dropped == "tools.depth"
@@ -232,8 +234,10 @@ async def test_unknown_options_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("client_format", [CHAT, RESPONSES])
 @pytest.mark.parametrize("size", ["low", "medium", "high"])
-async def test_a_context_size_is_named(tmp_path: Path, client_format: Format, size: str) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_a_context_size_is_named(
+    gateway_of_module: RunningGateway, client_format: Format, size: str
+) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, ANSWER))
         options = {"search_context_size": size}
         _, (row,) = await ask(searching.gateway, client_format, options=options)
@@ -241,8 +245,10 @@ async def test_a_context_size_is_named(tmp_path: Path, client_format: Format, si
 
 
 @pytest.mark.parametrize("limit", [0, "1", True])
-async def test_a_malformed_limit_of_a_responses_client(tmp_path: Path, limit: Any) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_a_malformed_limit_of_a_responses_client(
+    gateway_of_module: RunningGateway, limit: Any
+) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         fields = search_tool(RESPONSES) | {"max_tool_calls": limit}
         answer = await searching.gateway.post(RESPONSES, **fields)
         assert answer.status == 400
@@ -250,8 +256,8 @@ async def test_a_malformed_limit_of_a_responses_client(tmp_path: Path, limit: An
         assert searching.bodies == []
 
 
-async def test_the_limit_of_a_responses_client(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_the_limit_of_a_responses_client(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, search()), model_reply(CHAT, search()), model_reply(CHAT, ANSWER)
         )
@@ -284,9 +290,9 @@ FAILURES: dict[str, tuple[Response, str]] = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-async def test_an_endpoint_that_fails(tmp_path: Path, case: str) -> None:
+async def test_an_endpoint_that_fails(gateway_of_module: RunningGateway, case: str) -> None:
     answer, code = FAILURES[case]
-    async with searching_gateway(tmp_path, CHAT, search={"timeout": 0.3}) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, search={"timeout": 0.3}) as searching:
         searching.endpoint.respond_with(answer)
         searching.upstream.respond_with(model_reply(CHAT, search()), model_reply(CHAT, ANSWER))
         async with asyncio.timeout(5):
@@ -298,9 +304,9 @@ async def test_an_endpoint_that_fails(tmp_path: Path, case: str) -> None:
         assert len(searching.endpoint.requests) == 1
 
 
-async def test_an_endpoint_that_is_not_there(tmp_path: Path) -> None:
+async def test_an_endpoint_that_is_not_there(gateway_of_module: RunningGateway) -> None:
     url = "http://127.0.0.1:9/search"
-    async with searching_gateway(tmp_path, CHAT, search={"url": url}) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, search={"url": url}) as searching:
         searching.upstream.respond_with(model_reply(CHAT, search()), model_reply(CHAT, ANSWER))
         reply, _ = await ask(searching.gateway)
         assert results(reply) == ["unavailable"]
@@ -316,16 +322,18 @@ async def test_an_endpoint_that_is_not_there(tmp_path: Path) -> None:
         (search("x" * 1001), "query_too_long"),
     ],
 )
-async def test_a_call_that_is_no_search(tmp_path: Path, call: ToolCall, code: str) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_a_call_that_is_no_search(
+    gateway_of_module: RunningGateway, call: ToolCall, code: str
+) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, call), model_reply(CHAT, ANSWER))
         reply, _ = await ask(searching.gateway)
         assert results(reply) == [code]
         assert searching.endpoint.requests == []
 
 
-async def test_several_rounds(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_several_rounds(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, LOOK, search("one", "call_1")),
             model_reply(CHAT, "And once more.", search("two", "call_2")),
@@ -351,11 +359,13 @@ async def test_several_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["search first", "search last"])
-async def test_a_search_and_a_call_of_the_client(tmp_path: Path, order: str) -> None:
+async def test_a_search_and_a_call_of_the_client(
+    gateway_of_module: RunningGateway, order: str
+) -> None:
     weather = ToolCall("call_w", "get_weather", '{"city":"Oslo"}')
     calls = [search(), weather] if order == "search first" else [weather, search()]
     tools = [*TOOLS[MESSAGES], *search_tool(MESSAGES)["tools"]]
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, LOOK, *calls))
         reply, (row,) = await ask(searching.gateway, tools=tools)
         assert reply.stop is StopReason.TOOL_CALL
@@ -457,8 +467,8 @@ async def test_the_history_of_a_responses_client(
         assert "gw1s." not in raw and 'web_search_call"' not in raw
 
 
-async def test_a_forced_search_is_forced_once(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_a_forced_search_is_forced_once(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, search()), model_reply(CHAT, ANSWER))
         await ask(searching.gateway, tool_choice={"type": "tool", "name": "web_search"})
         first, second = searching.bodies
@@ -467,9 +477,11 @@ async def test_a_forced_search_is_forced_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("client_format", [MESSAGES, RESPONSES])
-async def test_no_search_by_choice(tmp_path: Path, client_format: Format) -> None:
+async def test_no_search_by_choice(
+    gateway_of_module: RunningGateway, client_format: Format
+) -> None:
     choice: Any = {"type": "none"} if client_format is MESSAGES else "none"
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, ANSWER))
         await ask(searching.gateway, client_format, tool_choice=choice)
         body = searching.upstream.last_request.json
@@ -477,12 +489,12 @@ async def test_no_search_by_choice(tmp_path: Path, client_format: Format) -> Non
         assert searching.endpoint.requests == []
 
 
-async def test_a_tool_of_the_same_name(tmp_path: Path) -> None:
+async def test_a_tool_of_the_same_name(gateway_of_module: RunningGateway) -> None:
     tools = [
         {"name": "web_search", "input_schema": {"type": "object"}},
         {"type": "web_search_20250305", "name": "web_search"},
     ]
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, ToolCall("call_1", "gateway_web_search", '{"query":"x"}')),
             model_reply(CHAT, ToolCall("call_2", "web_search", "{}")),
@@ -507,16 +519,18 @@ async def test_without_an_endpoint_the_client_gets_the_call(
         assert reply.stop is StopReason.TOOL_CALL
 
 
-async def test_an_upstream_that_searches_itself(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, MESSAGES, line={"traits": {}}) as searching:
+async def test_an_upstream_that_searches_itself(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, MESSAGES, line={"traits": {}}) as searching:
         searching.upstream.respond_with(model_reply(MESSAGES, ANSWER))
         _, (row,) = await ask(searching.gateway)
         assert row.lane == "native"
         assert searching.bodies[0]["tools"] == search_tool(MESSAGES)["tools"]
 
 
-async def test_blocked_domains_where_the_upstream_cannot_block(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, RESPONSES, line={"traits": {}}) as searching:
+async def test_blocked_domains_where_the_upstream_cannot_block(
+    gateway_of_module: RunningGateway,
+) -> None:
+    async with searching_gateway(gateway_of_module, RESPONSES, line={"traits": {}}) as searching:
         searching.upstream.respond_with(
             model_reply(RESPONSES, search()), model_reply(RESPONSES, ANSWER)
         )
@@ -525,9 +539,9 @@ async def test_blocked_domains_where_the_upstream_cannot_block(tmp_path: Path) -
         assert searching.bodies[0]["tools"][0]["type"] == "function"
 
 
-async def test_a_coding_agents_search(tmp_path: Path) -> None:
+async def test_a_coding_agents_search(gateway_of_module: RunningGateway) -> None:
     """Its request has nothing but the tool."""
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, search()), model_reply(CHAT, ANSWER))
         system = "You are an assistant for performing a web search tool use"
         reply, (row,) = await ask(
@@ -559,9 +573,11 @@ def started(*parts: Any) -> Response:
 
 @pytest.mark.parametrize("accounts", [1, 2])
 @pytest.mark.parametrize("failure", ["status", "empty stream"])
-async def test_a_later_round_is_tried_again(tmp_path: Path, accounts: int, failure: str) -> None:
+async def test_a_later_round_is_tried_again(
+    gateway_of_module: RunningGateway, accounts: int, failure: str
+) -> None:
     broken = failing() if failure == "status" else event_stream(b"")
-    async with searching_gateway(tmp_path, CHAT, accounts=accounts) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, accounts=accounts) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, LOOK, search()), broken, model_reply(CHAT, ANSWER)
         )
@@ -595,8 +611,8 @@ async def test_retries_of_a_later_round_follow_weights_and_stop_after_three(tmp_
             assert "Bearer key-1" not in keys and len({*keys[1:]}) == 3
 
 
-async def test_a_later_round_that_breaks_off(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT, accounts=2) as searching:
+async def test_a_later_round_that_breaks_off(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT, accounts=2) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, LOOK, search()), started(ANSWER), model_reply(CHAT, ANSWER)
         )
@@ -611,8 +627,8 @@ async def test_a_later_round_that_breaks_off(tmp_path: Path) -> None:
         assert row.input_tokens >= 200
 
 
-async def test_a_later_round_that_always_fails(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_a_later_round_that_always_fails(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, LOOK, search()), failing())
         answer = await searching.gateway.post(MESSAGES, **search_tool(MESSAGES))
         assert answer.status in (502, 503, 529)
@@ -621,8 +637,8 @@ async def test_a_later_round_that_always_fails(tmp_path: Path) -> None:
         assert len(searching.bodies) == 3
 
 
-async def test_a_later_round_that_is_refused(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT, accounts=2) as searching:
+async def test_a_later_round_that_is_refused(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT, accounts=2) as searching:
         refused = json_response({"error": {"message": "bad", "type": "invalid_request_error"}}, 400)
         searching.upstream.respond_with(model_reply(CHAT, search()), refused)
         answer = await searching.gateway.post(MESSAGES, **search_tool(MESSAGES))
@@ -630,8 +646,8 @@ async def test_a_later_round_that_is_refused(tmp_path: Path) -> None:
         assert len(searching.bodies) == 2
 
 
-async def test_the_first_round_fails_over(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT, accounts=2) as searching:
+async def test_the_first_round_fails_over(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT, accounts=2) as searching:
         searching.upstream.respond_with(
             event_stream(b""), model_reply(CHAT, search()), model_reply(CHAT, ANSWER)
         )
@@ -641,9 +657,9 @@ async def test_the_first_round_fails_over(tmp_path: Path) -> None:
         assert len(searching.endpoint.requests) == 1
 
 
-async def test_a_slow_client_does_not_lose_anything(tmp_path: Path) -> None:
+async def test_a_slow_client_does_not_lose_anything(gateway_of_module: RunningGateway) -> None:
     text = "word " * 20_000
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, LOOK, search()), model_reply(CHAT, text))
         gateway = searching.gateway
         body = request_body(MESSAGES, stream=True) | search_tool(MESSAGES)
@@ -657,8 +673,10 @@ async def test_a_slow_client_does_not_lose_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_usage_that_the_upstream_does_not_report(tmp_path: Path, stream: bool) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_usage_that_the_upstream_does_not_report(
+    gateway_of_module: RunningGateway, stream: bool
+) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(
             by_frame(model_reply(CHAT, LOOK, search(), usage=None)),
             by_frame(model_reply(CHAT, ANSWER, usage=None)),
@@ -671,8 +689,10 @@ async def test_usage_that_the_upstream_does_not_report(tmp_path: Path, stream: b
 
 
 @pytest.mark.parametrize("upstream_format", list(Format))
-async def test_an_upstream_that_does_not_stream(tmp_path: Path, upstream_format: Format) -> None:
-    async with searching_gateway(tmp_path, upstream_format) as searching:
+async def test_an_upstream_that_does_not_stream(
+    gateway_of_module: RunningGateway, upstream_format: Format
+) -> None:
+    async with searching_gateway(gateway_of_module, upstream_format) as searching:
         searching.upstream.respond_with(
             model_reply(upstream_format, LOOK, search(), stream=False),
             model_reply(upstream_format, ANSWER, stream=False),
@@ -684,9 +704,9 @@ async def test_an_upstream_that_does_not_stream(tmp_path: Path, upstream_format:
         assert (row.input_tokens, row.web_searches) == (200, 1)
 
 
-async def test_the_price_of_searches(tmp_path: Path) -> None:
+async def test_the_price_of_searches(gateway_of_module: RunningGateway) -> None:
     money = {"web_searches": 10_000}
-    async with searching_gateway(tmp_path, CHAT, money=money) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, money=money) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, search("a", "c1"), search("b", "c2")), model_reply(CHAT, ANSWER)
         )
@@ -701,11 +721,11 @@ async def test_the_price_of_searches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", STREAM_VARIANTS)
-async def test_however_the_rounds_arrive(tmp_path: Path, shape: str) -> None:
+async def test_however_the_rounds_arrive(gateway_of_module: RunningGateway, shape: str) -> None:
     vary = STREAM_VARIANTS[shape]
     weather = ToolCall("call_w", "get_weather", '{"city":"Oslo"}')
     tools = [*TOOLS[MESSAGES], *search_tool(MESSAGES)["tools"]]
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(
             vary(model_reply(CHAT, LOOK, search("a", "c1"), search("b", "c2"))),
             vary(model_reply(CHAT, "Hm.", weather, search("c", "c3"))),
@@ -720,9 +740,9 @@ async def test_however_the_rounds_arrive(tmp_path: Path, shape: str) -> None:
         assert (row.web_searches, row.input_tokens) == (3, 200)
 
 
-async def test_signed_reasoning_returns_to_its_upstream(tmp_path: Path) -> None:
+async def test_signed_reasoning_returns_to_its_upstream(gateway_of_module: RunningGateway) -> None:
     signature = ProviderData(MESSAGES, "c2ln")
-    async with searching_gateway(tmp_path, MESSAGES) as searching:
+    async with searching_gateway(gateway_of_module, MESSAGES) as searching:
         searching.upstream.respond_with(
             model_reply(MESSAGES, Thinking("Hm.", signature), search()),
             model_reply(MESSAGES, ANSWER),
@@ -736,17 +756,17 @@ async def test_signed_reasoning_returns_to_its_upstream(tmp_path: Path) -> None:
         assert result["content"][0]["type"] == "tool_result"
 
 
-async def test_max_tokens_of_all_rounds(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, MESSAGES) as searching:
+async def test_max_tokens_of_all_rounds(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, MESSAGES) as searching:
         searching.upstream.respond_with(model_reply(MESSAGES, search()))
         reply, _ = await ask(searching.gateway, max_tokens=25)
         assert [body["max_tokens"] for body in searching.bodies] == [25, 15, 5]
         assert reply.stop is StopReason.MAX_TOKENS
 
 
-async def test_pings_during_a_long_search(tmp_path: Path) -> None:
+async def test_pings_during_a_long_search(gateway_of_module: RunningGateway) -> None:
     server = {"commit_after": 0.2}
-    async with searching_gateway(tmp_path, CHAT, server=server) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, server=server) as searching:
         searching.endpoint.respond_with(found().with_changes(delay=0.8))
         searching.upstream.respond_with(model_reply(CHAT, search()), model_reply(CHAT, ANSWER))
         reply, (row,) = await ask(searching.gateway)
@@ -754,9 +774,9 @@ async def test_pings_during_a_long_search(tmp_path: Path) -> None:
         assert row.state is ExchangeState.OK
 
 
-async def test_a_drain_goes_on_with_the_rounds(tmp_path: Path) -> None:
+async def test_a_drain_goes_on_with_the_rounds(gateway_of_module: RunningGateway) -> None:
     line = {"on_disconnect": "drain"}
-    async with searching_gateway(tmp_path, CHAT, line=line) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, line=line) as searching:
         searching.endpoint.respond_with(found().with_changes(delay=0.4))
         searching.upstream.respond_with(
             model_reply(CHAT, LOOK, search()), model_reply(CHAT, ANSWER)
@@ -789,9 +809,9 @@ async def test_the_gateway_stops_during_a_search(tmp_path: Path) -> None:
         assert raw.rstrip().rpartition(b"event: ")[2].startswith(b"error")
 
 
-async def test_searches_of_all_requests_share_the_slots(tmp_path: Path) -> None:
+async def test_searches_of_all_requests_share_the_slots(gateway_of_module: RunningGateway) -> None:
     calls = [search(f"query {n}", f"call_{n}") for n in range(4)]
-    async with searching_gateway(tmp_path, CHAT, search={"concurrency": 2}) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, search={"concurrency": 2}) as searching:
         searching.endpoint.respond_with(found().with_changes(delay=0.1))
         searching.upstream.respond_with(model_reply(CHAT, *calls), model_reply(CHAT, ANSWER))
         await ask(searching.gateway)
@@ -799,9 +819,9 @@ async def test_searches_of_all_requests_share_the_slots(tmp_path: Path) -> None:
         assert searching.endpoint.connections == 2
 
 
-async def test_the_endpoints_secrets_are_sent(tmp_path: Path) -> None:
+async def test_the_endpoints_secrets_are_sent(gateway_of_module: RunningGateway) -> None:
     settings = {"key": "search-secret-key-1", "headers": {"X-Team": "gateway"}}
-    async with searching_gateway(tmp_path, CHAT, search=settings) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, search=settings) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, search()), model_reply(CHAT, "It is search-secret-key-1.")
         )
@@ -817,8 +837,10 @@ async def test_the_endpoints_secrets_are_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("traits", [{"web_search": False}, {}])
-async def test_a_chat_client_sees_the_answer(tmp_path: Path, traits: Any) -> None:
-    async with searching_gateway(tmp_path, CHAT, line={"traits": traits}) as searching:
+async def test_a_chat_client_sees_the_answer(
+    gateway_of_module: RunningGateway, traits: Any
+) -> None:
+    async with searching_gateway(gateway_of_module, CHAT, line={"traits": traits}) as searching:
         answer = f"See {PAGES[0]['url']}."
         searching.upstream.respond_with(
             model_reply(CHAT, LOOK, search()), model_reply(CHAT, answer)
@@ -856,8 +878,8 @@ async def test_a_chat_upstream_without_a_search(tmp_path: Path, upstream: Script
         assert "web_search" in (await gateway.row()).dropped
 
 
-async def test_a_stored_response_with_a_search(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_a_stored_response_with_a_search(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(
             model_reply(CHAT, search()), model_reply(CHAT, ANSWER), model_reply(CHAT, "Yes.")
         )
@@ -872,9 +894,11 @@ async def test_a_stored_response_with_a_search(tmp_path: Path) -> None:
         ]
 
 
-async def test_estimates_of_prompts_do_not_learn_from_rounds(tmp_path: Path) -> None:
+async def test_estimates_of_prompts_do_not_learn_from_rounds(
+    gateway_of_module: RunningGateway,
+) -> None:
     messages = [{"role": "user", "content": "word " * 4000}]
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
 
         async def count() -> int:
             fields = {"path": "/v1/messages/count_tokens", "messages": messages}
@@ -891,8 +915,8 @@ async def test_estimates_of_prompts_do_not_learn_from_rounds(tmp_path: Path) -> 
         assert await count() == before
 
 
-async def test_a_search_that_may_not_be_live(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_a_search_that_may_not_be_live(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         searching.upstream.respond_with(model_reply(CHAT, ANSWER))
         _, (row,) = await ask(searching.gateway, RESPONSES, options={"external_web_access": False})
         assert "tools" not in searching.bodies[0]
@@ -901,7 +925,7 @@ async def test_a_search_that_may_not_be_live(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("client_format", list(Format))
 async def test_a_declared_search_never_reaches_an_upstream_without_one(
-    tmp_path: Path, client_format: Format
+    gateway_of_module: RunningGateway, client_format: Format
 ) -> None:
     """Even where the model may not use it."""
     choice: Any = {"type": "none"} if client_format is MESSAGES else "none"
@@ -910,7 +934,7 @@ async def test_a_declared_search_never_reaches_an_upstream_without_one(
     tools = {"tools": [*tools["tools"], *own.get("tools", [])]} | (
         own if client_format is CHAT else {}
     )
-    async with searching_gateway(tmp_path, client_format) as searching:
+    async with searching_gateway(gateway_of_module, client_format) as searching:
         searching.upstream.respond_with(model_reply(client_format, ANSWER))
         fields = tools | {"tool_choice": choice}
         answer = await searching.gateway.post(client_format, stream=True, **fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,11 @@ from gateway.core.formats import Format
 from gateway.core.parts import ServerToolResult, Text
 from gateway.store.records import ExchangeState
 from tests.server.format_pairs import parse_stream
-from tests.support.gateway import request_body
+from tests.support.gateway import RunningGateway, request_body
 from tests.support.searches import Searching, model_reply, search, search_tool, searching_gateway
 from tests.support.upstream import Ending, Response, by_frame
+
+pytestmark = pytest.mark.shared_gateway
 
 CHAT, MESSAGES, RESPONSES = Format.CHAT, Format.MESSAGES, Format.RESPONSES
 LOOK, ANSWER = "Let me look.", "About 700,000."
@@ -55,9 +56,9 @@ async def cancel_background(searching: Searching) -> None:
 @pytest.mark.parametrize("leave", [leave_stream, leave_whole_reply, cancel_background])
 @pytest.mark.parametrize("upstream_format", list(Format))
 async def test_a_request_that_ends_during_a_search(
-    tmp_path: Path, leave: Any, upstream_format: Format
+    gateway_of_module: RunningGateway, leave: Any, upstream_format: Format
 ) -> None:
-    async with searching_gateway(tmp_path, upstream_format) as searching:
+    async with searching_gateway(gateway_of_module, upstream_format) as searching:
         searching.endpoint.respond_with(STALLED)
         searching.upstream.respond_with(model_reply(upstream_format, LOOK, search(), usage=FEW))
         async with asyncio.timeout(5):
@@ -70,8 +71,8 @@ async def test_a_request_that_ends_during_a_search(
         assert row.usage_source == "upstream"
 
 
-async def test_a_request_that_ends_in_a_later_round(tmp_path: Path) -> None:
-    async with searching_gateway(tmp_path, CHAT) as searching:
+async def test_a_request_that_ends_in_a_later_round(gateway_of_module: RunningGateway) -> None:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         frames = by_frame(model_reply(CHAT, ANSWER))
         stalled = frames.with_changes(chunks=frames.chunks[:2], ending=Ending.STALLED)
         searching.upstream.respond_with(model_reply(CHAT, LOOK, search(), usage=FEW), stalled)
@@ -89,10 +90,12 @@ async def test_a_request_that_ends_in_a_later_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bill_estimates", [True, False])
-async def test_a_later_round_that_fails_is_free(tmp_path: Path, bill_estimates: bool) -> None:
+async def test_a_later_round_that_fails_is_free(
+    gateway_of_module: RunningGateway, bill_estimates: bool
+) -> None:
     failed = Response(status=400, chunks=(b'{"error":{"message":"bad"}}',))
     money = {"bill_estimates": bill_estimates}
-    async with searching_gateway(tmp_path, CHAT, money=money) as searching:
+    async with searching_gateway(gateway_of_module, CHAT, money=money) as searching:
         searching.upstream.respond_with(model_reply(CHAT, LOOK, search(), usage=FEW), failed)
         await searching.gateway.post(MESSAGES, stream=True, **search_tool(MESSAGES))
         row = await searching.gateway.row()
@@ -102,10 +105,12 @@ async def test_a_later_round_that_fails_is_free(tmp_path: Path, bill_estimates: 
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("budget", [40_000, 60_000])
-async def test_a_budget_ends_the_rounds(tmp_path: Path, stream: bool, budget: int) -> None:
+async def test_a_budget_ends_the_rounds(
+    gateway_of_module: RunningGateway, stream: bool, budget: int
+) -> None:
     """The client gets what it has paid for; only its next request is refused."""
     usage = Usage(input_tokens=50_000, output_tokens=10)
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         gateway = searching.gateway
         searching.upstream.respond_with(model_reply(CHAT, LOOK, search(), usage=usage))
         limits = {"budget": budget * 1_000_000}
@@ -134,10 +139,10 @@ async def test_a_budget_ends_the_rounds(tmp_path: Path, stream: bool, budget: in
 
 @pytest.mark.parametrize("client_format", list(Format))
 async def test_a_budget_that_ends_the_rounds_in_every_format(
-    tmp_path: Path, client_format: Format
+    gateway_of_module: RunningGateway, client_format: Format
 ) -> None:
     usage = Usage(input_tokens=50_000, output_tokens=10)
-    async with searching_gateway(tmp_path, CHAT) as searching:
+    async with searching_gateway(gateway_of_module, CHAT) as searching:
         gateway = searching.gateway
         searching.upstream.respond_with(model_reply(CHAT, LOOK, search(), usage=usage))
         limits = {"budget": 60_000 * 1_000_000}
