@@ -11,24 +11,25 @@ import pytest
 from anthropic import Anthropic
 from openai import OpenAI
 
-from tests.checks.interpreters import other_interpreters
+from tests.checks.interpreters import claimed_versions, other_interpreters
 from tests.resilience.chaos.process import GatewayProcess
 from tests.support.gateway import ALPHA, BETA
 from tests.support.paths import ROOT
 
-INTERPRETERS = other_interpreters()
-
 
 @pytest.mark.slow("installs the package with its dependencies")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("version", INTERPRETERS)
+@pytest.mark.parametrize("version", claimed_versions())
 def test_the_demo_answers_clients_in_every_format(version: str, tmp_path: Path) -> None:
+    interpreter = other_interpreters().get(version)
+    if interpreter is None:
+        pytest.skip(f"Python {version} is this one, or is not on this machine")
     python, tree = tmp_path / "venv" / "bin" / "python", tmp_path / "tree"
     # Building in the checkout would leave files there, also those of the other version.
     shutil.copytree(ROOT / "gateway", tree / "gateway")
     for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    subprocess.run([INTERPRETERS[version], "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run([interpreter, "-m", "venv", tmp_path / "venv"], check=True)
     install = ("-m", "pip", "install", "--quiet", "--no-input", "--no-compile", tree)
     subprocess.run([python, *install], check=True, timeout=280)
     with GatewayProcess(tmp_path, "--demo", "--port", "0", python=python, PYTHONPATH="") as gateway:

@@ -23,7 +23,7 @@ async def main():
         assert daemon.runtime.fleet.is_leader
 
 asyncio.run(main())
-loaded = ("asyncpg", "valkey", "libvalkey", "gateway.cluster", "gateway.shared")
+loaded = ("asyncpg", "valkey", "libvalkey", "gateway.fleet")
 print(sorted(name for name in sys.modules if name.startswith(loaded)))
 """
 

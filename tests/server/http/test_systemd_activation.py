@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +14,7 @@ import pytest
 
 from gateway.server.http.systemd import inherited_sockets
 from tests.resilience.chaos.process import GatewayProcess, process_environment, write_config
-from tests.support.socket_activation import activation
+from tests.support.forked_process import run_forked
 
 pytestmark = pytest.mark.processes
 
@@ -38,20 +36,13 @@ def is_alive(address: str) -> bool:
 
 def taken(inherited: socket.socket, **environment: str) -> str:
     """What a process that gets the socket says: the ports it takes, or why it takes none."""
-    code = (
-        "from gateway.server.http.systemd import ActivationError, inherited_sockets\n"
-        "try: print(*(each.getsockname()[1] for each in inherited_sockets()))\n"
-        "except ActivationError as error: print(error)"
-    )
-    done = subprocess.run(
-        [*activation([inherited.fileno()]), sys.executable, "-c", code],
-        pass_fds=[inherited.fileno()],
+    done = run_forked(
+        "tests.server.http.inherited_ports",
+        inherited=[inherited.fileno()],
         env=process_environment() | environment,
-        capture_output=True,
         text=True,
-        timeout=30,
-        check=True,
     )
+    assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
