@@ -21,6 +21,7 @@ from gateway.admin.api.live import add_live_routes
 from gateway.admin.api.replicas import add_replica_routes
 from gateway.admin.api.routes import build_admin_app
 from gateway.admin.api.socket import serve_admin
+from gateway.admin.discovery import run_discovery
 from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import ConfigSource, Reloader
@@ -55,6 +56,7 @@ from gateway.store.tokens import record_origin
 from gateway.telemetry.metrics import run_metrics
 from gateway.telemetry.process_log import ProcessLog
 from gateway.telemetry.tracing import tracing
+from gateway.upstream.model_list import fetch_models
 from gateway.wire.responses.stored import item_ids
 
 if TYPE_CHECKING:  # only with servers are they imported
@@ -119,6 +121,11 @@ async def run_daemon(
         if source is not None:
             reloader = Reloader(runtime, source, on_config, operations.audit)
             await stack.enter_async_context(reloader.watch())
+            await stack.enter_async_context(
+                run_discovery(
+                    lambda: runtime.config, config.state_dir, fetch_models, reloader.request_reload
+                )
+            )
         console = await _start_admin(stack, config, runtime, operations, reloader, member)
         tracer = await stack.enter_async_context(tracing(config.traces))
         if tracer is not None:

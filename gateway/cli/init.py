@@ -31,7 +31,6 @@ state_dir: {state_dir}     # the database and the admin socket
 # The models that clients can ask for. family: alpha is served best in the format messages, beta
 # in chat and responses. multiplier: the price in relation to the others. Further keys: price in
 # dollars for a million tokens, aliases, context.
-models:
 {models}
 
 # The upstreams: a preset (docs/upstreams.md lists them) or format and base_url, as for a client
@@ -41,10 +40,12 @@ models:
 channels:
 {channels}
 """
+_ALL: Final = ("all",)
+"""In place of models: those of the upstream's own list."""
 _MODEL: Final = "  - {{id: {id}, family: {family}, multiplier: 1}}"
 _CHANNEL: Final = """\
   - {properties}
-    models: [{models}]
+    models: {models}
     accounts:
       - {{name: main, key: {key}}}"""
 
@@ -137,7 +138,9 @@ def _check_key(ctx: click.Context, option: click.Parameter, value: str | None) -
 )
 @click.option("--url", help="The upstream's base address.")
 @click.option("--key", help="Where its key is: ${NAME}, file:/path or none.", callback=_check_key)
-@click.option("--model", "models", multiple=True, help="A model of the upstream; can be repeated.")
+@click.option(
+    "--model", "models", multiple=True, help="A model of the upstream, or all; repeatable."
+)
 @click.option(
     "--from-env",
     is_flag=True,
@@ -194,17 +197,19 @@ def init(
 
 def render_config(upstreams: Sequence[Upstream], state_dir: Path) -> str:
     """The text of a configuration file."""
-    models = {model: each.format for each in upstreams for model in each.models}
+    stated = {
+        model: _MODEL.format(id=_quote(model), family=_family(model, each.format))
+        for each in upstreams
+        for model in each.models
+        if each.models != _ALL
+    }
     return _TEMPLATE.format(
         state_dir=_quote(str(state_dir)),
-        models="\n".join(
-            _MODEL.format(id=_quote(model), family=_family(model, format))
-            for model, format in models.items()
-        ),
+        models="\n".join(("models:" if stated else "# models:", *stated.values())),
         channels="\n".join(
             _CHANNEL.format(
                 properties="\n    ".join(each.properties),
-                models=", ".join(map(_quote, each.models)),
+                models="all" if each.models == _ALL else _quote(list(each.models)),
                 key=_quote(each.key),
             )
             for each in upstreams
@@ -217,9 +222,9 @@ def _family(model: str, format: Format) -> str:
     return "alpha" if is_alpha else "beta"
 
 
-def _quote(text: str) -> str:
-    """A JSON text is also YAML."""
-    return orjson.dumps(text).decode()
+def _quote(value: str | list[str]) -> str:
+    """JSON is also YAML."""
+    return orjson.dumps(value).decode()
 
 
 def _from_environment(env: Mapping[str, str], models: Sequence[str]) -> list[Upstream]:
@@ -247,7 +252,7 @@ def _of_preset(
     if url is None and "example" in preset:
         url = _prompt("--url", f"Its base address ({preset['example']})")
     if not models:
-        models = tuple(_prompt("--model", "Its models, separated by spaces").split())
+        models = tuple(_prompt("--model", "Its models, separated by spaces, or all").split())
     if key is None:
         key = f"${{{preset['variable']}}}" if "variable" in preset else NO_KEY
     return Upstream(name, Format(format), url or "", key, models, is_preset=True)
@@ -264,7 +269,7 @@ def _ask(
         example = "without /v1" if format is Format.MESSAGES else "with /v1"
         url = _prompt("--url", f"Its base address ({example})")
     if not models:
-        models = tuple(_prompt("--model", "Its models, separated by spaces").split())
+        models = tuple(_prompt("--model", "Its models, separated by spaces, or all").split())
     if key is None:
         question = "Where its key is (${NAME}, file:/path or none)"
         key = _prompt("--key", question, value_proc=_check_reference)

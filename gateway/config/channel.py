@@ -44,6 +44,7 @@ _RESERVED_FIELDS: Final = {"model", "stream"}
 _MODELS_SCHEMA: Final = WithJsonSchema(
     {
         "anyOf": [
+            {"const": "all"},
             {"type": "array", "items": {"type": "string"}, "minItems": 1},
             {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1},
         ]
@@ -205,6 +206,13 @@ def _as_mapping(models: Any) -> Any:
     return {model: model for model in models}
 
 
+def _check_models(models: Mapping[str, str], info: ValidationInfo) -> Mapping[str, str]:
+    """A channel that discovers its models may have none yet."""
+    if not models and not info.data.get("discover"):
+        raise PydanticCustomError("models", "must not be empty")
+    return models
+
+
 class ChannelImages(ConfigModel):
     """The way in which a channel takes images."""
 
@@ -229,12 +237,17 @@ class Channel(ConfigModel):
     base_url: Annotated[str, AfterValidator(check_base_url)]
     """The base URL as a client library of that format is configured: with /v1 for chat and
     responses, without it for messages."""
+    discover: tuple[Annotated[str, StringConstraints(min_length=1, max_length=128)], ...] = ()
+    """Patterns of names, such as qwen*: the models of the upstream's own list that match are served
+    besides models. The list is read at the start and every ten minutes."""
     models: Annotated[
         Mapping[ModelId, UpstreamModel],
         BeforeValidator(_as_mapping),
+        AfterValidator(_check_models),
         _MODELS_SCHEMA,
-    ] = Field(min_length=1)
-    """The models that it serves: a list of public ids, or a mapping of them to upstream names."""
+    ]
+    """The models that it serves: a list of public ids, or a mapping of them to upstream names; all:
+    what the upstream lists, as discover: ["*"] does."""
     family: Family | None = None
     """The family of its models that the catalog does not have; null: the catalog has all."""
     accounts: tuple[Account, ...] = Field(min_length=1)
@@ -323,5 +336,6 @@ class Channel(ConfigModel):
         """A preset has what else is required."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         definition = handler.resolve_ref_schema(schema)
-        required = definition.pop("required")
-        return schema | {"anyOf": [{"required": ["preset", "models"]}, {"required": required}]}
+        required = [name for name in definition.pop("required") if name != "models"]
+        definition["anyOf"] = [{"required": ["preset"]}, {"required": required}]
+        return schema

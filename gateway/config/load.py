@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from gateway.config.cluster import DatabaseServer, SharedServer
+from gateway.config.discovered import read_discovered
 from gateway.config.document import MAX_SIZE, ConfigError, read_document
 from gateway.config.file_errors import file_error_reason
 from gateway.config.schema import Config, default_catalog
@@ -59,7 +60,8 @@ def load_config(
         # the effective directory takes the place of the file's own, so that it is validated
         data["state_dir"] = str(_choose_state_dir(state_dir, data, env))
     secrets = SecretResolver(env, allow_literals=not shared) if resolve_secrets else None
-    return validate(document, secrets)
+    discovered = read_discovered(_choose_state_dir(state_dir, data, env))
+    return validate(document, secrets, discovered)
 
 
 def parse_config(

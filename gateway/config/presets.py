@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 import yaml
 
+from gateway.config.discovered import Discovered, add_discovered
 from gateway.config.document import Document, KeyPath
 
 _NO_ACCOUNTS: Final = [{"name": "main", "key": "none"}]
@@ -29,10 +30,12 @@ def presets() -> Mapping[str, Any]:
     return cast(Mapping[str, Any], yaml.load(text, Loader=yaml.CSafeLoader))
 
 
-def apply_presets(document: Document, catalog: Sequence[Mapping[str, Any]]) -> None:
-    """Completes the channels of a document that have a `preset`, and adds the models of channels
-    with a `family` that are in no catalog; `catalog` is that of documents without models. What has
-    another form than it should have is left for the validation."""
+def complete_channels(
+    document: Document, catalog: Sequence[Mapping[str, Any]], discovered: Discovered
+) -> None:
+    """Completes the channels of a document by their presets and by what was discovered, and adds
+    the models of channels with a `family` that are in no catalog; `catalog` is that of documents
+    without models. What has another form than it should have is left for the validation."""
     data = document.data
     channels = data.get("channels") if isinstance(data, dict) else None
     if not isinstance(channels, list):
@@ -40,7 +43,11 @@ def apply_presets(document: Document, catalog: Sequence[Mapping[str, Any]]) -> N
     for index, channel in enumerate(channels):
         if isinstance(channel, dict) and isinstance(channel.get("preset"), str):
             channels[index] = _complete(document, ("channels", index), channel)
-    _add_models(data, [each for each in channels if isinstance(each, dict)], catalog)
+    complete = [each for each in channels if isinstance(each, dict)]
+    details: dict[str, dict[str, Any]] = {}
+    for channel in complete:
+        details = add_discovered(channel, discovered) | details
+    _add_models(data, complete, catalog, details)
 
 
 def _complete(document: Document, path: KeyPath, channel: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +80,10 @@ def _complete(document: Document, path: KeyPath, channel: dict[str, Any]) -> dic
 
 
 def _add_models(
-    data: dict[str, Any], channels: Sequence[dict[str, Any]], catalog: Sequence[Mapping[str, Any]]
+    data: dict[str, Any],
+    channels: Sequence[dict[str, Any]],
+    catalog: Sequence[Mapping[str, Any]],
+    details: Mapping[str, dict[str, Any]],
 ) -> None:
     stated = data.get("models")
     known = stated if isinstance(stated, list) else catalog
@@ -90,7 +100,7 @@ def _add_models(
         for id in models if isinstance(models, dict) else _list(models):
             if "family" in channel and isinstance(id, str) and id not in names:
                 names.add(id)
-                added.append({"id": id, "family": channel["family"]})
+                added.append({"id": id, "family": channel["family"], **details.get(id, {})})
     if added and (stated is None or isinstance(stated, list)):
         data["models"] = [*known, *added]
 

@@ -180,6 +180,10 @@ class Secrets(NamedTuple):
     values: list[str]
 
 
+_WITHOUT_SECRETS: Final = {"models", "traits"}
+"""Options that can have thousands of values, none of them a secret."""
+
+
 def config_secrets(config: Config) -> Secrets:
     """Collects every `SecretStr` of the configuration, at any depth."""
     secrets = Secrets([], [])
@@ -202,7 +206,8 @@ def _walk(name: str, value: Any, *, is_header: bool) -> Iterator[tuple[str, str,
             yield name, secret, is_header
     elif isinstance(value, BaseModel):
         for option, part in value:
-            yield from _walk(option, part, is_header=False)
+            if option not in _WITHOUT_SECRETS:
+                yield from _walk(option, part, is_header=False)
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield from _walk(str(key), part, is_header=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -33,6 +33,8 @@ from gateway.config.types import Bytes, ConfigModel, HeaderName, Host, ModelId, 
 from gateway.core.formats import Family, Format
 
 SOCKET_NAME: Final = "admin.sock"
+_MAX_LISTED: Final = 20
+"""Names in one warning."""
 MAX_SOCKET_PATH: Final = 107
 """Maximum bytes of a unix socket's path on Linux, without the closing zero."""
 
@@ -285,7 +287,7 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         ]
         if unstated:
             yield (
-                f"Neither multiplier nor price is stated for {', '.join(unstated)}: usage is "
+                f"Neither multiplier nor price is stated for {_listed(unstated)}: usage is "
                 "billed with multiplier 1.0. State the right one under models."
             )
 
@@ -296,6 +298,11 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         unstated = [model.id for model in self._served_models if model.price is None]
         if unstated and any(model.price is not None for model in self._served_models):
             yield (
-                f"No price is stated for {', '.join(unstated)}: usage costs nothing in USD, and "
+                f"No price is stated for {_listed(unstated)}: usage costs nothing in USD, and "
                 "budgets in USD do not limit it. State the price under models, or money.unit_price."
             )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} others" if more > 0 else "")

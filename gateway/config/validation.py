@@ -13,8 +13,9 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
+from gateway.config.discovered import Discovered
 from gateway.config.document import ConfigError, Document, KeyPath
-from gateway.config.presets import apply_presets
+from gateway.config.presets import complete_channels
 from gateway.config.schema import Config, catalog_data, default_catalog
 from gateway.config.secrets import LITERAL_NOT_ALLOWED, SecretResolver, is_literal_secret
 
@@ -39,10 +40,13 @@ _MESSAGES: Final = {
 _TextAt = tuple[KeyPath, str]
 
 
-def validate(document: Document, secrets: SecretResolver | None) -> Config:
-    """The configuration; raises ConfigError with all problems of the document. Strict JSON mode is
+def validate(
+    document: Document, secrets: SecretResolver | None, discovered: Discovered | None = None
+) -> Config:
+    """The configuration, with the models that were `discovered`; raises ConfigError with all
+    problems of the document. Strict JSON mode is
     what YAML needs: only lists become tuples, and texts enum members."""
-    apply_presets(document, catalog_data())
+    complete_channels(document, catalog_data(), discovered or {})
     _check_across(document, allow_literals=secrets is None or secrets.allow_literals)
     data = {} if document.data is None else document.data
     try:

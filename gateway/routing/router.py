@@ -81,16 +81,11 @@ class ModelAccess:
 class Router:
     def __init__(self, catalog: Catalog, channels: Iterable[Channel], families: Families) -> None:
         self._catalog = catalog
-        channels = tuple(channels)
+        self._channels = tuple(channels)
+        self._endpoints = {family: families.endpoints_for(family) for family in Family}
         self._routes: dict[tuple[str, Format], Route] = {}
-        served: set[str] = set()
-        for model in catalog:
-            serving = [channel for channel in channels if model.id in channel.models]
-            if not serving:
-                continue
-            served.add(model.id)
-            for client_format in families.endpoints_for(model.family):
-                self._routes[model.id, client_format] = _route(model, client_format, serving)
+        named = {name for channel in self._channels for name in channel.models}
+        served = [model.id for model in catalog if model.id in named]
         self._everything = ModelAccess(tuple(served), frozenset(served), frozenset(Family))
         self._restrict = lru_cache(_REMEMBERED)(self._find_access)
 
@@ -124,8 +119,14 @@ class Router:
                 reason = "no channel has this model"
             raise ModelNotFound(model_name, detail=reason)
         route = self._routes.get((model.id, client_format))
-        if route is None:
+        return self._first_route(model, client_format) if route is None else route
+
+    def _first_route(self, model: Model, client_format: Format) -> Route:
+        """Routes are made when they are first needed: thousands of models would stall a reload."""
+        if client_format not in self._endpoints[model.family]:
             raise FormatNotServed(detail=f"{client_format} is closed to {model.family} models")
+        serving = [channel for channel in self._channels if model.id in channel.models]
+        route = self._routes[model.id, client_format] = _route(model, client_format, serving)
         return route
 
 

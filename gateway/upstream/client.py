@@ -259,6 +259,16 @@ def _one_line(value: str) -> str:
     return value
 
 
+def credential_header(channel: Channel, account: Account) -> dict[str, str]:
+    """The header with the account's key; empty if it has none."""
+    auth = account.auth or channel.auth or CODECS[channel.format].auth
+    key = account.key.get_secret_value()
+    if auth == "none" or not key:
+        return {}
+    name, prefix = _AUTH_HEADERS[auth]
+    return {name: prefix + key}
+
+
 def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
     headers = {
         "content-type": "application/json",
@@ -267,10 +277,7 @@ def _endpoint(channel: Channel, account: Account, server: Server) -> _Endpoint:
         "user-agent": channel.user_agent or f"model-gateway/{__version__}",
     }
     codec = CODECS[channel.format]
-    auth = account.auth or channel.auth or codec.auth
-    if auth != "none" and (key := account.key.get_secret_value()):
-        name, prefix = _AUTH_HEADERS[auth]
-        headers[name] = prefix + key
+    headers |= credential_header(channel, account)
     extra = {name.lower(): value.get_secret_value() for name, value in channel.headers.items()}
     headers.update(extra)
     version = channel.version_header

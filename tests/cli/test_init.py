@@ -77,6 +77,7 @@ def test_what_is_missing_is_asked_for() -> None:
     ("arguments", "typed", "found"),
     [
         (("ollama",), "llama3.2\n", ("chat", "http://127.0.0.1:11434/v1", "")),
+        (("vllm", "--model", "all"), "", ("chat", "http://127.0.0.1:8000/v1", "")),
         (("gemini", "--model", "m"), "", ("chat", "https://generativelanguage", SECRET)),
         (
             ("azure", "--format", "chat", "--model", "m"),
