@@ -14,6 +14,14 @@ from gateway.console.context import ConsoleContext
 from gateway.core.formats import Format
 from gateway.errors import GatewayError, InvalidUrl, MethodNotAllowed, UpgradeRequired
 from gateway.runtime import Runtime
+from gateway.server.compaction.endpoint import COMPACT_CODEC, REQUEST_COMPACTION
+from gateway.server.compaction.seal import SEALS, Seals
+from gateway.server.compaction.stage import (
+    COMPACT,
+    COMPACT_MESSAGES,
+    COUNT_COMPACTED,
+    OPEN_SUMMARIES,
+)
 from gateway.server.http.auth import authenticate
 from gateway.server.http.base_address import base_address_hint
 from gateway.server.http.cors import allow_origins
@@ -52,14 +60,23 @@ from gateway.wire.registry import CODECS
 
 _GENERATION: Final = {
     Format.CHAT: Stages(after_route=(CHECK_IMAGES, PLAN_SEARCHES)),
-    Format.MESSAGES: Stages(after_route=(HOLD_THREAD, CHECK_IMAGES, PLAN_SEARCHES)),
+    Format.MESSAGES: Stages(
+        after_route=(HOLD_THREAD, CHECK_IMAGES, PLAN_SEARCHES, COMPACT_MESSAGES)
+    ),
     Format.RESPONSES: Stages(
         before_route=(RESOLVE_STATE,),
-        after_route=(RUN_IN_BACKGROUND, STORE_RESPONSE, CHECK_IMAGES, PLAN_SEARCHES),
+        after_route=(
+            *(RUN_IN_BACKGROUND, STORE_RESPONSE),  # of what the client has sent
+            *(OPEN_SUMMARIES, CHECK_IMAGES, PLAN_SEARCHES, COMPACT),
+        ),
     ),
 }
-_COUNT_MESSAGES: Final = Stages(after_route=(READ_THREAD,))
-_COUNT_RESPONSES: Final = Stages(before_route=(READ_STATE,))
+_COMPACTION: Final = Stages(
+    before_route=(READ_STATE, REQUEST_COMPACTION),
+    after_route=(CHECK_IMAGES, PLAN_SEARCHES, COMPACT),
+)
+_COUNT_MESSAGES: Final = Stages(after_route=(READ_THREAD, COUNT_COMPACTED))
+_COUNT_RESPONSES: Final = Stages(before_route=(READ_STATE,), after_route=(OPEN_SUMMARIES,))
 
 
 def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Application:
@@ -81,9 +98,11 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     if runtime.fleet.has_shared:
         app.cleanup_ctx.append(watch_background)
     app[CONVERSATIONS] = Conversations(runtime)
+    app[SEALS] = Seals(runtime)
     add_conversation_routes(router)
     router.add_get("/v1/responses", reject_upgrade, allow_head=False)
-    router.add_post("/v1/responses/compact", reject_compaction)
+    handler = partial(generate, COMPACT_CODEC, _COMPACTION)
+    router.add_post(COMPACT_CODEC.endpoint, handler, expect_handler=send_continue)
     router.add_get("/v1/responses/{id}", show_response, allow_head=False)
     router.add_delete("/v1/responses/{id}", delete_response)
     router.add_get("/v1/responses/{id}/input_items", list_input_items, allow_head=False)
@@ -141,7 +160,3 @@ async def reject_upgrade(request: web.Request) -> web.Response:
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         raise UpgradeRequired
     raise MethodNotAllowed("POST")
-
-
-async def reject_compaction(request: web.Request) -> web.Response:
-    raise InvalidUrl("POST", request.path, hint="let the client summarize the conversation itself")

@@ -71,14 +71,6 @@ async def test_websocket_upgrades_are_rejected_with_426(gateway: RunningGateway)
         assert (await answer.json())["error"]["code"] == "websocket_not_supported"
 
 
-async def test_compaction_is_refused_in_the_format_of_responses(gateway: RunningGateway) -> None:
-    """Not as a wrong method, and with what to do instead."""
-    answer = await gateway.post(Format.RESPONSES, path="/v1/responses/compact", input="x")
-    assert answer.status == 404
-    assert "summarize the conversation itself" in (await answer.json())["error"]["message"]
-    assert answer.headers["x-should-retry"] == "false"
-
-
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [

@@ -2,7 +2,7 @@
 
     cli, doctor, daemon                              put everything together
       → alerts, console, admin, fleet, app           wings, and the routes
-      → server/{stored, images, search}              wings of requests
+      → server/{stored, images, search, compaction}  wings of requests
       → server/proxy → server/http → server/record   the way of a request
       → runtime → {upstream, admission, telemetry, store} → {wire, routing, quota}
       → config → core → errors
@@ -40,7 +40,7 @@ CORE = PROXY | {"server", "__init__"}
 
 ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "admin"}
 CONSOLE = ADMIN | {"console"}
-REQUEST_WINGS = frozenset({"server/stored", "server/images", "server/search"})
+REQUEST_WINGS = frozenset({"server/stored", "server/images", "server/search", "server/compaction"})
 """Optional features of requests, which `app` registers."""
 APP = PROXY | REQUEST_WINGS | CONSOLE | {"app"}
 ALERTS = ADMIN | {"upstream", "telemetry", "alerts"}
@@ -70,6 +70,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "server/stored": PROXY | {"server/stored"},
     "server/images": PROXY | {"server/images"},
     "server/search": PROXY | {"server/search"},
+    "server/compaction": PROXY | {"server/compaction"},
     "fleet": FLEET,
     "admin": ADMIN,
     "console": CONSOLE,

@@ -19,7 +19,6 @@ PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
 
 NO_ENDPOINTS = {
     ("get", "/"): "leads browsers to the console",
-    ("post", "/v1/responses/compact"): "tells clients what to do instead",
     ("get", "/v1/responses"): "tells clients that there are no WebSockets",
 }
 OF_THE_PROTOCOL = {405, 426, 431}

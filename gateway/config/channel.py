@@ -103,6 +103,9 @@ class Traits(ConfigModel):
     search are translated even for clients of the channel's format, and the gateway searches if
     search is configured. null: true on messages and responses channels, false on chat channels,
     but without search their upstream gets the searches of chat clients."""
+    compaction: bool | None = None
+    """Whether the upstream of a messages or responses channel compacts conversations itself, for
+    clients of its format. Else the gateway asks the model for a summary; null: true."""
 
 
 class FailureRule(ConfigModel):

@@ -148,7 +148,8 @@ class Prompt:
     `instructions` are those of the responses format, and the first turn too. `previous_response_id`
     and `conversation_id` are only for the reply. `continues`: it names a reply, items or a
     conversation that are not among the turns yet. `background`: the client does not wait for it.
-    `reply_id` is the id of the reply, where the gateway chooses it."""
+    `reply_id` is the id of the reply, where the gateway chooses it. `compaction`: it has items that
+    stand for earlier turns, or that want earlier turns to be summarized."""
 
     format: Format
     model: str
@@ -176,6 +177,7 @@ class Prompt:
     background: bool = False
     reply_id: str | None = None
     conversation_id: str | None = None
+    compaction: bool = False
     extra: ProviderData | None = None
 
 

@@ -62,3 +62,4 @@ class Target:
     developer: bool = False
     threads: bool = False
     web_search: bool | int | None = None
+    compaction: bool = True

@@ -124,6 +124,19 @@ class AffinityIndex:
         if self.on_record is not None:
             self.on_record(digest, reply)
 
+    def record_state(self, token_id: str, state: str, account_ref: AccountRef) -> None:
+        """The account of an opaque `state` that only its upstream can read."""
+        digest = state_digest(token_id, state)
+        reply = RecordedReply(digest, account_ref)
+        self.adopt(digest, reply)
+        if self.on_record is not None:
+            self.on_record(digest, reply)
+
+    def account_of(self, digest: bytes) -> AccountRef | None:
+        """The account of a reply or a state, if it is known."""
+        recorded = self._replies.get(digest)
+        return None if recorded is None else recorded.account_ref
+
     def adopt(self, digest: bytes, reply: RecordedReply) -> None:
         """Adopts what another process has recorded."""
         self._replies[digest] = reply
@@ -146,6 +159,11 @@ class AffinityIndex:
             if value := headers.get(name):
                 return AffinitySource.HEADER, value
         return AffinitySource.PREVIOUS_MESSAGE, _previous_message_id(prompt)
+
+
+def state_digest(token_id: str, state: str) -> bytes:
+    """The digest by which an opaque state is known."""
+    return _digest("state", token_id, state)
 
 
 def continues_conversation(prompt: Prompt) -> bool:

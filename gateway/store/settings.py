@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from secrets import token_bytes
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -82,3 +83,17 @@ async def save_alerts(database: Database, state: dict[str, Any]) -> None:
         connection.execute(insert(settings).values(name=_SETTING, value=text))
 
     await database.write(replace)
+
+
+async def load_secret(database: Database, name: str) -> bytes:
+    """Returns the 32 bytes of the installation's secret of this name; the first call makes them."""
+    query = select(settings.c.value).where(settings.c.name == name)
+
+    def load(connection: Connection) -> bytes:
+        database.lock_table(connection, settings)
+        if (text := connection.scalar(query)) is None:
+            text = token_bytes(32).hex()
+            connection.execute(insert(settings).values(name=name, value=text))
+        return bytes.fromhex(text)
+
+    return await database.write(load)

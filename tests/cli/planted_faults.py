@@ -67,6 +67,14 @@ class Rejects(Fault):
         return self._error if is_rejected else None
 
 
+class IgnoresCompactions(Fault):
+    """What is wanted of it is taken for an ordinary request."""
+
+    def edit(self, body: Body) -> Body:
+        items = [each for each in body["input"] if each.get("type") != "compaction_trigger"]
+        return body | {"input": items}
+
+
 class IgnoresTools(Fault):
     """Tools are taken, and never called."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gateway.doctor.clients.profile import CLIENTS, load_profile
 from tests.cli.cli_runner import CommandRunner
 from tests.cli.planted_faults import (
     Fault,
+    IgnoresCompactions,
     IgnoresTools,
     NeverStreams,
     Rejects,
@@ -35,7 +37,7 @@ def write_config(folder: Path, address: str, *formats: Format, **changes: Any) -
             "base_url": address if format is Format.MESSAGES else f"{address}/v1",
             "models": {ALPHA: UPSTREAM_MODEL, BETA: UPSTREAM_MODEL},
             "accounts": [{"name": "a1", "key": KEY}],
-            **changes,
+            **deepcopy(changes),  # no anchors
         }
         for format in formats or Format
     ]
@@ -68,7 +70,7 @@ def test_the_simulator_satisfies_every_client(
     shell: CommandRunner, tmp_path: Path, client: str
 ) -> None:
     with planted(Fault(), tmp_path / "upstream") as address:
-        file = write_config(tmp_path, address)
+        file = write_config(tmp_path, address, traits={"compaction": False})
         code, report = replay(shell, file, client, "--model", BETA)
     assert (code, faults(report)) == (0, {})
     profile = load_profile(client)
@@ -81,6 +83,16 @@ def test_the_simulator_satisfies_every_client(
     }
     sent = sum(len(each["requests"]) for each in steps)
     assert sent == 3 * profile.cost(1)[0] - 3 * sum(len(step.requests) for step in profile.once)
+
+
+def test_an_upstream_that_does_not_compact_is_named(shell: CommandRunner, tmp_path: Path) -> None:
+    with planted(IgnoresCompactions(), tmp_path / "upstream") as address:
+        file = write_config(tmp_path, address, Format.RESPONSES)
+        code, report = replay(shell, file, "codex")
+    assert code == 1
+    (text,) = faults(report)["responses-up compaction by the server"]
+    assert "instead of one compaction item" in text
+    assert "traits: {compaction: false}" in text
 
 
 @pytest.mark.parametrize("client", ["claude-code", "openai"])

@@ -202,7 +202,7 @@ def test_traits_match_the_configuration() -> None:
     named = {trait for row in REQUEST_ROWS for cell in row.cells for trait in cell.traits}
     assert named <= {field.name for field in fields(Target)}
     untested = {"model", "origin", "encrypted_reasoning"}
-    untested |= {"threads"}  # a thread is resolved before anything is rendered
+    untested |= {"threads", "compaction"}  # resolved before anything is rendered
     assert {field.name for field in fields(Target)} - untested == named
 
 

@@ -122,6 +122,8 @@ NOT_FOR_THE_MODEL: Final = {
     r"BetaClearThinking|BetaThinkingTurnsParam": "there is nothing to clear without thinking",
     r"content\[BetaRequestToolAdditionBlockParam": "of a tool that is there already",
     r"input\[(ResponseConfigurationUpdateItemParamParam|\]<Message>)": "says nothing or the same",
+    r"BetaCompact20260112|ContextManagement\b": "done by the gateway once the prompt is long",
+    r"input\[CompactionTrigger\]": "says nothing before the end of the input",
     r"FunctionCallOutput\)\.namespace": "bookkeeping of items, which models do not read",
     r"ToolSearch\w+\)\.execution\b": "who ran a search of the past",
     r"JSONSchema\w*\)\.(name|strict)": "messages has one kind of schema: strict, without a name",

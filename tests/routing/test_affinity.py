@@ -21,6 +21,7 @@ from gateway.routing.affinity import (
     Member,
     can_be_continued,
     rendezvous_order,
+    state_digest,
     weighted_shuffle,
 )
 
@@ -410,3 +411,14 @@ def test_replies_that_can_be_continued(
 ) -> None:
     prompt = Prompt(format=format, model="m", turns=(), **fields)
     assert can_be_continued(prompt) is expected
+
+
+def test_states_that_only_their_account_can_read() -> None:
+    told: list[bytes] = []
+    index = AffinityIndex()
+    index.on_record = lambda digest, _: told.append(digest)
+    index.record_state("token", "opaque", ("channel", "account"))
+    digest = state_digest("token", "opaque")
+    assert told == [digest]
+    assert index.account_of(digest) == ("channel", "account")
+    assert index.account_of(state_digest("other", "opaque")) is None

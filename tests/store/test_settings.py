@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from gateway.routing.circuit_breaker import HealthState
 from gateway.store.errors import StoreError
+from gateway.store.settings import load_secret
 from tests.support.gateway import ACCOUNT, RunningGateway, channels, run_gateway
 from tests.support.upstream import ScriptedUpstream
 
@@ -75,3 +77,14 @@ async def test_an_account_is_disabled_even_if_that_cannot_be_stored(
         assert state_of(gateway) == (HealthState.DISABLED, None)
         await gateway.daemon.console.accounts.disable(REF)
         assert state_of(gateway) == (HealthState.DISABLED, "gateway")
+
+
+async def test_a_secret_is_made_once(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    lines = channels(upstream.address)
+    async with run_gateway(tmp_path, lines) as gateway:
+        database = gateway.daemon.runtime.responses.database
+        first, again = await asyncio.gather(*(load_secret(database, "a") for _ in range(2)))
+        assert first == again and len(first) == 32
+        assert await load_secret(database, "b") != first
+    async with run_gateway(tmp_path, lines) as gateway:
+        assert await load_secret(gateway.daemon.runtime.responses.database, "a") == first

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.doctor.clients.profile import Request
-from gateway.doctor.clients.remedies import NO_TOOL_CALL, SEE_LOG
+from gateway.doctor.clients.remedies import NO_COMPACTION, NO_TOOL_CALL, SEE_LOG
 from gateway.doctor.clients.reply import Answer, Call, Reply, part, text_at
 
 _WHOLE_REPLY: Final = 30
@@ -130,6 +130,21 @@ def _expect_memory(request: Request, model: str, answer: Answer, reply: Reply) -
         reply.warn(request.warning.format(input_tokens=used), request.remedy)
 
 
+def _expect_compaction(request: Request, model: str, answer: Answer, reply: Reply) -> None:
+    kinds = [text_at(item, "type") for item in reply.history]
+    if kinds != ["compaction"]:
+        text = f"{request.what} got {', '.join(kinds) or 'nothing'} instead of one compaction item"
+        reply.fault(f"{text}: the client ends the session", NO_COMPACTION)
+        raise StepEnded
+
+
+def _expect_recall(request: Request, model: str, answer: Answer, reply: Reply) -> None:
+    _expect_text(request, model, answer, reply)
+    if reply.text and not any(word in reply.text.lower() for word in request.words):
+        text = "the model does not know what was said before the compaction"
+        reply.fault(f"{text}: {reply.text[:60]!r}", NO_COMPACTION)
+
+
 def is_tolerated(request: Request, answer: Answer) -> bool:
     return text_at(answer.json, "error", "details", "error_code") in request.tolerated
 
@@ -156,5 +171,7 @@ OF_REPLIES: Final[dict[str, Check]] = {
     "call": _expect_call,
     "custom_call": _expect_custom_call,
     "memory": _expect_memory,
+    "compaction": _expect_compaction,
+    "recall": _expect_recall,
 }
 """Replies are read as the client reads them, which is a check of its own."""

@@ -15,6 +15,10 @@ NO_TOOL_CALL: Final = (
     "run it again; if it repeats, the upstream ignores tools or the model is too weak for agents: "
     "use another model, or another channel for this one"
 )
+NO_COMPACTION: Final = (
+    "run it again; if it repeats, traits: {compaction: false} for the channel: the gateway then "
+    "asks the model for a summary"
+)
 
 _BY_TEXT: Final = (
     (r"user agent not allowed", "allow it: user_agents in the configuration, of group and key"),

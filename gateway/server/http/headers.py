@@ -101,6 +101,15 @@ def request_headers_to_forward(
     return forwarded
 
 
+def without_beta(headers: Mapping[str, str], beta_header: str, prefix: str) -> dict[str, str]:
+    """The headers without the betas whose names begin with the prefix."""
+    kept = {name: value for name, value in headers.items() if name != beta_header}
+    names = (name.strip() for name in headers.get(beta_header, "").split(","))
+    if betas := [name for name in names if name and not name.startswith(prefix)]:
+        kept[beta_header] = ",".join(betas)
+    return kept
+
+
 @lru_cache(maxsize=1024)
 def _forwarded_name(client_format: Format, name: str, value: str) -> str | None:
     """Returns the header's name in lower case; None if the header is not forwarded."""

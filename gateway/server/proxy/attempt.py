@@ -235,7 +235,7 @@ class NativeAttempt(Attempt):
             parse_error = describe_error(error)
         id = data.get("id")
         return CompleteReply(
-            body=codec.patch_reply(body, data, self._request.prompt),
+            body=self._request.codec.patch_reply(body, data, self._request.prompt),
             stop=stop,
             usage=usage,
             output_chars=output_chars,

@@ -47,14 +47,15 @@ class UsageMeter:
     `reserved_chars` are characters of output for which enough is reserved.
 
     Where a reply takes several upstream requests, rounds, `earlier` is what those that have ended
-    used, and `next_input` the input tokens of the one that is running, if any, at least.
+    used, and `next_input` the input tokens of the one that is running, if any, at least. `summary`
+    is what a request used that made the prompt shorter before.
     """
 
     __slots__ = (
         *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_most_output"),
         *("_output_chars", "_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
         *("estimated_tokens", "model", "next_input", "permit", "price", "reservation"),
-        "reserved_chars",
+        *("reserved_chars", "summary"),
     )
 
     def __init__(self, snapshot: Snapshot, started: int) -> None:
@@ -68,6 +69,7 @@ class UsageMeter:
         self.reservation: Reservation | None = None
         self.model: str | None = None
         self.reserved_chars = maxsize
+        self.summary: tuple[Usage, UsageSource] | None = None
         self.start_attempt()
 
     def entry_demand(self, permit: Permit) -> ResourceRequest:
@@ -212,7 +214,8 @@ class UsageMeter:
     def final_usage(self) -> Usage | None:
         """Returns what the upstream reported of the complete reply, unless it took several
         requests: that says nothing of the prompt's size."""
-        return self._usage if self._is_final and self.earlier is None else None
+        is_alone = self.earlier is None and self.summary is None
+        return self._usage if self._is_final and is_alone else None
 
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:
         """An exchange that `failed` before it was `committed` costs what the upstream itself
@@ -222,6 +225,10 @@ class UsageMeter:
             known = self.earlier if self._earlier_is_exact else self._usage
             usage = known or _NO_USAGE
             source = "none" if known is None else "upstream"
+        if self.summary is not None:
+            summary, summary_source = self.summary
+            usage, used = usage + summary, used + summary
+            source = summary_source if source != "estimated" else source
         cost = self.price.cost(usage) if self.price is not None else FREE
         return Bill(usage, source, cost, used.total_tokens)
 

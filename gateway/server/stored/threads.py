@@ -18,6 +18,7 @@ from gateway.core.value import replace
 from gateway.errors import ThreadNotFound, ThreadUnsupported
 from gateway.routing.affinity import Affinity
 from gateway.server.http.client_stream import ClientStream
+from gateway.server.http.headers import without_beta
 from gateway.server.proxy.dispatch import Dispatch
 from gateway.server.proxy.incoming_request import IncomingRequest, Stage
 from gateway.server.record.client_request import ClientRequest
@@ -133,16 +134,7 @@ async def read_thread(incoming: IncomingRequest) -> None:
         chain = await _load(exchange, permit, previous, len(incoming.raw_body))
     await join_chain(incoming, chain, _merge, incoming.raw_body)
     beta_header = exchange.snapshot.config.server.beta_headers[0]
-    incoming.headers = without_threads_beta(incoming.headers, beta_header)
-
-
-def without_threads_beta(headers: Mapping[str, str], beta_header: str) -> dict[str, str]:
-    """The headers for an upstream that gets no thread."""
-    kept = {name: value for name, value in headers.items() if name != beta_header}
-    names = (name.strip() for name in headers.get(beta_header, "").split(","))
-    if betas := [name for name in names if name and not name.startswith(THREADS_BETA)]:
-        kept[beta_header] = ",".join(betas)
-    return kept
+    incoming.headers = without_beta(incoming.headers, beta_header, THREADS_BETA)
 
 
 async def _load(exchange: Exchange, permit: Permit, id: str, size: int) -> list[StoredResponse]:

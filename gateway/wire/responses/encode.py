@@ -40,7 +40,6 @@ _INCOMPLETE_REASONS: Final = {
     StopReason.MAX_TOKENS: "max_output_tokens",
     StopReason.CONTEXT_WINDOW: "max_output_tokens",
     StopReason.PAUSE: "max_output_tokens",
-    StopReason.COMPACTION: "max_output_tokens",
     StopReason.INTERRUPTED: "max_output_tokens",
     StopReason.REFUSAL: "content_filter",
 }

@@ -50,6 +50,7 @@ _KNOWN_SUBFIELDS: Final = {
 _FLAT_FIELDS: Final = _KNOWN_FIELDS - _KNOWN_SUBFIELDS.keys()
 _UPDATABLE_FIELDS: Final = frozenset({"reasoning", "text"})
 """Fields that an item `configuration_update` can change."""
+_COMPACTION_ITEMS: Final = ("compaction", "compaction_trigger")
 _SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_logprobs"})
 
 
@@ -59,7 +60,7 @@ def parse_prompt(body: object) -> Prompt:
     model = parse_model(body)
     instructions = optional_str(body, "instructions")
     previous_response_id = optional_str(body, "previous_response_id")
-    turns, added_tools, settings, has_references = _parse_input(body, instructions)
+    turns, added_tools, settings, has_references, compaction = _parse_input(body, instructions)
     if settings:
         body = body | settings
     optional_int(body, "max_tool_calls", minimum=1)  # stays in `extra`
@@ -90,6 +91,7 @@ def parse_prompt(body: object) -> Prompt:
         or previous_response_id is not None
         or body.get("conversation") is not None,
         background=optional_bool(body, "background") or False,
+        compaction=compaction,
         extra=_unknown_fields(body),
     )
 
@@ -104,20 +106,20 @@ def _parse_sampling(body: Payload) -> Sampling:
 
 def _parse_input(
     body: Payload, instructions: str | None
-) -> tuple[tuple[Turn, ...], list[Tool], Payload, bool]:
+) -> tuple[tuple[Turn, ...], list[Tool], Payload, bool, bool]:
     """The turns, and the tools that clients send within the input: as an item of their own, or as
     the output of a tool search. The latter have no definition, because the item stays a turn. Then
-    the settings of the body that items have updated, and whether an item is only the name of
-    another."""
+    the settings of the body that items have updated, whether an item is only the name of another,
+    and whether one is about a compaction."""
     turns: list[Turn] = []
     tools: list[Tool] = []
     settings: Payload = {}
-    has_references = False
+    has_references = compaction = False
     if instructions:
         turns.append(Turn(Role.SYSTEM, (Text(instructions),)))
     items = required(body, "input")
     if isinstance(items, str):
-        return (*turns, Turn(Role.USER, (Text(items),))), tools, settings, False
+        return (*turns, Turn(Role.USER, (Text(items),))), tools, settings, False, False
     for index, item in enumerate(as_list(items, "input")):
         path = f"input.{index}"
         kind = item.get("type") if isinstance(item, dict) else None
@@ -133,9 +135,10 @@ def _parse_input(
                 settings[name] = before | (optional_object(item, name, path) or {})
         turn = parse_item(item, path)
         turns.append(turn)
-        if kind != "message" and is_reference(turn):
-            has_references = True
-    return tuple(turns), tools, settings, has_references
+        if kind != "message":
+            has_references = has_references or is_reference(turn)
+            compaction = compaction or kind in _COMPACTION_ITEMS
+    return tuple(turns), tools, settings, has_references, compaction
 
 
 def _parse_reasoning(body: Payload) -> Reasoning | None:

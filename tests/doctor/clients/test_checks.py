@@ -127,6 +127,21 @@ def test_a_custom_tool_gets_free_text() -> None:
     assert "no custom_tool_call with an input" in fault.text
 
 
+@pytest.mark.parametrize("kinds", [[], ["message"], ["compaction", "message"], ["compaction"] * 2])
+def test_a_compaction_is_the_only_item(kinds: list[str]) -> None:
+    item = {"type": "compaction"}
+    assert check("compaction", reply=Reply(history=[item])) == []
+    fault, _ = check("compaction", reply=Reply(history=[{"type": kind} for kind in kinds]))
+    assert "instead of one compaction item" in fault.text
+    assert "compaction: false" in fault.remedy
+
+
+def test_a_compaction_loses_nothing() -> None:
+    assert check("recall", reply=Reply(text="Marigold.")) == []
+    (fault,) = check("recall", reply=Reply(text="You named no word."))
+    assert "does not know what was said" in fault.text and fault.breaks
+
+
 def test_an_error_can_be_tolerated() -> None:
     request = Request(path="/v1/messages", result={}, cancelled={}, tolerated=("thread_x",))
     for code, is_tolerated in (("thread_x", True), ("other", False)):

@@ -294,7 +294,9 @@ _CITATION: Final = {
 
 
 def _is_open(event: Object) -> bool:
-    """Whether a block is of a kind, or of a name, that the stock types do not all know."""
+    """Whether a block is of a kind, or an end, that the stock types do not all know."""
+    if event.get("delta", {}).get("stop_reason") == "compaction":
+        return True
     return event.get("content_block", {}).get("type") in _OPEN
 
 

@@ -191,7 +191,7 @@ def test_bytes_of_a_delta() -> None:
         (StopReason.STOP_SEQUENCE, None),
         (StopReason.TOOL_CALL, None),
         (StopReason.PAUSE, "max_output_tokens"),
-        (StopReason.COMPACTION, "max_output_tokens"),
+        (StopReason.COMPACTION, None),
         (StopReason.INTERRUPTED, "max_output_tokens"),
         (StopReason.MAX_TOKENS, "max_output_tokens"),
         (StopReason.CONTEXT_WINDOW, "max_output_tokens"),

@@ -1,0 +1,1 @@
+"""Compaction: a summary takes the place of the earlier turns of a long conversation."""
