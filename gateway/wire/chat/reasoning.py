@@ -14,11 +14,16 @@ from gateway.core.formats import Format
 from gateway.core.parts import Part, ProviderData, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
+from gateway.core.value import replace
 from gateway.wire.json.fields import Payload, lenient_objects, lenient_str
 from gateway.wire.prompt import signatures
 
 REASONING_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_details"})
 """The fields of a message with its reasoning."""
+CALL_EXTRA = "extra_content"
+"""The field of a call with its thought signature (Gemini, "OpenAI compatibility"), which has to
+return with the call. Clients of other formats return no field of a call that they do not know, but
+reasoning: for them it is an entry of this type in the reasoning right before the call."""
 
 
 def parse_reasoning(message: Payload) -> list[Part]:
@@ -74,6 +79,27 @@ def merge_details(details: list[Payload], more: object) -> None:
 def has_signature(entry: Payload) -> bool:
     """Tells whether an entry has more than readable text."""
     return bool(entry.get("signature") or entry.get("data"))
+
+
+def call_extra_entry(extra: object) -> Payload:
+    """The entry of `reasoning_details` that carries the extra content of the next call."""
+    return {"type": CALL_EXTRA, "data": extra}
+
+
+def split_call_extra(thinking: Thinking, target: Target) -> tuple[Thinking | None, Any | None]:
+    """The reasoning without what belongs to the next call, None if nothing is left of it; and the
+    call's extra content, None where it has none, or it is another upstream's."""
+    signature = thinking.signature
+    if signature is None or signature.format is not Format.CHAT:
+        return thinking, None
+    entries = lenient_objects(signature.data)
+    carried = [entry for entry in entries if entry.get("type") == CALL_EXTRA]
+    if not carried or signatures.signature_for(thinking, Format.CHAT, target) is None:
+        return thinking, None
+    others = [entry for entry in entries if entry not in carried]
+    rest = ProviderData(Format.CHAT, others) if others else None
+    kept = thinking if rest is None and not thinking.text else replace(thinking, signature=rest)
+    return (None if kept is thinking else kept), carried[-1].get("data")
 
 
 def render_reasoning(
@@ -145,7 +171,8 @@ def render_details(reasoning: Iterable[Thinking], origin: str) -> list[Payload]:
     entries: list[Payload] = []
     for part in parts:
         if part.signature and part.signature.format is Format.CHAT:
-            entries += filter(None, lenient_objects(part.signature.data))
+            own = lenient_objects(part.signature.data)
+            entries += [entry for entry in own if entry and entry.get("type") != CALL_EXTRA]
             continue
         wrapped = signatures.wrap(part.signature, origin, redacted=part.redacted)
         if part.text:
