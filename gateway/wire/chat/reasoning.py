@@ -7,7 +7,8 @@ clients as such an entry, its signature wrapped by `gateway.wire.prompt.signatur
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gateway.core.formats import Format
@@ -15,7 +16,13 @@ from gateway.core.parts import Part, ProviderData, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
 from gateway.core.value import replace
-from gateway.wire.json.fields import Payload, lenient_objects, lenient_str
+from gateway.wire.json.fields import (
+    Payload,
+    dump_json,
+    lenient_object,
+    lenient_objects,
+    lenient_str,
+)
 from gateway.wire.prompt import signatures
 
 REASONING_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_details"})
@@ -59,6 +66,48 @@ def _wrapped_signature(entry: object) -> str | None:
         return None
     signature = lenient_str(entry.get("signature")) or lenient_str(entry.get("data"))
     return signature if signatures.is_wrapped(signature) else None
+
+
+_PLACEHOLDER = "skip_thought_signature_validator"
+"""Stands for a thought signature that there is not (Gemini, "Thought signatures")."""
+
+
+def sign_calls(body: Payload) -> Payload:
+    """The body with a placeholder in the first call of each message without a thought signature: of
+    parallel calls only the first has one."""
+    return _edited(body, lambda message: _sign_calls(message, "".__eq__))
+
+
+def without_proofs(body: Payload, is_lost: Callable[[str], bool]) -> Payload:
+    """See `Codec.without_proofs`. Calls get a placeholder instead of a thought signature."""
+
+    def edit(message: Payload) -> Payload:
+        details = message.get("reasoning_details")
+        is_signed = details and any(map(has_signature, lenient_objects(details)))
+        if is_signed and is_lost(dump_json(details)):
+            message = {name: message[name] for name in message if name != "reasoning_details"}
+        return _sign_calls(message, lambda signature: bool(signature) and is_lost(signature))
+
+    return _edited(body, edit)
+
+
+def _edited(body: Payload, edit: Callable[[Payload], Payload]) -> Payload:
+    """The body with its edited messages, the same object where none is another."""
+    before = body["messages"]
+    after = [edit(each) if isinstance(each, dict) else each for each in before]
+    return body if all(map(operator.is_, after, before)) else body | {"messages": after}
+
+
+def _sign_calls(message: Payload, is_lost: Callable[[str], bool]) -> Payload:
+    calls = lenient_objects(message.get("tool_calls"))
+    if not calls:
+        return message
+    google = lenient_object(lenient_object(calls[0].get(CALL_EXTRA)).get("google"))
+    signature = lenient_str(google.get("thought_signature"))
+    if signature == _PLACEHOLDER or not is_lost(signature):
+        return message
+    extra = {CALL_EXTRA: {"google": {"thought_signature": _PLACEHOLDER}}}
+    return message | {"tool_calls": [calls[0] | extra, *calls[1:]]}
 
 
 def merge_details(details: list[Payload], more: object) -> None:
