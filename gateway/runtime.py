@@ -29,6 +29,7 @@ from gateway.routing.circuit_breaker import HealthState
 from gateway.routing.failure_policy import FailurePolicy
 from gateway.routing.health import AccountRef, Health
 from gateway.routing.latency import LatencyTracker
+from gateway.routing.refusals import Refusals
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.router import Router
 from gateway.scheduler import DeadlineScheduler
@@ -163,6 +164,8 @@ class Runtime:
     """(channel, upstream model) that only support streams."""
     plain_reasoning: set[tuple[str, str]] = field(default_factory=set)
     """(channel, upstream model) that have refused to encrypt reasoning."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """What upstreams have refused of late."""
     open_streams: int = 0
     """Streamed replies that are being relayed."""
     client_connections: ConnectionCounts = field(default_factory=ConnectionCounts)
@@ -286,6 +289,7 @@ class Runtime:
         for ref in disabled:
             self.health.disable(ref)
         self.latency.retain(unchanged)
+        self.refusals.retain(unchanged)
         channels = {channel for channel, _ in unchanged}
         for learned in (self.stream_only, self.plain_reasoning):
             learned -= {each for each in learned if each[0] not in channels}

@@ -31,7 +31,8 @@ class AccountView:
 
     The counts are since the start, `error` is the latest one. `under_way` counts requests in flight
     with all models, `concurrency` is their maximum. `disabled_at` (Unix microseconds) and
-    `disabled_by` (the actor of the audit log) are those of an account that is disabled.
+    `disabled_by` (the actor of the audit log) are those of an account that is disabled. `refuses`
+    is what the upstream has refused of requests with the model, as the trait has it.
     """
 
     channel: str
@@ -47,6 +48,7 @@ class AccountView:
     concurrency: int | None
     disabled_at: int | None
     disabled_by: str | None
+    refuses: tuple[str, ...] = ()
 
 
 class Accounts:
@@ -145,7 +147,16 @@ class Accounts:
             concurrency=account.concurrency,
             disabled_at=disabling and disabling.at,
             disabled_by=disabling and disabling.by,
+            refuses=self._refused(report.account_ref[0], report.model),
         )
+
+    def _refused(self, name: str, model: str | None) -> tuple[str, ...]:
+        runtime = self._runtime
+        if model is None or not runtime.refusals.values:
+            return ()
+        models = next(each.models for each in runtime.config.channels if each.name == name)
+        upstream_model = name, models.get(model, model)
+        return runtime.refusals.values_of(upstream_model, runtime.now())
 
     def _candidate(self, ref: AccountRef, requested: str | None) -> Candidate:
         channel, account = self._find(ref)

@@ -7,6 +7,7 @@ ValueError, whose message says what would be valid.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
@@ -91,6 +92,12 @@ def _parse_amount(text: str, scale: int, expected: str) -> int:
 def format_count(number: int) -> str:
     """Formats a count in groups of three digits."""
     return f"{number:,}".replace(",", NARROW_SPACE)
+
+
+def refuses_line(names: Iterable[str]) -> str:
+    """The line of the configuration that says what a channel's upstream refuses."""
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"traits: {{refuses: [{quoted}]}}"
 
 
 def format_duration(microseconds: int | None) -> str | None:

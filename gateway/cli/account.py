@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.units import format_duration
+from gateway.admin.units import format_duration, refuses_line
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import CommandRefused
 from gateway.cli.options import CommandContext, subcommand
@@ -60,6 +60,11 @@ _STATE_COLUMNS: Final[dict[str, Column]] = {
     "In flight": _in_flight,
     "Last error": lambda state: shorten(state["error"]),
 }
+_REFUSES_COLUMN: Final[dict[str, Column]] = {
+    "Refuses, for the file": lambda state: (
+        refuses_line(state["refuses"]) if state.get("refuses") else None
+    ),
+}
 _DISABLED_COLUMN: Final[dict[str, Column]] = {"Disabled": _disabled}
 _TRY_COLUMNS: Final[dict[str, Column]] = {
     "Account": _label,
@@ -93,6 +98,7 @@ def list_(context: CommandContext) -> None:
         states = client.get("/accounts")["accounts"]
     is_any_disabled = any(state["disabled_at"] for state in states)
     columns = _STATE_COLUMNS | (_DISABLED_COLUMN if is_any_disabled else {})
+    columns |= _REFUSES_COLUMN if any(state.get("refuses") for state in states) else {}
     context.print(states, lambda _: print_table(states, columns))
 
 

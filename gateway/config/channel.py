@@ -59,10 +59,10 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Traits(ConfigModel):
-    """The traits of an upstream's model: what it supports. All traits are optional and apply only
-    if a prompt is translated. A channel's traits take precedence over the model's; what neither
-    states depends on the channel's format, as each trait says, and otherwise everything is
-    supported."""
+    """The traits of an upstream's model: what it supports. All traits are optional, and all but
+    refuses apply only if a prompt is translated. A channel's traits take precedence over the
+    model's; what neither states depends on the channel's format, as each trait says, and otherwise
+    everything is supported."""
 
     thinking: ThinkingStyle | None = None
     """The way in which thinking is requested on a messages channel: budget (a number of tokens),
@@ -97,6 +97,15 @@ class Traits(ConfigModel):
     threads: bool | None = None
     """Whether a messages upstream holds message threads itself: they are passed to it then, and a
     thread stays with its account. Else the gateway holds them; null: false."""
+    refuses: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] | None,
+        Field(max_length=100),
+    ] = None
+    """What the upstream refuses, and is not sent, on either lane: fields by their path without the
+    places in lists (context_management, tools.input_examples), values of the beta header
+    (beta:NAME, with the fields that it allows), types of tools (tool:TYPE), and unsigned_calls,
+    for a chat upstream that wants a thought signature with each call of the history; null:
+    nothing. What an upstream refuses in an error is learned for a day."""
     web_search: bool | Annotated[int, Field(ge=20250305, le=99991231)] | None = None
     """Whether the upstream searches the web itself; on messages channels also the date of the
     newest version of the tool that it has, such as 20250305. Where it is false, requests that may

@@ -72,6 +72,7 @@ def build_environment(context: ConsoleContext) -> Environment:
 
     filters: dict[str, Callable[..., object]] = {
         "time": format_time,
+        "refuses_line": units.refuses_line,
         "duration": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
         "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
         "units": lambda micro: PLACEHOLDER if micro is None else units.format_units(micro),

@@ -34,6 +34,20 @@ class StopReason(FastStrEnum):
     INTERRUPTED = "interrupted"
 
 
+class ProofLoss(FastStrEnum):
+    """Why earlier reasoning could not return to an upstream: another account or model had written
+    it, what comes before it is no longer the same, or the upstream gave no such reason."""
+
+    ACCOUNT_SWITCHED = "account_switched"
+    MODEL_SWITCHED = "model_switched"
+    PREFIX_CHANGED = "prefix_changed"
+    REFUSED = "refused"
+
+
+LOST: Final = "thinking."
+"""Before the reason: the name of the loss in what was dropped of a request."""
+
+
 class FailureKind(FastStrEnum):
     """RESPONSE is an error that the upstream sent; the others are detected by the gateway. REUSED
     is a connection that broke at the second request or later, or brought the response to an earlier

@@ -63,3 +63,4 @@ class Target:
     threads: bool = False
     web_search: bool | int | None = None
     compaction: bool = True
+    refuses: tuple[str, ...] = ()

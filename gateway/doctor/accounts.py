@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from gateway.admin.units import format_duration
+from gateway.admin.units import format_duration, refuses_line
 from gateway.config.channel import Channel
 from gateway.doctor.findings import Area, Finding
 from gateway.runtime import unix_microseconds
@@ -41,6 +41,9 @@ def check_states(states: Iterable[Mapping[str, Any]]) -> list[Finding]:
         error = f" ({state['error']})" if state["error"] else ""
         if state["state"] == "healthy":
             area.ok(name, what)
+            if refused := state.get("refuses"):
+                text = f"the upstream refuses {', '.join(refused)}{model}: it is not sent for a day"
+                area.warn(name, text, f"in the channel: {refuses_line(refused)}")
         elif state["state"] == "disabled":
             area.warn(name, f"{what}{reason}", f"gateway account enable {name}")
         else:

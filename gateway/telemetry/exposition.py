@@ -93,6 +93,9 @@ def _counted(metrics: Metrics) -> Samples:
     samples["gateway_attempts_total"].update(
         (labels, attempts.count) for labels, attempts in metrics.attempts.rows()
     )
+    samples["gateway_lost_proofs_total"].update(
+        (labels, lost.count) for labels, lost in metrics.lost_proofs.rows()
+    )
     samples["gateway_queue_wait_seconds"].update(metrics.waits.rows())
     samples["gateway_time_between_events_seconds"].update(metrics.intervals.rows())
     samples["gateway_upstream_time_to_first_token_seconds"].update(metrics.first_tokens.rows())

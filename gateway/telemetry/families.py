@@ -77,6 +77,12 @@ FAMILIES: Final = (
         "Attempts at upstreams, by what the failure policy said of each.",
     ),
     Family(
+        "gateway_lost_proofs_total",
+        "counter",
+        ("reason",),
+        "Requests without earlier reasoning, which could not return to its upstream.",
+    ),
+    Family(
         "gateway_upstream_time_to_first_token_seconds",
         "histogram",
         ("channel", "model"),

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NoReturn, TypeVar
 
+from gateway.core.events import LOST
 from gateway.core.histogram import Histogram
 from gateway.errors import CONTENT_POLICY_CODE, GatewayError
 from gateway.telemetry.observed_request import ObservedRequest, Observer
@@ -135,8 +136,8 @@ class Metrics:
 
     Labels of the tables: `requests` endpoint, client format, upstream format, model, group, status
     class, code, outcome; `latencies` endpoint, model, whether it is a stream; `waits` group;
-    `attempts` channel, account, verdict; `first_tokens` channel, model; `intervals` model; `keys`
-    token id, outcome.
+    `attempts` channel, account, verdict; `lost_proofs` reason; `first_tokens` channel, model;
+    `intervals` model; `keys` token id, outcome.
     """
 
     def __init__(self, *, with_keys: bool = False, capacity: int = 1000) -> None:
@@ -148,6 +149,7 @@ class Metrics:
         self.first_tokens = Table(lambda: Histogram(FIRST_TOKEN), capacity // 4)
         self.intervals = Table(lambda: Histogram(BETWEEN_EVENTS), capacity // 4)
         self.keys = Table(Requests, capacity)
+        self.lost_proofs = Table(Attempts, 8)
         self.loop_lag = Histogram(LAG)
         self._ended: list[ObservedRequest] = []
         self.observe: Observer = self._ended.append
@@ -164,7 +166,14 @@ class Metrics:
         """Counts what has ended since the last call."""
         for ended in self._ended:
             self.count(ended)
+            if (dropped := ended.row.dropped) is not None and LOST in dropped:
+                self._count_lost_proofs(dropped)
         self._ended.clear()
+
+    def _count_lost_proofs(self, dropped: str) -> None:
+        for name in dropped.split(", "):
+            if name.startswith(LOST):
+                self.lost_proofs[name.removeprefix(LOST),].count += 1
 
     def count(self, ended: ObservedRequest) -> None:
         """The hot path, with `count_ended`."""

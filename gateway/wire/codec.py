@@ -180,6 +180,9 @@ class Codec:
     """A shallow copy of a body of this format for the target, which also requests the usage.
     Reasoning that came back through another format is restored where it was the target's own, and
     removed where it was not."""
+    without_proofs: Callable[[Payload, Callable[[str], bool]], Payload]
+    """The body without the reasoning whose signature or encrypted content is lost, as the function
+    says of each; the same object where nothing is."""
     decoder: Callable[[], Decoder]
     encoder: Callable[[Prompt, ReplyMetadata], Encoder]
     rewriter: Callable[[Prompt], Rewriter]

@@ -68,6 +68,8 @@ def parse_http_error(status: int, headers: Mapping[str, str], body: bytes) -> Fa
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
         data = None
+    if isinstance(data, list) and data:  # one upstream wraps its envelope in a list
+        data = data[0]
     error = _error_object(data)
     return Failure(
         kind=FailureKind.RESPONSE,

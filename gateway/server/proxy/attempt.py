@@ -12,12 +12,13 @@ from typing import Final
 import orjson
 
 from gateway.core.buffers import Buffers
-from gateway.core.events import Failure, FailureKind, StopReason, Usage
+from gateway.core.events import LOST, Failure, FailureKind, ProofLoss, StopReason, Usage
 from gateway.core.formats import Lane
 from gateway.core.reply import Reply, ReplyFailed, count_output_chars, is_empty_reply
 from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
+from gateway.routing.refusals import TRIAL, UNSIGNED_CALLS, refused_proof, refused_values
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.http.headers import DROPPED_HEADER, response_headers_to_forward, version_header
@@ -33,6 +34,8 @@ from gateway.wire.json.fields import Payload
 from gateway.wire.json.limits import JsonTooComplex, check_complexity
 from gateway.wire.json.surrogates import loads_leniently
 from gateway.wire.prompt.render_rules import check_stateless
+from gateway.wire.prompt.signatures import lost_proofs
+from gateway.wire.refused import leave_out
 from gateway.wire.registry import CODECS
 from gateway.wire.stream.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.stream.event_builder import ReplyCollector
@@ -67,6 +70,9 @@ class Attempt(ABC):
     dropped: Set[str] = frozenset()
     succeeded = False
 
+    _left_out: tuple[str, ...] = ()
+    _sent: tuple[Payload, Mapping[str, str]]
+    """Body and headers, by which a refusal is understood."""
     _client_fields: Collection[str] | None = None
     """The fields of the client's body, where the upstream gets others."""
     _transformer: EventTransformer | None = None
@@ -103,7 +109,60 @@ class Attempt(ABC):
         if self._target.encrypted_reasoning and refuses_encrypted_reasoning(failure):
             self._runtime.plain_reasoning.add(upstream_model)
             return "encrypts no reasoning"
-        return None
+        return self._learn_refusal(failure)
+
+    def _learn_refusal(self, failure: Failure) -> str | None:
+        """Notes what the upstream refuses of what it was sent, where it can do without."""
+        (body, headers), refusals, now = self._sent, self._runtime.refusals, self._runtime.now()
+        proof, names = refused_proof(failure), refused_values(failure)
+        if proof is not None:
+            proofs: set[int] = set()
+
+            def is_lost(text: str) -> bool:
+                proofs.add(hash(text))
+                return False
+
+            if isinstance(proof, ProofLoss):
+                self._codec.without_proofs(body, is_lost)
+                refusals.add_proofs(self._candidate.account_ref, proofs, proof, now)
+            if proofs:
+                return "refuses earlier reasoning"
+            names = (UNSIGNED_CALLS,) if proof == UNSIGNED_CALLS else ()
+        left_out = leave_out(body, headers, names, self._candidate.format).left_out if names else ()
+        if not left_out:
+            return None
+        upstream_model = self._candidate.channel, self._target.model
+        refusals.add_values(upstream_model, left_out, now, TRIAL)
+        return "refuses a part of the request"
+
+    def confirm(self) -> None:
+        """Notes that the upstream has accepted the request without what it refused."""
+        upstream_model, now = (self._candidate.channel, self._target.model), self._runtime.now()
+        self._runtime.refusals.add_values(upstream_model, self._left_out, now)
+
+    def _accepted(self, body: Payload, headers: Mapping[str, str]) -> Payload:
+        """The body and the `forwarded_headers` without what the upstream refuses."""
+        refusals, now = self._runtime.refusals, self._runtime.now
+        if refusals.proofs and (ref := self._candidate.account_ref) in refusals.proofs:
+            lost: set[ProofLoss] = set()
+
+            def is_lost(proof: str) -> bool:
+                reason = refusals.proof(ref, hash(proof), now())
+                lost.update(() if reason is None else (reason,))
+                return reason is not None
+
+            body = self._codec.without_proofs(body, is_lost)
+            self.dropped |= {LOST + reason for reason in lost}
+        refused = self._target.refuses
+        if refusals.values:
+            refused += refusals.values_of((self._candidate.channel, self._target.model), now())
+        if refused:
+            rest = leave_out(body, headers, refused, self._candidate.format)
+            body, headers, self._left_out, dropped = rest
+            self.dropped |= dropped
+        self._sent = body, headers
+        self.forwarded_headers = headers
+        return body
 
     def run_in_thread(self, function: Callable[[*Args], Result], *args: *Args) -> Awaitable[Result]:
         """Runs a function that takes long, in a turn of the client's key."""
@@ -170,6 +229,11 @@ class Attempt(ABC):
             policy=self._request.snapshot.failure_policy,
         )
 
+    def _switched_proofs(self) -> set[str]:
+        """Names the reasoning of the history that only another account or model can read."""
+        losses = lost_proofs(self._prompt.turns, self._candidate.format, self._target)
+        return {LOST + loss for loss in losses}
+
     def _redact(self, text: str) -> str:
         redactor = self._request.snapshot.redactor
         return client_text(redactor, self._candidate.target.model, self._prompt.model, text)
@@ -204,10 +268,13 @@ class NativeAttempt(Attempt):
         if self._prompt is not request.prompt:
             body = body | {"stream": True}
         patched = self._codec.patch_prompt(body, self._prompt, self._target)
-        patched = self._with_params(patched)
+        before = body.get("messages"), body.get("input")
+        if patched.get("messages") is not before[0] or patched.get("input") is not before[1]:
+            self.dropped |= self._switched_proofs()
+        patched = self._accepted(self._with_params(patched), request.forwarded_headers)
         edited = edit_object(request.raw_body, request.body, patched, _CHECKED_FIELDS)
         self.payload = write_object(patched) if edited is None else edited
-        self.forwarded_headers, self.query = request.forwarded_headers, request.query
+        self.query = request.query
 
     def translator(self) -> NativeTranslator:
         rewriter = self._codec.rewriter(self._request.prompt)
@@ -262,13 +329,17 @@ class TranslatedAttempt(Attempt):
         super().__init__(runtime, request, candidate)
         check_stateless(request.prompt)
         self._rendering = self._codec.render_prompt(self._prompt, self._target)
-        self.payload = write_object(self._with_params(self._rendering.body))
         self.dropped = request.dropped | self._rendering.dropped
-        self.forwarded_headers = version_header(self._codec, request.snapshot.config.server)
+        if "thinking" in self.dropped:
+            self.dropped |= self._switched_proofs()
+        headers = version_header(self._codec, request.snapshot.config.server)
         self.query = ""
         if candidate.format is request.prompt.format:
-            self.forwarded_headers |= request.forwarded_headers
+            headers |= request.forwarded_headers
             self.query = request.query
+        self.payload = write_object(
+            self._accepted(self._with_params(self._rendering.body), headers)
+        )
         self._client_fields = request.body.keys()
         self._transformer = event_transformer(request.prompt, self._rendering)
 

@@ -9,7 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from gateway.core.events import Failure, FailureKind
 from gateway.errors import UnsupportedByUpstream, without_traceback
@@ -29,6 +29,9 @@ from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_f
 
 AttemptT = TypeVar("AttemptT", bound=Attempt)
 ServedT = TypeVar("ServedT")
+
+_MAX_LESSONS: Final = 6
+"""Refusals of one request after which it is sent again in another form."""
 
 
 class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
@@ -65,6 +68,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         """Raises `_final_error()` where none has served the request."""
         self._retries = RetryState(self._runtime.retry_budget, self._runtime.random_float)
         self._last_error: Exception | None = None
+        self._lessons = 0
         self._remaining = ordered
         while self._remaining:
             ranked = self._remaining.pop(0)
@@ -99,6 +103,8 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
             self._interrupted(candidate, attempt, outcome)
             raise
         else:
+            if self._lessons:
+                attempt.confirm()
             self._ended(candidate, outcome)
             return served
         await self._after_failure(ranked, attempt, outcome, failure)
@@ -141,7 +147,10 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         """Raises `_final_error()` where no further attempt is made."""
         exchange, runtime, candidate = self._exchange, self._runtime, ranked.candidate
         has_sent = self._has_sent()
-        if not has_sent and (lesson := attempt.learn(failure)) is not None:
+        may_learn = not has_sent and self._lessons < _MAX_LESSONS
+        if may_learn and (lesson := attempt.learn(failure)) is not None:
+            self._lessons += 1
+            self._retries.attempts -= 1  # nothing has failed
             outcome.record_lesson(failure, lesson)
             self._remaining.insert(0, ranked)
             return

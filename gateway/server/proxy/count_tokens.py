@@ -19,6 +19,7 @@ from gateway.core.events import FailureKind
 from gateway.core.formats import Lane
 from gateway.core.prompt import Prompt
 from gateway.errors import UnsupportedField, without_traceback
+from gateway.routing.refusals import refused_values
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.http.auth import authorize
@@ -156,7 +157,8 @@ async def _request_count(
         response = await run_with_timeout(exchange.runtime, COUNT_TIMEOUT, sending)
     except AttemptFailed as failed:
         failure = without_traceback(failed).failure
-        if is_native and failure.kind is FailureKind.RESPONSE and failure.status == 400:
+        is_refusal = failure.kind is FailureKind.RESPONSE and failure.status == 400
+        if is_native and is_refusal and not refused_values(failure):
             exchange.set_failure(failure)
             policy = snapshot.failure_policy
             redact = partial(client_text, snapshot.redactor, candidate.target.model, model)

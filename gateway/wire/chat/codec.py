@@ -9,6 +9,7 @@ from gateway.wire.chat.decode import ChatDecoder, parse_reply, read_usage
 from gateway.wire.chat.encode import ChatEncoder, render_reply
 from gateway.wire.chat.native import ChatRewriter, patch_prompt, patch_reply
 from gateway.wire.chat.parse_prompt import parse_prompt
+from gateway.wire.chat.reasoning import without_proofs
 from gateway.wire.chat.render_prompt import render_prompt
 from gateway.wire.codec import Codec
 
@@ -25,6 +26,7 @@ CODEC: Final = Codec(
     parse_prompt=parse_prompt,
     render_prompt=render_prompt,
     patch_prompt=patch_prompt,
+    without_proofs=without_proofs,
     decoder=ChatDecoder,
     encoder=ChatEncoder,
     rewriter=ChatRewriter,

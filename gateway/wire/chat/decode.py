@@ -27,7 +27,12 @@ from gateway.core.parts import (
 )
 from gateway.core.reply import Reply, collect_reply
 from gateway.wire.chat.content import parse_citation
-from gateway.wire.chat.reasoning import has_signature, merge_details
+from gateway.wire.chat.reasoning import (
+    CALL_EXTRA,
+    call_extra_entry,
+    has_signature,
+    merge_details,
+)
 from gateway.wire.chat.usage import parse_usage
 from gateway.wire.json.fields import (
     Payload,
@@ -164,6 +169,8 @@ class ChatDecoder:
 
     def _on_tool_call(self, call: Payload) -> None:
         if not self._builder.tool_call_open():
+            if extra := call.get(CALL_EXTRA):  # of parallel calls the first one has it
+                self._reasoning_details.append(call_extra_entry(extra))
             self._emit_signature()
         self._calls.add(call)
 
@@ -310,7 +317,7 @@ def _simple_parts(body: Payload) -> list[Part] | None:
         parts.append(Text(content))
     for entry in calls:
         kind, id, name, arguments = _parse_entry(lenient_object(entry))
-        if not name:  # the decoder decides whether it is a call
+        if not name or CALL_EXTRA in entry:  # the decoder decides what it is
             return None
         extra = ProviderData.unknown_set_fields(Format.CHAT, entry, _CALL_FIELDS)
         parts.append(ToolCall(id, name, arguments, kind, extra=extra))

@@ -7,18 +7,30 @@ clients as such an entry, its signature wrapped by `gateway.wire.prompt.signatur
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gateway.core.formats import Format
 from gateway.core.parts import Part, ProviderData, Thinking
 from gateway.core.prompt import Prompt, Role, Turn
 from gateway.core.target import Target
-from gateway.wire.json.fields import Payload, lenient_objects, lenient_str
+from gateway.core.value import replace
+from gateway.wire.json.fields import (
+    Payload,
+    dump_json,
+    lenient_object,
+    lenient_objects,
+    lenient_str,
+)
 from gateway.wire.prompt import signatures
 
 REASONING_FIELDS = frozenset({"reasoning_content", "reasoning", "reasoning_details"})
 """The fields of a message with its reasoning."""
+CALL_EXTRA = "extra_content"
+"""The field of a call with its thought signature (Gemini, "OpenAI compatibility"), which has to
+return with the call. Clients of other formats return no field of a call that they do not know, but
+reasoning: for them it is an entry of this type in the reasoning right before the call."""
 
 
 def parse_reasoning(message: Payload) -> list[Part]:
@@ -56,6 +68,48 @@ def _wrapped_signature(entry: object) -> str | None:
     return signature if signatures.is_wrapped(signature) else None
 
 
+_PLACEHOLDER = "skip_thought_signature_validator"
+"""Stands for a thought signature that there is not (Gemini, "Thought signatures")."""
+
+
+def sign_calls(body: Payload) -> Payload:
+    """The body with a placeholder in the first call of each message without a thought signature: of
+    parallel calls only the first has one."""
+    return _edited(body, lambda message: _sign_calls(message, "".__eq__))
+
+
+def without_proofs(body: Payload, is_lost: Callable[[str], bool]) -> Payload:
+    """See `Codec.without_proofs`. Calls get a placeholder instead of a thought signature."""
+
+    def edit(message: Payload) -> Payload:
+        details = message.get("reasoning_details")
+        is_signed = details and any(map(has_signature, lenient_objects(details)))
+        if is_signed and is_lost(dump_json(details)):
+            message = {name: message[name] for name in message if name != "reasoning_details"}
+        return _sign_calls(message, lambda signature: bool(signature) and is_lost(signature))
+
+    return _edited(body, edit)
+
+
+def _edited(body: Payload, edit: Callable[[Payload], Payload]) -> Payload:
+    """The body with its edited messages, the same object where none is another."""
+    before = body["messages"]
+    after = [edit(each) if isinstance(each, dict) else each for each in before]
+    return body if all(map(operator.is_, after, before)) else body | {"messages": after}
+
+
+def _sign_calls(message: Payload, is_lost: Callable[[str], bool]) -> Payload:
+    calls = lenient_objects(message.get("tool_calls"))
+    if not calls:
+        return message
+    google = lenient_object(lenient_object(calls[0].get(CALL_EXTRA)).get("google"))
+    signature = lenient_str(google.get("thought_signature"))
+    if signature == _PLACEHOLDER or not is_lost(signature):
+        return message
+    extra = {CALL_EXTRA: {"google": {"thought_signature": _PLACEHOLDER}}}
+    return message | {"tool_calls": [calls[0] | extra, *calls[1:]]}
+
+
 def merge_details(details: list[Payload], more: object) -> None:
     """Merges streamed entries into `details`: the texts of entries with the same index are
     concatenated, the last value of every other field wins."""
@@ -74,6 +128,27 @@ def merge_details(details: list[Payload], more: object) -> None:
 def has_signature(entry: Payload) -> bool:
     """Tells whether an entry has more than readable text."""
     return bool(entry.get("signature") or entry.get("data"))
+
+
+def call_extra_entry(extra: object) -> Payload:
+    """The entry of `reasoning_details` that carries the extra content of the next call."""
+    return {"type": CALL_EXTRA, "data": extra}
+
+
+def split_call_extra(thinking: Thinking, target: Target) -> tuple[Thinking | None, Any | None]:
+    """The reasoning without what belongs to the next call, None if nothing is left of it; and the
+    call's extra content, None where it has none, or it is another upstream's."""
+    signature = thinking.signature
+    if signature is None or signature.format is not Format.CHAT:
+        return thinking, None
+    entries = lenient_objects(signature.data)
+    carried = [entry for entry in entries if entry.get("type") == CALL_EXTRA]
+    if not carried or signatures.signature_for(thinking, Format.CHAT, target) is None:
+        return thinking, None
+    others = [entry for entry in entries if entry not in carried]
+    rest = ProviderData(Format.CHAT, others) if others else None
+    kept = thinking if rest is None and not thinking.text else replace(thinking, signature=rest)
+    return (None if kept is thinking else kept), carried[-1].get("data")
 
 
 def render_reasoning(
@@ -145,7 +220,8 @@ def render_details(reasoning: Iterable[Thinking], origin: str) -> list[Payload]:
     entries: list[Payload] = []
     for part in parts:
         if part.signature and part.signature.format is Format.CHAT:
-            entries += filter(None, lenient_objects(part.signature.data))
+            own = lenient_objects(part.signature.data)
+            entries += [entry for entry in own if entry and entry.get("type") != CALL_EXTRA]
             continue
         wrapped = signatures.wrap(part.signature, origin, redacted=part.redacted)
         if part.text:

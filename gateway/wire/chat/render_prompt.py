@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -33,7 +33,7 @@ from gateway.core.prompt import OutputKind, Prompt, Role, Turn
 from gateway.core.target import Target, ToolEffort
 from gateway.core.value import replace
 from gateway.wire.chat.content import PARAGRAPH_BREAK, ContentRenderer, is_plain, merge_texts
-from gateway.wire.chat.reasoning import render_reasoning
+from gateway.wire.chat.reasoning import CALL_EXTRA, render_reasoning, split_call_extra
 from gateway.wire.chat.tools import render_tools
 from gateway.wire.codec import Rendering
 from gateway.wire.json.fields import Payload
@@ -236,6 +236,7 @@ class _AssistantDraft:
     refusals: list[str] = field(default_factory=list)
     tool_calls: list[Payload] = field(default_factory=list)
     audio: Payload | None = None
+    call_extra: Any | None = None
 
 
 class _MessageRenderer:
@@ -349,9 +350,15 @@ class _MessageRenderer:
     def _add_part(self, part: Part, draft: _AssistantDraft) -> None:
         match part:
             case ToolCall():
-                draft.tool_calls.append(self._render_call(part))
+                call = self._render_call(part)
+                if draft.call_extra is not None:
+                    call, draft.call_extra = {CALL_EXTRA: draft.call_extra, **call}, None
+                draft.tool_calls.append(call)
             case Thinking():
-                draft.thinking.append(part)
+                thinking, extra = split_call_extra(part, self._target)
+                draft.call_extra = draft.call_extra if extra is None else extra
+                if thinking is not None:
+                    draft.thinking.append(thinking)
             case Refusal(text):
                 draft.refusals.append(text)
             case Image() | Document() | Audio() if not self._same_format:

@@ -9,7 +9,7 @@ from gateway.wire.codec import Codec
 from gateway.wire.error_body import messages_error_body
 from gateway.wire.messages.decode import MessagesDecoder, parse_reply, read_usage
 from gateway.wire.messages.encode import MessagesEncoder, render_reply
-from gateway.wire.messages.native import MessagesRewriter, patch_prompt, patch_reply
+from gateway.wire.messages.native import MessagesRewriter, patch_prompt, patch_reply, without_proofs
 from gateway.wire.messages.parse_prompt import parse_prompt
 from gateway.wire.messages.render_prompt import render_prompt
 
@@ -36,6 +36,7 @@ CODEC: Final = Codec(
     parse_prompt=parse_prompt,
     render_prompt=render_prompt,
     patch_prompt=patch_prompt,
+    without_proofs=without_proofs,
     decoder=MessagesDecoder,
     encoder=MessagesEncoder,
     rewriter=MessagesRewriter,

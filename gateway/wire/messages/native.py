@@ -7,7 +7,8 @@ text, and everything else of them is removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import orjson
@@ -144,6 +145,39 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
         patched["thinking"] = {"type": "disabled"}
         remove_clear_thinking(patched)
     return patched
+
+
+_PROOFS: Final = {"thinking": "signature", "redacted_thinking": "data"}
+
+
+def without_proofs(body: Payload, is_lost: Callable[[str], bool]) -> Payload:
+    """See `Codec.without_proofs`. Thinking with a budget is switched off where the thinking is gone
+    that an unfinished turn has to begin with."""
+    messages = [_without_lost(message, is_lost) for message in body["messages"]]
+    if all(map(operator.is_, messages, body["messages"])):
+        return body
+    body = body | {"messages": [each for each in messages if each is not None]}
+    has_budget = lenient_object(body.get("thinking")).get("type") == "enabled"
+    if has_budget and missing_leading_thinking(body["messages"]):
+        body["thinking"] = {"type": "disabled"}
+        remove_clear_thinking(body)
+    return body
+
+
+def _without_lost(message: Any, is_lost: Callable[[str], bool]) -> Any | None:
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, list) or message.get("role") != "assistant":
+        return message
+    kept = [
+        block
+        for block in content
+        if not isinstance(block, dict)
+        or (field := _PROOFS.get(lenient_str(block.get("type")))) is None
+        or not is_lost(lenient_str(block.get(field)))
+    ]
+    if len(kept) == len(content):
+        return message
+    return message | {"content": kept} if kept else None
 
 
 def _is_foreign(part: Part) -> bool:

@@ -9,12 +9,15 @@ could send the same content to.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
 from typing import Any, Final
 
 import orjson
 
+from gateway.core.events import ProofLoss
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData, Thinking
+from gateway.core.prompt import Turn
 from gateway.core.target import Target
 from gateway.wire.json.limits import load_json
 
@@ -48,6 +51,19 @@ def unwrap(wrapped: str, text: str) -> Thinking:
     except (ValueError, KeyError, TypeError):
         return Thinking(text, origin=_UNKNOWN_ORIGIN)
     return Thinking(text, signature, redacted="r" in fields, origin=origin)
+
+
+def lost_proofs(turns: Iterable[Turn], format: Format, target: Target) -> set[ProofLoss]:
+    """Why signed reasoning of the turns does not go to the target of that format. Of reasoning in
+    the target's own format the account is taken to be another one."""
+    return {
+        ProofLoss.ACCOUNT_SWITCHED if part.signature.format is format else ProofLoss.MODEL_SWITCHED
+        for turn in turns
+        for part in turn.parts
+        if type(part) is Thinking
+        and part.signature is not None
+        and signature_for(part, format, target) is None
+    }
 
 
 def signature_for(thinking: Thinking, format: Format, target: Target) -> Any | None:

@@ -8,7 +8,12 @@ from gateway.core.formats import Family, Format
 from gateway.wire.codec import Codec
 from gateway.wire.responses.decode import ResponsesDecoder, parse_reply, read_usage
 from gateway.wire.responses.encode import ResponsesEncoder, echo, render_reply
-from gateway.wire.responses.native import ResponsesRewriter, patch_prompt, patch_reply
+from gateway.wire.responses.native import (
+    ResponsesRewriter,
+    patch_prompt,
+    patch_reply,
+    without_proofs,
+)
 from gateway.wire.responses.parse_prompt import parse_prompt
 from gateway.wire.responses.render_prompt import render_prompt
 
@@ -32,6 +37,7 @@ CODEC: Final = Codec(
     parse_prompt=parse_prompt,
     render_prompt=render_prompt,
     patch_prompt=lambda body, _, target: patch_prompt(body, target),
+    without_proofs=without_proofs,
     decoder=ResponsesDecoder,
     encoder=ResponsesEncoder,
     rewriter=ResponsesRewriter,

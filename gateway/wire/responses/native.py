@@ -108,7 +108,7 @@ def _patch_item(item: Any, target: Target, is_foreign: Callable[[Any], bool]) ->
         return (item,)
     if is_packed(item.get("encrypted_content")):
         return search_items(item)
-    without_id = {name: value for name, value in item.items() if name != "id"}
+    without_id = _without_id(item)
     if not _is_wrapped(item):
         return (without_id if without_id.keys() - {"type"} else item,)
     restored = restore_reasoning(signatures.unwrap(item["encrypted_content"], ""), target)
@@ -116,6 +116,27 @@ def _patch_item(item: Any, target: Target, is_foreign: Callable[[Any], bool]) ->
         return ()
     del restored["summary"]
     return (without_id | restored,)
+
+
+def without_proofs(body: Payload, is_lost: Callable[[str], bool]) -> Payload:
+    """See `Codec.without_proofs`. Items that name the reasoning before them by their ids lose
+    these, too: upstreams demand that reasoning then."""
+    items = body.get("input")
+    kept = [
+        item
+        for item in (items if isinstance(items, list) else ())
+        if not isinstance(item, dict)
+        or item.get("type") != "reasoning"
+        or not isinstance(encrypted := item.get("encrypted_content"), str)
+        or not is_lost(encrypted)
+    ]
+    if not isinstance(items, list) or len(kept) == len(items):
+        return body
+    return body | {"input": [_without_id(each) if has_optional_id(each) else each for each in kept]}
+
+
+def _without_id(item: Payload) -> Payload:
+    return {name: value for name, value in item.items() if name != "id"}
 
 
 def patch_reply(body: bytes, data: Payload, prompt: Prompt) -> bytes:

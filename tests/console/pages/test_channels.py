@@ -35,6 +35,17 @@ async def test_an_account_in_use(
     assert is_harmless(page.html)
 
 
+async def test_what_an_upstream_refuses(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    refusal = json_response({"error": {"message": "Unknown parameter: 'verbosity'."}}, 400)
+    upstream.respond_with(refusal, fixture_reply(Format.CHAT))
+    await gateway.post(Format.CHAT, verbosity="low")
+    await gateway.rows(1)
+    page = await visitor.get(PAGE)
+    assert 'traits: {refuses: ["verbosity"]}' in page.text
+
+
 async def test_reset(gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor) -> None:
     upstream.respond_with(json_response({"error": {"message": "bad key"}}, 401))
     await gateway.post(Format.CHAT)

@@ -101,6 +101,19 @@ async def test_limits_and_keys(upstream: ScriptedUpstream, tmp_path: Path) -> No
     assert value(text, "gateway_key_units_total", key=token.id) == 20
 
 
+async def test_lost_proofs(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
+    error = {"message": "the encrypted content could not be verified", "code": None}
+    refusal = json_response({"error": error}, 400)
+    upstream.respond_with(refusal, fixture_reply("responses"))
+    proof = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+    answer = await gateway.post(
+        Format.RESPONSES, input=[proof, {"role": "user", "content": "Hi"}], store=False
+    )
+    assert answer.headers["x-gateway-dropped"] == "thinking.refused"
+    await gateway.rows(1)
+    assert value(await scrape(gateway), "gateway_lost_proofs_total", reason="refused") == 1
+
+
 async def test_accounts_that_fail(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
     upstream.respond_with(json_response({"error": {"message": "no"}}, 401))
     await gateway.post(Format.CHAT)

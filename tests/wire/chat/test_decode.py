@@ -124,7 +124,9 @@ def test_reasoning_in_content_list() -> None:
 
 def test_extra_call_fields() -> None:
     extra = {"extra_content": {"vendor": {"thought_signature": "s"}}}
-    (call,) = parts({"tool_calls": [CALL | extra]})
+    carried, call = parts({"tool_calls": [CALL | extra]})
+    entry = {"type": "extra_content", "data": extra["extra_content"]}
+    assert carried == Thinking(signature=ProviderData(Format.CHAT, [entry]), redacted=True)
     assert call == ToolCall("c", "f", "{}", extra=ProviderData(Format.CHAT, extra))
 
 

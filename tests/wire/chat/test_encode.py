@@ -436,7 +436,7 @@ def test_streamed_and_complete_replies_match() -> None:
             Text("Hi", citations=(Citation(url="https://a", title="A", start=0, end=2),)),
             Refusal("no"),
             ToolCall(
-                "c", "f", '{"a":1}', extra=ProviderData(Format.CHAT, {"extra_content": {"x": 1}})
+                "c", "f", '{"a":1}', extra=ProviderData(Format.CHAT, {"extra_vendor": {"x": 1}})
             ),
             ToolCall("d", "g", "text", CallKind.CUSTOM),
         ),
