@@ -48,13 +48,13 @@ _PAYER_HEADERS: Final = frozenset(
 _KEY: Final = re.compile(r"\bsk-|\b(?:bearer|basic) \S", re.IGNORECASE)
 """Credentials, whatever the name of their header."""
 _RESPONSE_HEADERS: Final = (
-    b"openai-processing-ms",
-    b"openai-version",
-    b"x-codex-turn-state",
-    b"x-models-etag",
-    b"x-reasoning-included",
+    *(b"anthropic-", b"openai-", b"x-codex-", b"x-ratelimit-"),
+    *(b"x-reasoning-included", b"x-should-retry"),
 )
-"""Headers of an upstream that a client of the same format receives."""
+"""Prefixes of an upstream's headers that a client of the same format receives, where the gateway
+has none of this name or of its set. Not of them: names of its list of models (`x-models-etag`)."""
+_SETS: Final = ("anthropic-ratelimit-unified-", "x-codex-primary-", "x-codex-secondary-")
+"""Prefixes of headers that are true only together."""
 
 _RESPONSES_PATH: Final = "/v1/responses"
 _LIMITED: Final = ("requests", "tokens")
@@ -135,8 +135,16 @@ def query_to_forward(request: web.Request, codec: Codec) -> str:
 
 
 def response_headers_to_forward(response: UpstreamResponse) -> dict[str, str]:
-    values = ((name, response.header(name)) for name in _RESPONSE_HEADERS)
-    return {name.decode(): value for name, value in values if value is not None}
+    """An upstream's headers for a client of its own format."""
+    found: dict[str, str] = {}
+    for name in response.header_names:
+        if name.startswith(_RESPONSE_HEADERS) and (value := response.header(name)) is not None:
+            text = name.decode("latin-1")
+            is_limit = "ratelimit" in text  # of tokens that are counted
+            is_secret = (not is_limit and is_secret_name(text)) or _KEY.search(value)
+            if text not in _PAYER_HEADERS and not is_secret:
+                found[text] = value
+    return found
 
 
 def check_strict(request: web.Request, dropped: Set[str]) -> None:
@@ -156,10 +164,21 @@ def reply_head(request: web.Request, exchange: Exchange, reply_headers: Mapping[
     """Returns all header lines of a reply, each with its line end; `reply_headers` are its own."""
     lines = _gateway_lines(request, exchange)
     cors_headers = request.app.get(CORS_HEADERS)
-    for headers in (reply_headers.items(), cors_headers(request) if cors_headers else ()):
-        for name, value in headers:
+    own = lines
+    for name, value in reply_headers.items():
+        if f"\n{name}: " not in own and not _has_set(own, name):
+            lines += f"{name}: {value}\r\n"
+    if cors_headers:
+        for name, value in cors_headers(request):
             lines += f"{name}: {value}\r\n"
     return lines
+
+
+def _has_set(lines: str, name: str) -> bool:
+    """Tells whether the gateway's own lines have headers of the set of this one."""
+    return name.startswith(_SETS) and any(
+        f"\n{prefix}" in lines for prefix in _SETS if name.startswith(prefix)
+    )
 
 
 def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
@@ -200,24 +219,24 @@ def _budget_lines(request: web.Request, exchange: Exchange, holders: Iterable[Ho
     return "".join(f"{name}: {value}\r\n" for name, value in headers)
 
 
-def client_format(request: web.Request) -> Format | None:
-    """The format of errors and limits on the request's path; None where it has none. Clients of
-    responses read chat's; clients that list models read messages where they send a version."""
-    if request.path.startswith("/v1/models"):
-        server = request.app[RUNTIME].config.server
-        has_version = any(name in request.headers for name in server.version_headers)
-        return Format.MESSAGES if has_version else Format.CHAT
-    return error_format(request.path)
+def client_format(request: web.Request) -> Format:
+    """The format of errors and limits on the request's path. Clients of responses read chat's. On
+    paths of no format those who send a header of messages read messages, all others chat."""
+    if (format := error_format(request.path)) is not None:
+        return format
+    server, headers = request.app[RUNTIME].config.server, request.headers
+    is_messages = any(name in headers for name in (*server.version_headers, *server.beta_headers))
+    return Format.MESSAGES if is_messages else Format.CHAT
 
 
 def rate_limit_headers(
-    client_format: Format | None, statuses: LimitStatuses, now: int
+    client_format: Format, statuses: LimitStatuses, now: int
 ) -> Iterator[tuple[str, str]]:
     """Names and values, of the tightest limit of each kind; `now` is in unix microseconds.
 
     A reset is a time (RFC 3339) or a duration (`2s`, `6m0s`), as the format has it.
     """
-    codec = CODECS[client_format or Format.CHAT]
+    codec = CODECS[client_format]
     for resource, status in zip(_LIMITED, (statuses.requests, statuses.tokens), strict=True):
         if status is None:
             continue
