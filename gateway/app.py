@@ -32,7 +32,7 @@ from gateway.server.images.adapter import CHECK_IMAGES, IMAGE_WORK, ImageWork
 from gateway.server.proxy.count_tokens import count_input_tokens, count_tokens
 from gateway.server.proxy.generate import generate
 from gateway.server.proxy.incoming_request import Stages
-from gateway.server.proxy.models import list_models, show_model
+from gateway.server.proxy.models import list_model_info, list_models, show_model
 from gateway.server.record.exchange import RUNTIME
 from gateway.server.search.attempt import PLAN_SEARCHES
 from gateway.server.stored.background import (
@@ -109,6 +109,8 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     router.add_post("/v1/responses/{id}/cancel", cancel_response)
     router.add_get("/v1/models", list_models, allow_head=False)
     router.add_get("/v1/models/{id:.+}", show_model, allow_head=False)
+    for path in ("/model/info", "/v1/model/info"):
+        router.add_get(path, list_model_info, allow_head=False)
     router.add_get("/healthz", healthz)
     router.add_get("/readyz", readyz)
     router.add_get("/metrics", show_metrics)

@@ -156,17 +156,19 @@ class ContextLengthExceeded(InvalidRequest):
         param: str | None = None,
     ) -> None:
         super().__init__(message, param=param)
-        counts = f": {used} tokens > {limit} maximum" if used and limit else ""
-        self._prefix = f"prompt is too long{counts}"
-        if used and output:
-            counts = f"{used - output} + {output} > {limit}"
-            self._prefix = f"input length and `max_tokens` exceed context limit: {counts}"
+        self._counts = f"prompt is too long: {used} tokens > {limit} maximum"
+        if not (used and limit):
+            self._counts = "prompt is too long"
+        elif output:
+            self._counts = (
+                f"{_CONTEXT_PREFIXES[1]} context limit: {used - output} + {output} > {limit}"
+            )
 
     @property
     def messages_text(self) -> str:
         if self.message.startswith(_CONTEXT_PREFIXES):
             return self.message
-        return f"{self._prefix} ({self.message})"
+        return f"{self._counts} ({self.message})"
 
 
 CONTENT_POLICY_CODE: Final = "content_policy_violation"
@@ -577,16 +579,8 @@ class UpstreamRejected(ClientError):
 
     capability: str | None = None
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        detail: str | None = None,
-    ) -> None:
-        super().__init__(message, param=param, detail=detail)
+    def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
         self.status = status
         self.code = code
         self.messages_type = _MESSAGES_TYPES.get(status, self.messages_type)

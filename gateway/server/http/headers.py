@@ -199,6 +199,8 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
             f"x-gateway-attempts: {exchange.attempts_made}\r\n"
             f"server-timing: {exchange.server_timing()}\r\n"
         )
+        if exchange.fallback is not None:
+            lines += f"x-gateway-model: {exchange.fallback}\r\n"
         if exchange.candidate and exchange.snapshot.config.server.show_channel:
             lines += f"x-gateway-channel: {exchange.candidate.channel}\r\n"
     if exchange.client_request_id:

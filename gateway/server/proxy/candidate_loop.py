@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from gateway.core.events import Failure, FailureKind
 from gateway.errors import UnsupportedByUpstream, without_traceback
 from gateway.routing.affinity import Affinity
+from gateway.routing.failure_policy import Verdict
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.retry import Action, RetryState, next_step, order_after_failure
 from gateway.routing.router import Candidate, Route
@@ -65,6 +66,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         """Raises `_final_error()` where none has served the request."""
         self._retries = RetryState(self._runtime.retry_budget, self._runtime.random_float)
         self._last_error: Exception | None = None
+        self._last_verdict: Verdict | None = None
         self._remaining = ordered
         while self._remaining:
             ranked = self._remaining.pop(0)
@@ -145,7 +147,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
             outcome.record_lesson(failure, lesson)
             self._remaining.insert(0, ranked)
             return
-        verdict = outcome.fail(failure, committed=has_sent)
+        verdict = self._last_verdict = outcome.fail(failure, committed=has_sent)
         self._failed(attempt, failure)
         now = self._loop.time()
         is_news = runtime.health.is_news(outcome.ticket, verdict, now)

@@ -75,7 +75,8 @@ class Exchange:
     unusual and allowed. `booked` is the body's part of the pool, in bytes; in `turns` it is read
     and translated, a small one without; `long_texts` are not in the parsed one. `drain` reads the
     upstream's reply to its end after the client has disconnected, unless it must not: `may_drain`.
-    `storing` stores the reply, where it is to be stored.
+    `storing` stores the reply, where it is to be stored. `fallback` is the model that is tried
+    in place of the requested one.
     """
 
     __slots__ = (
@@ -83,7 +84,7 @@ class Exchange:
         *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out"),
         "candidate",
         *("client_address", "client_request_id", "committed", "committed_at", "drain"),
-        *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
+        *("dropped", "ended_at", "endpoint", "error", "failure", "fallback", "format"),
         *("headers_sent", "id", "intent", "long_texts", "may_drain", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
         *("searches", "status", "stop_reason", "storing", "token", "trace", "turns"),
@@ -122,6 +123,7 @@ class Exchange:
         self.token: Token | None = None
         self.prompt: Prompt | None = None
         self.candidate: Candidate | None = None
+        self.fallback: str | None = None
         self.error: GatewayError | None = None
         self.failure: Failure | None = None
         self.stop_reason: StopReason | None = None
@@ -362,6 +364,7 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
     """Build the row of an exchange that has ended from that of its begin."""
     usage, error, failure = bill.usage, exchange.error, exchange.failure
     candidate, committed_at = exchange.candidate, exchange.committed_at
+    price = exchange.meter.price
     started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
     has_note = failure is not None or exchange.upstream_note is not None
     return intent._replace(
@@ -394,6 +397,8 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
         affinity_kept=exchange.affinity_outcome,
         config_hash=exchange.snapshot.hash,
         attempts=len(exchange.attempts),
+        catalog_model=exchange.fallback or intent.catalog_model,
+        tariff=price.description if exchange.fallback and price else intent.tariff,
         notes="; ".join(exchange.warnings) if exchange.warnings else None,
         cost_micro=bill.cost.units,
         usd_micro=bill.cost.usd,
