@@ -88,8 +88,8 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     app.on_response_prepare.append(add_response_headers)
     allow_origins(app, runtime.config.server)
     router = app.router
-    for format, codec in CODECS.items():
-        handler = partial(generate, codec, _GENERATION[format])
+    for codec in CODECS.values():
+        handler = partial(generate, codec, _GENERATION)
         router.add_post(codec.endpoint, handler, expect_handler=send_continue)
     router.add_post("/v1/messages/count_tokens", partial(count_tokens, _COUNT_MESSAGES))
     router.add_post("/v1/responses/input_tokens", partial(count_input_tokens, _COUNT_RESPONSES))

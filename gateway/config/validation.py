@@ -124,7 +124,7 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
     names = {alias for _, alias in aliases}
     for path, model in _find(data, "models.*"):
         fallbacks = _texts(model, "fallbacks.*", path)
-        _check_models(document, fallbacks, model_ids, names, "a fallback")
+        _check_models(document, fallbacks, model_ids, names)
         _check_unique(document, [*_texts(model, "id", path), *fallbacks], "model")
     if not isinstance(data, dict) or data.get("models") is None:
         model_ids = {model.id for model in default_catalog()}
@@ -132,7 +132,7 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
         _check_unique(document, _texts(channel, "accounts.*.name", path), "account name")
         models = _keys_or_texts(channel, "models.*", path)
         _check_unique(document, models, "model")
-        _check_models(document, models, model_ids, names, "a channel")
+        _check_models(document, models, model_ids, names)
     sections = ("channels.*", "search", "traces", "alerts.webhooks.*")
     for place, header in chain.from_iterable(
         _texts(data, f"{each}.headers.*") for each in sections
@@ -149,15 +149,11 @@ def _check_unique(document: Document, names: Iterable[_TextAt], what: str) -> No
 
 
 def _check_models(
-    document: Document,
-    models: Iterable[_TextAt],
-    model_ids: Set[str],
-    aliases: Set[str],
-    what: str,
+    document: Document, models: Iterable[_TextAt], model_ids: Set[str], aliases: Set[str]
 ) -> None:
     for path, name in models:
         if name not in model_ids:
-            text = f"an alias: {what} names the id" if name in aliases else "no such model"
+            text = "an alias: here the id is needed" if name in aliases else "no such model"
             document.add_problem(path, text + _suggestion(name, sorted(model_ids)))
 
 

@@ -123,7 +123,8 @@ class Price:
 def token_costs(model: Model, group_multiplier: str, money: Money) -> dict[str, float]:
     """Returns the US dollars for a token of each kind, as clients show them; empty where nothing
     has a price in dollars. What is billed is exact."""
-    factor, group = 0.0, float(group_multiplier)
+    prices: dict[str, float] = {}
+    factor, group = 1.0, float(group_multiplier)
     if model.price is not None:
         prices, factor = _token_prices(model.price), group / 1_000_000
     elif money.currency == "USD" and money.unit_price is not None:
@@ -134,7 +135,7 @@ def token_costs(model: Model, group_multiplier: str, money: Money) -> dict[str, 
             "cache read": rates.cache_read,
             "cache write": rates.cache_write,
         }
-    return {kind: price * factor for kind, price in prices.items()} if factor else {}
+    return {kind: price * factor for kind, price in prices.items()}
 
 
 def _usd_prices(

@@ -17,7 +17,7 @@ from gateway.core.formats import Format
 from gateway.errors import InsufficientQuota, InvalidRequest, UnsupportedField
 from gateway.quota.limits import Holder, LimitStatuses
 from gateway.server.http.budget_headers import budget_headers
-from gateway.server.record.exchange import RUNTIME, Exchange, format_dropped
+from gateway.server.record.exchange import EXCHANGE, RUNTIME, Exchange, format_dropped
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS, error_format
@@ -56,7 +56,9 @@ has none of this name or of its set. Not of them: names of its list of models (`
 _SETS: Final = ("anthropic-ratelimit-unified-", "x-codex-primary-", "x-codex-secondary-")
 """Prefixes of headers that are true only together."""
 
-_RESPONSES_PATH: Final = "/v1/responses"
+_ENVELOPES: Final[Mapping[str, Format]] = {
+    each: Format.MESSAGES if each is Format.MESSAGES else Format.CHAT for each in Format
+}
 _LIMITED: Final = ("requests", "tokens")
 _FIELDS: Final = ("limit", "remaining", "reset")
 _LIMIT_HEADERS: Final = {
@@ -140,9 +142,8 @@ def response_headers_to_forward(response: UpstreamResponse) -> dict[str, str]:
     for name in response.header_names:
         if name.startswith(_RESPONSE_HEADERS) and (value := response.header(name)) is not None:
             text = name.decode("latin-1")
-            is_limit = "ratelimit" in text  # of tokens that are counted
-            is_secret = (not is_limit and is_secret_name(text)) or _KEY.search(value)
-            if text not in _PAYER_HEADERS and not is_secret:
+            is_secret = is_secret_name(text) and "ratelimit" not in text  # of tokens, say
+            if not (is_secret or text in _PAYER_HEADERS or _KEY.search(value)):
                 found[text] = value
     return found
 
@@ -176,9 +177,7 @@ def reply_head(request: web.Request, exchange: Exchange, reply_headers: Mapping[
 
 def _has_set(lines: str, name: str) -> bool:
     """Tells whether the gateway's own lines have headers of the set of this one."""
-    return name.startswith(_SETS) and any(
-        f"\n{prefix}" in lines for prefix in _SETS if name.startswith(prefix)
-    )
+    return any(name.startswith(prefix) and f"\n{prefix}" in lines for prefix in _SETS)
 
 
 def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
@@ -211,7 +210,7 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
 def _budget_lines(request: web.Request, exchange: Exchange, holders: Iterable[Holder]) -> str:
     runtime = exchange.runtime
     path_format = client_format(request)
-    if request.path.startswith(_RESPONSES_PATH):
+    if exchange.format == Format.RESPONSES:
         path_format = Format.RESPONSES
     headers = budget_headers(
         path_format,
@@ -224,6 +223,9 @@ def _budget_lines(request: web.Request, exchange: Exchange, holders: Iterable[Ho
 def client_format(request: web.Request) -> Format:
     """The format of errors and limits on the request's path. Clients of responses read chat's. On
     paths of no format those who send a header of messages read messages, all others chat."""
+    exchange = request.get(EXCHANGE)
+    if exchange is not None and (known := _ENVELOPES.get(exchange.format)) is not None:
+        return known
     if (format := error_format(request.path)) is not None:
         return format
     server, headers = request.app[RUNTIME].config.server, request.headers

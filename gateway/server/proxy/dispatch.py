@@ -114,10 +114,9 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
             try:
                 await self._acquire_quota()
                 response = await self._try_candidates(self._ordered_candidates())
-            except GatewayError as failed:
+            except GatewayError:
                 if exchange.committed:
                     raise
-                without_traceback(failed)
             else:
                 exchange.warnings.append(f"served by the fallback {id}: {error.code}")
                 return response
@@ -141,15 +140,14 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
             route = self._permit.route(snapshot.router, model_id, prompt.format)
         except GatewayError:
             return None
-        if (choose := self._attempt_class) is None:
+        if not (factories := self._attempt_factories):
             return route
-        return replace(
-            route,
-            candidates=tuple(
-                replace(each, lane=Lane.TRANSLATED) if choose(each) else each
-                for each in route.candidates
-            ),
+        candidates = tuple(  # nobody else does what a feature does for the request
+            replace(each, lane=Lane.TRANSLATED)
+            for each in route.candidates
+            if each.account_ref in factories
         )
+        return replace(route, candidates=candidates) if candidates else None
 
     async def _acquire_quota(self) -> None:
         """Reserves what the request is expected to use; waits in the queue where that is allowed.

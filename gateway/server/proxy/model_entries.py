@@ -67,12 +67,9 @@ def rendered_entries(
     return rendered
 
 
-def list_entry(
-    model: Model, name: str, multiplier: str = "1", catalog: Catalog | None = None
-) -> dict[str, Any]:
+def list_entry(model: Model, name: str, multiplier: str, catalog: Catalog) -> dict[str, Any]:
     """The entry for the client libraries of all formats, with the fields of each."""
-    traits = _Traits.of(model)
-    entry = {
+    return {
         "id": name,
         "object": "model",
         "type": "model",
@@ -80,15 +77,15 @@ def list_entry(
         "created_at": CREATED_AT,
         "owned_by": model.family.value,
         "display_name": model.display_name or name,
+        "description": model.description,
         "lifecycle": model.lifecycle.value,
         "max_input_tokens": model.context,
         "max_tokens": model.max_output,
         "context_window": model.context,
         "max_output_tokens": model.max_output,
         "input_modalities": _modalities(model),
-        "capabilities": _capabilities(traits),
+        "capabilities": _capabilities(_Traits.of(model)),
     }
-    return entry if model.description is None else entry | {"description": model.description}
 
 
 def codex_entry(model: Model, name: str, multiplier: str, catalog: Catalog) -> dict[str, Any]:
@@ -152,9 +149,8 @@ def _modalities(model: Model) -> list[str]:
 def _capabilities(traits: _Traits) -> orjson.Fragment:
     """Those of the messages format that the configuration states; others are absent."""
     thinking, efforts = traits.thinking, traits.efforts
-    is_adaptive = thinking in (ThinkingStyle.ADAPTIVE, ThinkingStyle.ALWAYS)
     types = {
-        "adaptive": is_adaptive,
+        "adaptive": thinking in (ThinkingStyle.ADAPTIVE, ThinkingStyle.ALWAYS),
         "enabled": thinking in (ThinkingStyle.BUDGET, None),
         "disabled": thinking is not ThinkingStyle.ALWAYS,
         "between_tools": False,

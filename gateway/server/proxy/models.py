@@ -64,11 +64,12 @@ async def list_model_info(request: web.Request) -> web.Response:
 async def show_model(request: web.Request) -> web.Response:
     """`GET /v1/models/{id}`; ids may contain slashes, aliases count."""
     permit, id = authorize(request, "models"), request.match_info["id"]
-    model = request[EXCHANGE].snapshot.catalog.resolve(id)
+    catalog = request[EXCHANGE].snapshot.catalog
+    model = catalog.resolve(id)
     if model is None or model.id not in permit.access.model_ids:
         raise UnknownModelId(id)
     request[EXCHANGE].complete()
-    body = orjson.dumps(list_entry(model, id))
+    body = orjson.dumps(list_entry(model, id, permit.multiplier, catalog))
     return web.Response(body=body, content_type="application/json")
 
 

@@ -18,6 +18,7 @@ from multidict import istr
 
 from gateway.admission.client_address import client_address
 from gateway.core.events import Failure, FailureKind, StopReason
+from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.value import by_position
 from gateway.errors import GatewayError, without_traceback
@@ -38,7 +39,6 @@ CLIENT_CLOSED_REQUEST: Final = 499
 _MAX_USER_AGENT: Final = 300
 _MAX_REQUEST_ID: Final = 200
 _REQUEST_ID_HEADER: Final = istr("x-request-id")
-_MESSAGES_PATH: Final = "/v1/messages"
 
 _UNPRINTABLE: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]")
 """A client may call its own fields anything; names are separated by commas."""
@@ -284,7 +284,7 @@ class Exchange:
     def set_error(self, error: GatewayError) -> None:
         """Records what the client receives instead of a reply."""
         self.error = without_traceback(error)
-        messages_status = self.endpoint.startswith(_MESSAGES_PATH) and error.messages_status
+        messages_status = self.format == Format.MESSAGES and error.messages_status
         self.status = OK if self.headers_sent else messages_status or error.status
         if self.intent is None:
             self.state = ExchangeState.REJECTED
@@ -363,8 +363,7 @@ def build_intent(exchange: Exchange) -> RequestRow:
 def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> RequestRow:
     """Build the row of an exchange that has ended from that of its begin."""
     usage, error, failure = bill.usage, exchange.error, exchange.failure
-    candidate, committed_at = exchange.candidate, exchange.committed_at
-    price = exchange.meter.price
+    candidate, price, committed_at = exchange.candidate, exchange.meter.price, exchange.committed_at
     started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
     has_note = failure is not None or exchange.upstream_note is not None
     return intent._replace(
