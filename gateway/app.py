@@ -32,7 +32,7 @@ from gateway.server.images.adapter import CHECK_IMAGES, IMAGE_WORK, ImageWork
 from gateway.server.proxy.count_tokens import count_input_tokens, count_tokens
 from gateway.server.proxy.generate import generate
 from gateway.server.proxy.incoming_request import Stages
-from gateway.server.proxy.models import list_models, show_model
+from gateway.server.proxy.models import list_model_info, list_models, show_model
 from gateway.server.record.exchange import RUNTIME
 from gateway.server.search.attempt import PLAN_SEARCHES
 from gateway.server.stored.background import (
@@ -88,8 +88,8 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     app.on_response_prepare.append(add_response_headers)
     allow_origins(app, runtime.config.server)
     router = app.router
-    for format, codec in CODECS.items():
-        handler = partial(generate, codec, _GENERATION[format])
+    for codec in CODECS.values():
+        handler = partial(generate, codec, _GENERATION)
         router.add_post(codec.endpoint, handler, expect_handler=send_continue)
     router.add_post("/v1/messages/count_tokens", partial(count_tokens, _COUNT_MESSAGES))
     router.add_post("/v1/responses/input_tokens", partial(count_input_tokens, _COUNT_RESPONSES))
@@ -109,6 +109,8 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     router.add_post("/v1/responses/{id}/cancel", cancel_response)
     router.add_get("/v1/models", list_models, allow_head=False)
     router.add_get("/v1/models/{id:.+}", show_model, allow_head=False)
+    for path in ("/model/info", "/v1/model/info"):
+        router.add_get(path, list_model_info, allow_head=False)
     router.add_get("/healthz", healthz)
     router.add_get("/readyz", readyz)
     router.add_get("/metrics", show_metrics)

@@ -140,7 +140,9 @@ class ThreadUnsupported(UnsupportedByUpstream):
 
 class ContextLengthExceeded(InvalidRequest):
     """Prompt and requested reply exceed the context window. `message` is the upstream's, `used` and
-    `limit` are tokens if it has them. Messages clients recognise the error by its prefix."""
+    `limit` are tokens if it has them, `output` those of the reply if only they are too many.
+    Messages clients recognise the error by its prefix, and agents shorten the conversation, or the
+    reply."""
 
     code = "context_length_exceeded"
 
@@ -150,16 +152,23 @@ class ContextLengthExceeded(InvalidRequest):
         *,
         used: int | None = None,
         limit: int | None = None,
+        output: int | None = None,
         param: str | None = None,
     ) -> None:
         super().__init__(message, param=param)
-        self._counts = f": {used} tokens > {limit} maximum" if used and limit else ""
+        self._counts = f"prompt is too long: {used} tokens > {limit} maximum"
+        if not (used and limit):
+            self._counts = "prompt is too long"
+        elif output:
+            self._counts = (
+                f"{_CONTEXT_PREFIXES[1]} context limit: {used - output} + {output} > {limit}"
+            )
 
     @property
     def messages_text(self) -> str:
         if self.message.startswith(_CONTEXT_PREFIXES):
             return self.message
-        return f"prompt is too long{self._counts} ({self.message})"
+        return f"{self._counts} ({self.message})"
 
 
 CONTENT_POLICY_CODE: Final = "content_policy_violation"
@@ -564,18 +573,14 @@ class InsufficientQuota(GatewayError):
 
 
 class UpstreamRejected(ClientError):
-    """An upstream's 400, 404, 409, 413 or 422, with its status and its redacted message."""
+    """An upstream's 400, 404, 409, 413 or 422, with its status and its redacted message.
+    `capability` is the word by which agents of the messages format know what they should do
+    without, where the upstream has another format."""
 
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        detail: str | None = None,
-    ) -> None:
-        super().__init__(message, param=param, detail=detail)
+    capability: str | None = None
+
+    def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
         self.status = status
         self.code = code
         self.messages_type = _MESSAGES_TYPES.get(status, self.messages_type)
@@ -583,7 +588,9 @@ class UpstreamRejected(ClientError):
     @property
     def messages_text(self) -> str:
         """Returns the message with the code that this format has no field for (Specification,
-        "Errors")."""
+        "Errors"), or what agents recover by."""
+        if self.capability is not None:
+            return f"{self.message} (capability_rejected: {self.capability})"
         if self.code != CONTENT_POLICY_CODE or CONTENT_POLICY_CODE in self.message:
             return self.message
         return f"{CONTENT_POLICY_CODE}: {self.message}"

@@ -38,6 +38,8 @@ async def test_all_routes(gateway: RunningGateway) -> None:
         ("DELETE", "/v1/conversations/{conversation}/items/{item}"),
         ("GET", "/v1/models"),
         ("GET", "/v1/models/{id}"),
+        ("GET", "/model/info"),
+        ("GET", "/v1/model/info"),
         ("GET", "/healthz"),
         ("HEAD", "/healthz"),
         ("GET", "/readyz"),

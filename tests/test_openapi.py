@@ -19,6 +19,7 @@ PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
 
 NO_ENDPOINTS = {
     ("get", "/"): "leads browsers to the console",
+    ("get", "/v1/model/info"): "is the same as /model/info",
     ("get", "/v1/responses"): "tells clients that there are no WebSockets",
 }
 OF_THE_PROTOCOL = {405, 426, 431}

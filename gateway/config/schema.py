@@ -29,7 +29,16 @@ from gateway.config.limits import (
 )
 from gateway.config.monitoring import Alerts, MetricsSettings, ProcessLogOptions, TraceOptions
 from gateway.config.search import SearchEndpoint
-from gateway.config.types import Bytes, ConfigModel, HeaderName, Host, ModelId, Seconds, check_url
+from gateway.config.types import (
+    Bytes,
+    ConfigModel,
+    HeaderName,
+    Host,
+    ModelAlias,
+    ModelId,
+    Seconds,
+    check_url,
+)
 from gateway.core.formats import Family, Format
 
 SOCKET_NAME: Final = "admin.sock"
@@ -68,10 +77,19 @@ class Model(ConfigModel):
     """Size of the context window in tokens; null: unknown."""
     max_output: int | None = Field(default=None, gt=0)
     """Maximum output tokens of one reply; null: unknown."""
-    aliases: tuple[ModelId, ...] = ()
-    """Other ids that clients may use for this model."""
+    aliases: tuple[ModelAlias, ...] = ()
+    """Other ids that clients may use for this model; in the model list too, unless there is a * in
+    it, which stands for any text (claude-*). Exact ids take precedence, then the first pattern."""
     display_name: str | None = Field(default=None, min_length=1)
     """The display name in the model list; null: the id."""
+    description: str | None = Field(default=None, min_length=1)
+    """What the model is for, in the model list; null: nothing."""
+    images: bool = True
+    """Whether it accepts images: for the model list, and for models that fall back to it."""
+    fallbacks: tuple[ModelId, ...] = ()
+    """Models that serve a request, in order, when no upstream of this one does and nothing of a
+    reply was sent: those of them that the key may use, whose context is large enough, and which
+    accept the images that the request has."""
     lifecycle: Lifecycle = Lifecycle.ACTIVE
     """active, deprecated or retired; a retired model answers like an unknown one."""
     traits: Traits = Traits()

@@ -29,6 +29,8 @@ from gateway.core.formats import Format
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ModelId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$")]
+ModelAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,127}$")]
+"""Another name of a model; `*` stands for any text."""
 UpstreamModel = Annotated[str, StringConstraints(min_length=1)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$", to_lower=True)]
 HeaderText = Annotated[

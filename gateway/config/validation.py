@@ -5,7 +5,7 @@ A problem shows no value of the file, only its place and kind: a value may be a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 from difflib import get_close_matches
 from itertools import chain
 from typing import Any, Final, get_args
@@ -120,14 +120,19 @@ def _check_across(document: Document, *, allow_literals: bool) -> None:
     _check_unique(document, _texts(data, "alerts.webhooks.*.name"), "webhook name")
     if isinstance(data, dict) and data.get("shared") and not data.get("database"):
         document.add_problem(("shared",), "needs database: replicas keep keys and money there")
-    model_ids = [id for _, id in ids]
+    model_ids = {id for _, id in ids}
+    names = {alias for _, alias in aliases}
+    for path, model in _find(data, "models.*"):
+        fallbacks = _texts(model, "fallbacks.*", path)
+        _check_models(document, fallbacks, model_ids, names)
+        _check_unique(document, [*_texts(model, "id", path), *fallbacks], "model")
     if not isinstance(data, dict) or data.get("models") is None:
-        model_ids = [model.id for model in default_catalog()]
+        model_ids = {model.id for model in default_catalog()}
     for path, channel in _find(data, "channels.*"):
         _check_unique(document, _texts(channel, "accounts.*.name", path), "account name")
         models = _keys_or_texts(channel, "models.*", path)
         _check_unique(document, models, "model")
-        _check_models(document, models, model_ids, {alias for _, alias in aliases})
+        _check_models(document, models, model_ids, names)
     sections = ("channels.*", "search", "traces", "alerts.webhooks.*")
     for place, header in chain.from_iterable(
         _texts(data, f"{each}.headers.*") for each in sections
@@ -144,12 +149,12 @@ def _check_unique(document: Document, names: Iterable[_TextAt], what: str) -> No
 
 
 def _check_models(
-    document: Document, models: Iterable[_TextAt], model_ids: Sequence[str], aliases: Set[str]
+    document: Document, models: Iterable[_TextAt], model_ids: Set[str], aliases: Set[str]
 ) -> None:
     for path, name in models:
         if name not in model_ids:
-            text = "an alias: a channel names the id" if name in aliases else "no such model"
-            document.add_problem(path, text + _suggestion(name, model_ids))
+            text = "an alias: here the id is needed" if name in aliases else "no such model"
+            document.add_problem(path, text + _suggestion(name, sorted(model_ids)))
 
 
 def _find(data: Any, pattern: str, path: KeyPath = ()) -> list[tuple[KeyPath, Any]]:

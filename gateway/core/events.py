@@ -75,7 +75,8 @@ class Failure:
 
     `status` is the upstream's HTTP status, or the equivalent of its error event. `message` is the
     upstream's text, `details` what messages adds to it for programs, `body` the raw error (at most
-    8 KiB) for the request log; none is redacted. `retry_after` is in seconds.
+    8 KiB) for the request log; none is redacted. `retry_after` is in seconds, `should_retry` is
+    what the upstream says to client libraries.
     """
 
     kind: FailureKind
@@ -87,6 +88,7 @@ class Failure:
     details: Mapping[str, Any] | None = None
     body: str | None = None
     retry_after: float | None = None
+    should_retry: str | None = None
 
 
 @value(kw_only=True)

@@ -33,7 +33,7 @@ def too_many_requests(holder: str, limit: int, used: int, wait: float | None) ->
         )
     return TooManyRequests(
         reason=f"{holder}: {used:,} of {_plural(limit, 'request')} per minute used; "
-        f"retry in {_seconds(wait)}",
+        f"try again in {_seconds(wait)}",
         retry_after=wait,
     )
 
@@ -50,7 +50,7 @@ def too_many_tokens(
         )
     return TooManyTokens(
         reason=f"{holder}: {used:,} of {_plural(limit, 'token')} per minute used, this request may "
-        f"use {requested:,}; retry in {_seconds(wait)}",
+        f"use {requested:,}; try again in {_seconds(wait)}",
         retry_after=wait,
     )
 
@@ -69,7 +69,7 @@ def concurrency_exceeded(holder: str, limit: int, running: int) -> TooManyReques
 def queued_behind(holder: str, ahead: int, wait: float) -> TooManyRequests:
     """`wait` is that of the first request in the queue."""
     return TooManyRequests(
-        reason=f"{holder}: {_plural(ahead, 'request')} queued ahead; retry in {_seconds(wait)}",
+        reason=f"{holder}: {_plural(ahead, 'request')} queued ahead; try again in {_seconds(wait)}",
         retry_after=wait,
     )
 

@@ -120,6 +120,24 @@ class Price:
         return Cost(units.round(tokens * units.fresh), usd.round(tokens * usd.fresh) if usd else 0)
 
 
+def token_costs(model: Model, group_multiplier: str, money: Money) -> dict[str, float]:
+    """Returns the US dollars for a token of each kind, as clients show them; empty where nothing
+    has a price in dollars. What is billed is exact."""
+    prices: dict[str, float] = {}
+    factor, group = 1.0, float(group_multiplier)
+    if model.price is not None:
+        prices, factor = _token_prices(model.price), group / 1_000_000
+    elif money.currency == "USD" and money.unit_price is not None:
+        rates, factor = model.rates, money.unit_price * model.multiplier * group
+        prices = {
+            "input": 1.0,
+            "output": rates.completion,
+            "cache read": rates.cache_read,
+            "cache write": rates.cache_write,
+        }
+    return {kind: price * factor for kind, price in prices.items()}
+
+
 def _usd_prices(
     model: Model, group: Fraction, units: Sequence[Fraction], money: Money
 ) -> tuple[list[Fraction], str]:

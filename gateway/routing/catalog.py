@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from gateway.config.channel import Account, Channel, Traits
 from gateway.config.limits import Money
@@ -15,6 +16,7 @@ from gateway.core.target import Target
 
 _LONG_CONTEXT_SUFFIX: Final = "[1m]"  # agents append it to any id to request the long context
 _FAMILY_PREFIX: Final = "family:"
+_ANY: Final = "*"
 _ORIGIN_DIGITS: Final = 8
 
 
@@ -24,15 +26,23 @@ class Catalog:
     def __init__(self, models: Iterable[Model], money: Money | None = None) -> None:
         self.money = money or Money()
         self._models = tuple(model for model in models if model.lifecycle != Lifecycle.RETIRED)
-        self._by_name = {alias: model for model in self._models for alias in model.aliases}
+        names = [(alias, model) for model in self._models for alias in model.aliases]
+        self._by_name = {alias: model for alias, model in names if _ANY not in alias}
         self._by_name |= {model.id: model for model in self._models}
+        self._patterns = [(alias, model) for alias, model in names if _ANY in alias]
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models)
 
     def resolve(self, name: str) -> Model | None:
         """The model of an id or an alias; case-sensitive, ignoring a trailing `[1m]`."""
-        return self._by_name.get(name) or self._by_name.get(name.removesuffix(_LONG_CONTEXT_SUFFIX))
+        model = self._by_name.get(name)
+        if model is not None:
+            return model
+        name = name.removesuffix(_LONG_CONTEXT_SUFFIX)
+        return self._by_name.get(name) or next(
+            (model for pattern, model in self._patterns if fnmatchcase(name, pattern)), None
+        )
 
     def matching_ids(self, patterns: Iterable[str]) -> frozenset[str]:
         """The ids of the models that match any of a group's patterns."""
@@ -72,23 +82,35 @@ def build_target(channel: Channel, account: Account, model: Model) -> Target:
     Each trait is the channel's, else the model's, else that of the default catalog's model of the
     same id, else the default of the channel's format.
     """
-    default = _catalog_default(model)
     traits = _format_defaults(channel.format, model.family).model_dump(exclude_none=True)
-    for source in (default.traits, model.traits, channel.traits):
-        traits |= source.model_dump(exclude_none=True)
+    traits |= stated_traits(model) | channel.traits.model_dump(exclude_none=True)
     # A hash, because clients can read it in the signatures of reasoning.
     origin = "\0".join((channel.name, account.name, model.family))
     return Target(
         model=channel.models[model.id],
         origin=sha256(origin.encode()).hexdigest()[:_ORIGIN_DIGITS],
-        max_output=model.max_output or default.max_output,
+        max_output=model.max_output or _default_of(model).max_output,
         **traits,
     )
 
 
-def _catalog_default(model: Model) -> Model:
-    same = (m for m in default_catalog() if (m.id, m.family) == (model.id, model.family))
-    return next(same, model)
+def stated_traits(model: Model) -> dict[str, Any]:
+    """The traits that the configuration states of a model, else the default catalog."""
+    traits: dict[str, Any] = {}
+    for source in (_default_of(model).traits, model.traits):
+        if source.model_fields_set:
+            traits |= source.model_dump(exclude_none=True)
+    return traits
+
+
+def _default_of(model: Model) -> Model:
+    """The default catalog's model of the same id and family, else the model."""
+    return _defaults().get((model.id, model.family), model)
+
+
+@cache
+def _defaults() -> dict[tuple[str, Family], Model]:
+    return {(model.id, model.family): model for model in default_catalog()}
 
 
 def _format_defaults(format: Format, family: Family) -> Traits:

@@ -145,10 +145,12 @@ def _text(failure: Failure) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ContextOverflow:
-    """`used` and `limit` are in tokens, both None if the message does not have them."""
+    """`used` and `limit` are in tokens, both None if the message does not have them. `output` is
+    the part of `used` that was requested for the reply, where the prompt alone would fit."""
 
     used: int | None = None
     limit: int | None = None
+    output: int | None = None
 
 
 _OVERFLOW_CODES: Final = frozenset({"context_length_exceeded", "exceed_context_size_error"})
@@ -169,6 +171,7 @@ _COUNT_PATTERNS: Final = (
 )
 _LIMIT_PATTERN: Final = re.compile(r"maximum context length is (\d+) tokens")
 _TOKEN_COUNT: Final = re.compile(r"(\d+) (?:\w+ )?tokens")
+_OUTPUT_COUNT: Final = re.compile(r"(\d+) (?:in the completion|output tokens)")
 
 
 def context_overflow(failure: Failure) -> ContextOverflow | None:
@@ -195,7 +198,11 @@ def _parse_total(message: str) -> ContextOverflow:
         return ContextOverflow()
     limit = int(match[1])
     used = max((int(count) for count in _TOKEN_COUNT.findall(message, match.end())), default=0)
-    return ContextOverflow(used, limit) if used > limit else ContextOverflow()
+    if used <= limit:
+        return ContextOverflow()
+    output = _OUTPUT_COUNT.search(message, match.end())
+    fits = output is not None and 0 < used - int(output[1]) <= limit
+    return ContextOverflow(used, limit, int(output[1]) if output and fits else None)
 
 
 _STREAM_ONLY_PATTERN: Final = re.compile(

@@ -51,10 +51,12 @@ class Candidate:
 
 @value
 class Route:
-    """The candidates, at least one, for a model of the catalog, by tier, then as configured."""
+    """The candidates, at least one, for a model of the catalog, by tier, then as configured;
+    `fallbacks` are the models that may serve what none of them serves."""
 
     model: str
     candidates: tuple[Candidate, ...]
+    fallbacks: tuple[str, ...] = ()
     account_refs: tuple[AccountRef, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -141,7 +143,8 @@ def _route(model: Model, client_format: Format, channels: Iterable[Channel]) -> 
         _candidate(model, client_format, channel, account, tiers[rank])
         for rank, channel, account in ranked
     ]
-    return Route(model.id, tuple(sorted(candidates, key=lambda candidate: candidate.tier)))
+    ordered = tuple(sorted(candidates, key=lambda candidate: candidate.tier))
+    return Route(model.id, ordered, model.fallbacks)
 
 
 def _candidate(

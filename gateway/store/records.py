@@ -145,11 +145,12 @@ class RequestRow(NamedTuple):
     updated once, at the end, with `OUTCOME_FIELDS`.
 
     `id` is ours, `req_` and 24 time-ordered characters. `model` is the id as the client sent it,
-    `catalog_model` that of the catalog, if there is one. `channel`, `account`, `upstream_model`
-    and `lane` are those of the last candidate, None if the exchange is rejected before one is
-    chosen. `status` is the client's, `upstream_status` and `upstream_error` are the upstream's (the
-    text redacted, at most 8,192 characters). `dropped` names what could not be converted between
-    formats. Where `usage_source` is `none` the counts are zero. `boot_id` is set by the recorder.
+    `catalog_model` that of the catalog which serves it, if there is one. `channel`, `account`,
+    `upstream_model` and `lane` are those of the last candidate, None if the exchange is rejected
+    before one is chosen. `status` is the client's, `upstream_status` and `upstream_error` are the
+    upstream's (the text redacted, at most 8,192 characters). `dropped` names what could not be
+    converted between formats. Where `usage_source` is `none` the counts are zero. `boot_id` is set
+    by the recorder.
 
     `affinity` is the source by which the conversation was recognised; `affinity_kept` is `yes`, or
     `no: ` and why its account was not used; None for a first turn. `config_hash` identifies the
@@ -223,7 +224,7 @@ INTENT_FIELDS: Final = (
 )
 
 OUTCOME_FIELDS: Final = (
-    *("channel", "account", "upstream_model", "lane", "notes"),
+    *("channel", "account", "upstream_model", "lane", "catalog_model", "tariff", "notes"),
     *(name for name in RequestRow._fields if name not in (*INTENT_FIELDS, "boot_id")),
 )
 

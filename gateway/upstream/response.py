@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from gateway.core.events import Failure, FailureKind
@@ -86,6 +86,10 @@ class UpstreamResponse:
     @property
     def headers(self) -> Mapping[str, str]:
         return {_decoded(name): _decoded(value) for name, value in self._headers.items()}
+
+    @property
+    def header_names(self) -> Iterable[bytes]:
+        return self._headers
 
     def header(self, name: bytes) -> str | None:
         """The first value; `name` is in lower case."""

@@ -47,6 +47,7 @@ _STATUS_OF_TYPE: Final = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
+_ADVICE: Final = ("true", "false")
 _TITLE: Final = re.compile(r"<title[^<>]{0,200}>([^<]{1,1000})</title>", re.IGNORECASE)
 """Matches in linear time: no part of it can match over the start of another match."""
 
@@ -77,6 +78,7 @@ def parse_http_error(status: int, headers: Mapping[str, str], body: bytes) -> Fa
         message=_message(error, data) or _strip_markup(text) or f"HTTP status {status}",
         body=text[:MAX_BODY],
         retry_after=_retry_hint(status, headers, error),
+        should_retry=advice if (advice := headers.get("x-should-retry")) in _ADVICE else None,
         **_identifiers(error),
     )
 

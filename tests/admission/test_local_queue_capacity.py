@@ -74,7 +74,7 @@ async def test_a_new_waiter_gets_an_error_of_its_own(queue: Admission) -> None:
         client = await enqueue(queue, request_for(key("b"), team, tokens=5), long)
         clients.append(client)
         assert client.error.message == (
-            f"Too Many Requests: group team: {ahead} queued ahead; retry in 30 s"
+            f"Too Many Requests: group team: {ahead} queued ahead; try again in 30 s"
         )
         assert type(client.error) is TooManyRequests
         assert client.error.holder == (HolderKind.GROUP, "team")

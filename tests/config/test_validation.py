@@ -267,6 +267,19 @@ def test_unquoted_reference_hint() -> None:
             "3: models[1].id: model id or alias already used on line 2",
         ),
         (
+            "models:\n- {id: x, family: beta, aliases: [z], fallbacks: [x, v]}\n"
+            "- {id: v, family: beta}",
+            "2: models[0].fallbacks[0]: model already used on line 2",
+        ),
+        (
+            "models: [{id: x, family: beta, aliases: [z], fallbacks: [z]}]",
+            "1: models[0].fallbacks[0]: an alias: here the id is needed",
+        ),
+        (
+            "models: [{id: x, family: beta, fallbacks: [y]}]",
+            "1: models[0].fallbacks[0]: no such model",
+        ),
+        (
             "models:\n- {id: x, family: beta, aliases: [y]}\n- {id: y, family: beta}",
             "2: models[0].aliases[0]: model id or alias already used on line 3",
         ),
@@ -284,7 +297,7 @@ def test_unquoted_reference_hint() -> None:
         ),
         (
             channel("beta-5.4", "m") + "models: [{id: model, family: beta, aliases: [m]}]\n",
-            "5: channels[0].models[0]: an alias: a channel names the id",
+            "5: channels[0].models[0]: an alias: here the id is needed",
         ),
         (channel("[beta-5.4]", "[beta-5.4, beta-5.4]"), "5: channels[0].models[1]: model already"),
         # names

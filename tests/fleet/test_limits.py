@@ -33,7 +33,7 @@ async def test_rpm_600_over_4_replicas_admits_exactly_600_of_2000() -> None:
         results = await asyncio.gather(*(attempt(fleet[n % 4], holders) for n in range(2000)))
         assert sum(isinstance(each, SharedReservation) for each in results) == 600
         error = next(each for each in reversed(results) if isinstance(each, TooManyRequests))
-        assert "key laptop: 600 of 600 requests per minute used; retry in" in error.message
+        assert "key laptop: 600 of 600 requests per minute used; try again in" in error.message
         assert 55 < (error.retry_after or 0) <= 60
         assert error.holder == (HolderKind.KEY, "laptop")
         statuses = fleet[0].limit_statuses(holders)
@@ -211,7 +211,7 @@ async def test_it_decides_as_the_limits_in_memory(seed: int) -> None:
 
 
 def _without_time(error: TooManyRequests) -> str:
-    return error.message.partition("; retry in")[0]
+    return error.message.partition("; try again in")[0]
 
 
 async def test_slots_of_a_replica_that_is_gone_are_free_after_its_life(

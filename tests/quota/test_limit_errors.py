@@ -32,28 +32,28 @@ DAWN = 1_795_305_600_000_000  # 2026-11-22T00:00:00Z
         (
             too_many_requests,
             (LAPTOP, 600, 600, 11.2),
-            "key laptop: 600 of 600 requests per minute used; retry in 12 s",
+            "key laptop: 600 of 600 requests per minute used; try again in 12 s",
         ),
         (
             too_many_requests,
             (LAPTOP, 1000, 1200, 12.0),
-            "key laptop: 1,200 of 1,000 requests per minute used; retry in 12 s",
+            "key laptop: 1,200 of 1,000 requests per minute used; try again in 12 s",
         ),
         (
             too_many_requests,
             ("the gateway", 1, 1, 0.001),
-            "the gateway: 1 of 1 request per minute used; retry in 1 s",
+            "the gateway: 1 of 1 request per minute used; try again in 1 s",
         ),
         (
             too_many_tokens,
             (LAPTOP, 100_000, 99_000, 5_000, 59.5),
             "key laptop: 99,000 of 100,000 tokens per minute used, this request may use 5,000; "
-            "retry in 60 s",
+            "try again in 60 s",
         ),
         (
             too_many_tokens,
             (LAPTOP, 1, 1, 1, 0.0),
-            "key laptop: 1 of 1 token per minute used, this request may use 1; retry in 1 s",
+            "key laptop: 1 of 1 token per minute used, this request may use 1; try again in 1 s",
         ),
         (
             concurrency_exceeded,
@@ -126,7 +126,7 @@ def test_permanent_errors(create: Create, args: tuple[Any, ...], message: str) -
 def test_queued_behind_others() -> None:
     error = queued_behind("group team", 1200, 41.5)
     assert error.message == (
-        "Too Many Requests: group team: 1,200 requests queued ahead; retry in 42 s"
+        "Too Many Requests: group team: 1,200 requests queued ahead; try again in 42 s"
     )
     assert (error.retry_after, error.permanent) == (41.5, False)
 

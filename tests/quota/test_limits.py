@@ -37,7 +37,7 @@ def test_requests_per_minute() -> None:
     assert type(error) is TooManyRequests
     assert error.retry_after == 44.5
     assert error.message == (
-        "Too Many Requests: key laptop: 2 of 2 requests per minute used; retry in 45 s"
+        "Too Many Requests: key laptop: 2 of 2 requests per minute used; try again in 45 s"
     )
     take(quota, laptop, now=60.0)
     assert refusal(quota, laptop, now=60.0).retry_after == 10.0
@@ -52,7 +52,7 @@ def test_tokens_per_minute() -> None:
     assert error.retry_after == 40.0
     assert error.message == (
         "Too Many Requests: group team: 100 of 100 tokens per minute used, "
-        "this request may use 1; retry in 40 s"
+        "this request may use 1; try again in 40 s"
     )
     take(quota, team, tokens=60, now=60.0)
 

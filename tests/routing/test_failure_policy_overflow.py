@@ -30,13 +30,13 @@ def failure(message: str, **fields: str) -> Failure:
         (
             "This model's maximum context length is 4097 tokens. However, you requested 5000 tokens"
             " (904 in the messages, 4096 in the completion).",
-            ContextOverflow(5000, 4097),
+            ContextOverflow(5000, 4097, 4096),
         ),
         (
             "This model's maximum context length is 4096 tokens. However, you requested 16 output "
             "tokens and your prompt contains at least 4081 input tokens, for a total of at least "
             "4097 tokens.",
-            ContextOverflow(4097, 4096),
+            ContextOverflow(4097, 4096, 16),
         ),
         ("This model's maximum context length is 8192 tokens, sorry.", ContextOverflow()),
         (

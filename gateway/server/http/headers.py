@@ -17,7 +17,7 @@ from gateway.core.formats import Format
 from gateway.errors import InsufficientQuota, InvalidRequest, UnsupportedField
 from gateway.quota.limits import Holder, LimitStatuses
 from gateway.server.http.budget_headers import budget_headers
-from gateway.server.record.exchange import RUNTIME, Exchange, format_dropped
+from gateway.server.record.exchange import EXCHANGE, RUNTIME, Exchange, format_dropped
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS, error_format
@@ -48,15 +48,17 @@ _PAYER_HEADERS: Final = frozenset(
 _KEY: Final = re.compile(r"\bsk-|\b(?:bearer|basic) \S", re.IGNORECASE)
 """Credentials, whatever the name of their header."""
 _RESPONSE_HEADERS: Final = (
-    b"openai-processing-ms",
-    b"openai-version",
-    b"x-codex-turn-state",
-    b"x-models-etag",
-    b"x-reasoning-included",
+    *(b"anthropic-", b"openai-", b"x-codex-", b"x-ratelimit-"),
+    *(b"x-reasoning-included", b"x-should-retry"),
 )
-"""Headers of an upstream that a client of the same format receives."""
+"""Prefixes of an upstream's headers that a client of the same format receives, where the gateway
+has none of this name or of its set. Not of them: names of its list of models (`x-models-etag`)."""
+_SETS: Final = ("anthropic-ratelimit-unified-", "x-codex-primary-", "x-codex-secondary-")
+"""Prefixes of headers that are true only together."""
 
-_RESPONSES_PATH: Final = "/v1/responses"
+_ENVELOPES: Final[Mapping[str, Format]] = {
+    each: Format.MESSAGES if each is Format.MESSAGES else Format.CHAT for each in Format
+}
 _LIMITED: Final = ("requests", "tokens")
 _FIELDS: Final = ("limit", "remaining", "reset")
 _LIMIT_HEADERS: Final = {
@@ -135,8 +137,15 @@ def query_to_forward(request: web.Request, codec: Codec) -> str:
 
 
 def response_headers_to_forward(response: UpstreamResponse) -> dict[str, str]:
-    values = ((name, response.header(name)) for name in _RESPONSE_HEADERS)
-    return {name.decode(): value for name, value in values if value is not None}
+    """An upstream's headers for a client of its own format."""
+    found: dict[str, str] = {}
+    for name in response.header_names:
+        if name.startswith(_RESPONSE_HEADERS) and (value := response.header(name)) is not None:
+            text = name.decode("latin-1")
+            is_secret = is_secret_name(text) and "ratelimit" not in text  # of tokens, say
+            if not (is_secret or text in _PAYER_HEADERS or _KEY.search(value)):
+                found[text] = value
+    return found
 
 
 def check_strict(request: web.Request, dropped: Set[str]) -> None:
@@ -156,10 +165,19 @@ def reply_head(request: web.Request, exchange: Exchange, reply_headers: Mapping[
     """Returns all header lines of a reply, each with its line end; `reply_headers` are its own."""
     lines = _gateway_lines(request, exchange)
     cors_headers = request.app.get(CORS_HEADERS)
-    for headers in (reply_headers.items(), cors_headers(request) if cors_headers else ()):
-        for name, value in headers:
+    own = lines
+    for name, value in reply_headers.items():
+        if f"\n{name}: " not in own and not _has_set(own, name):
+            lines += f"{name}: {value}\r\n"
+    if cors_headers:
+        for name, value in cors_headers(request):
             lines += f"{name}: {value}\r\n"
     return lines
+
+
+def _has_set(lines: str, name: str) -> bool:
+    """Tells whether the gateway's own lines have headers of the set of this one."""
+    return any(name.startswith(prefix) and f"\n{prefix}" in lines for prefix in _SETS)
 
 
 def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
@@ -180,6 +198,8 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
             f"x-gateway-attempts: {exchange.attempts_made}\r\n"
             f"server-timing: {exchange.server_timing()}\r\n"
         )
+        if exchange.fallback is not None:
+            lines += f"x-gateway-model: {exchange.fallback}\r\n"
         if exchange.candidate and exchange.snapshot.config.server.show_channel:
             lines += f"x-gateway-channel: {exchange.candidate.channel}\r\n"
     if exchange.client_request_id:
@@ -190,7 +210,7 @@ def _gateway_lines(request: web.Request, exchange: Exchange) -> str:
 def _budget_lines(request: web.Request, exchange: Exchange, holders: Iterable[Holder]) -> str:
     runtime = exchange.runtime
     path_format = client_format(request)
-    if request.path.startswith(_RESPONSES_PATH):
+    if exchange.format == Format.RESPONSES:
         path_format = Format.RESPONSES
     headers = budget_headers(
         path_format,
@@ -200,24 +220,27 @@ def _budget_lines(request: web.Request, exchange: Exchange, holders: Iterable[Ho
     return "".join(f"{name}: {value}\r\n" for name, value in headers)
 
 
-def client_format(request: web.Request) -> Format | None:
-    """The format of errors and limits on the request's path; None where it has none. Clients of
-    responses read chat's; clients that list models read messages where they send a version."""
-    if request.path.startswith("/v1/models"):
-        server = request.app[RUNTIME].config.server
-        has_version = any(name in request.headers for name in server.version_headers)
-        return Format.MESSAGES if has_version else Format.CHAT
-    return error_format(request.path)
+def client_format(request: web.Request) -> Format:
+    """The format of errors and limits on the request's path. Clients of responses read chat's. On
+    paths of no format those who send a header of messages read messages, all others chat."""
+    exchange = request.get(EXCHANGE)
+    if exchange is not None and (known := _ENVELOPES.get(exchange.format)) is not None:
+        return known
+    if (format := error_format(request.path)) is not None:
+        return format
+    server, headers = request.app[RUNTIME].config.server, request.headers
+    is_messages = any(name in headers for name in (*server.version_headers, *server.beta_headers))
+    return Format.MESSAGES if is_messages else Format.CHAT
 
 
 def rate_limit_headers(
-    client_format: Format | None, statuses: LimitStatuses, now: int
+    client_format: Format, statuses: LimitStatuses, now: int
 ) -> Iterator[tuple[str, str]]:
     """Names and values, of the tightest limit of each kind; `now` is in unix microseconds.
 
     A reset is a time (RFC 3339) or a duration (`2s`, `6m0s`), as the format has it.
     """
-    codec = CODECS[client_format or Format.CHAT]
+    codec = CODECS[client_format]
     for resource, status in zip(_LIMITED, (statuses.requests, statuses.tokens), strict=True):
         if status is None:
             continue

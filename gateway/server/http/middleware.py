@@ -28,7 +28,6 @@ from gateway.server.http.base_address import base_address_hint, count_bad_path
 from gateway.server.http.headers import SERVER_NAME, client_format, gateway_headers
 from gateway.server.record.exchange import EXCHANGE, RUNTIME, Exchange
 from gateway.store.errors import DatabaseUnavailable
-from gateway.wire.error_body import combined_error_body
 from gateway.wire.registry import CODECS
 
 _WILDCARD_METHODS: Final = frozenset({"HEAD", "OPTIONS"})
@@ -111,18 +110,14 @@ async def add_response_headers(request: web.Request, response: web.StreamRespons
 
 
 def _error_response(request: web.Request, error: GatewayError) -> web.Response:
-    """The error in the format of the request's path, in the combined one where it has none. Raises
-    it where the head of a reply has left."""
+    """The error in the format of the client. Raises it where the head of a reply has left."""
     exchange = request[EXCHANGE]
     exchange.set_error(error)
     if exchange.headers_sent:
         raise error
-    format = client_format(request)
     response = web.Response(
         status=exchange.status,
-        body=combined_error_body(error, exchange.id)
-        if format is None
-        else CODECS[format].render_error(error, exchange.id),
+        body=CODECS[client_format(request)].render_error(error, exchange.id),
         content_type="application/json",
         headers=error.headers(),
     )

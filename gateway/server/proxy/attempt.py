@@ -315,7 +315,12 @@ class NativeAttempt(Attempt):
         headers = response_headers_to_forward(response)
         if headers:  # an upstream that repeats its request in them reveals its key
             reveals = self._request.snapshot.redactor.reveals
-            headers = {name: value for name, value in headers.items() if not reveals(value)}
+            names = {self._target.model: self._prompt.model}
+            headers = {
+                name: names.get(value, value)
+                for name, value in headers.items()
+                if not reveals(value)
+            }
         if self.dropped:
             headers[DROPPED_HEADER] = format_dropped(self.dropped)
         return headers

@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 from gateway.core.events import Failure, FailureKind
 from gateway.errors import UnsupportedByUpstream, without_traceback
 from gateway.routing.affinity import Affinity
+from gateway.routing.failure_policy import Verdict
 from gateway.routing.ordering import RankedCandidate, RankReason, order_candidates
 from gateway.routing.retry import Action, RetryState, next_step, order_after_failure
 from gateway.routing.router import Candidate, Route
@@ -69,6 +70,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         self._retries = RetryState(self._runtime.retry_budget, self._runtime.random_float)
         self._last_error: Exception | None = None
         self._lessons = 0
+        self._last_verdict: Verdict | None = None
         self._remaining = ordered
         while self._remaining:
             ranked = self._remaining.pop(0)
@@ -154,7 +156,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
             outcome.record_lesson(failure, lesson)
             self._remaining.insert(0, ranked)
             return
-        verdict = outcome.fail(failure, committed=has_sent)
+        verdict = self._last_verdict = outcome.fail(failure, committed=has_sent)
         self._failed(attempt, failure)
         now = self._loop.time()
         is_news = runtime.health.is_news(outcome.ticket, verdict, now)

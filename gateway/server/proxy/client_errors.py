@@ -76,6 +76,15 @@ _IMAGE_CODES: Final = (
     (re.compile(r"\bcould not process image\b", re.IGNORECASE), InvalidImage.code),
 )
 """The codes of texts that upstreams without codes send."""
+_UNSUPPORTED: Final = r"(?:not (?:support|allow|permit|accept)|unsupported|unknown|unrecognized)"
+_CAPABILITIES: Final = tuple(
+    (re.compile(f"{name}.{{0,60}}{_UNSUPPORTED}|{_UNSUPPORTED}.{{0,60}}{name}", re.I), capability)
+    for name, capability in (
+        (r"\breasoning[ _.]?effort\b", "effort_unsupported"),
+        (r"\bimages?\b|\bimage_url\b", "image_block"),
+    )
+)
+"""What upstreams of other formats say of what a model lacks, and the words of agents for it."""
 _MAX_DETAILS: Final = 4096
 """Characters of an error's details, as JSON."""
 _FIELD_END: Final = re.compile(r"[.\[]")
@@ -136,12 +145,17 @@ def _request_error(
     if overflow := context_overflow(failure):
         fields = client_fields or ()
         param = param or next((field for field in _CONVERSATION_FIELDS if field in fields), None)
-        used, limit = overflow.used, overflow.limit
+        used, limit, output = overflow.used, overflow.limit, overflow.output
         param = _clip(param, redact)
-        error = ContextLengthExceeded(message, used=used, limit=limit, param=param)
+        error = ContextLengthExceeded(message, used=used, limit=limit, output=output, param=param)
     else:
-        error = _rejection(failure, reason, message, _clip(failure.code, redact))
+        error = rejected = _rejection(failure, reason, message, _clip(failure.code, redact))
+        if client_fields is not None and reason != CONTENT_POLICY:
+            named = (name for text, name in _CAPABILITIES if text.search(message))
+            rejected.capability = next(named, None)
         error.param = _clip(param, redact)
+    if failure.should_retry is not None:
+        error.extra_headers = (("x-should-retry", failure.should_retry),)
     if client_fields is None and failure.details and len(failure.body or "") <= _MAX_DETAILS:
         error.details = redact_json(failure.details, redact)
     return error

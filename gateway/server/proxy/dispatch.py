@@ -5,13 +5,15 @@ A failure before the commit is hidden where another attempt is possible; after i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from sys import maxsize
 from typing import Final
 
 from aiohttp import web
 
 from gateway.core.events import Failure, Usage
 from gateway.core.formats import Lane
+from gateway.core.parts import Image, Part, ToolResult
 from gateway.core.value import replace
 from gateway.errors import (
     GatewayError,
@@ -19,13 +21,14 @@ from gateway.errors import (
     ModelNotFound,
     NoAvailableAccounts,
     TooManyRequests,
+    without_traceback,
 )
 from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity, can_be_continued, continues_conversation
-from gateway.routing.failure_policy import MODEL_NOT_FOUND
+from gateway.routing.failure_policy import MODEL_NOT_FOUND, Failover
 from gateway.routing.ordering import RankedCandidate, RankReason
 from gateway.routing.retry import Action
-from gateway.routing.router import Candidate
+from gateway.routing.router import Candidate, Route
 from gateway.server.http.auth import authenticate
 from gateway.server.http.client_stream import ClientStream, ReplySink
 from gateway.server.http.headers import check_strict
@@ -42,6 +45,7 @@ from gateway.store.records import ExchangeState
 _AT_CAPACITY_RETRY: Final = 1.0
 """`retry-after`, in seconds, where every account has as many requests as it may have."""
 
+_SERVER_ERROR: Final = 500
 _LANES: Final = {Lane.NATIVE: NativeAttempt, Lane.TRANSLATED: TranslatedAttempt}
 _SAME_ACCOUNT: Final = (RankReason.ONLY, RankReason.AFFINITY, RankReason.PREVIOUS_REPLY)
 
@@ -72,7 +76,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         try:
             await self._acquire_quota()
             self._runtime.retry_budget.record_request(self._loop.time())
-            return await self._try_candidates(self._ordered_candidates())
+            return await self._serve()
         except GatewayError as error:
             if self._client is None or not self._exchange.headers_sent:
                 raise
@@ -80,6 +84,70 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         finally:
             if self._client is not None:
                 self._client.close()
+
+    async def _serve(self) -> web.StreamResponse:
+        try:
+            return await self._try_candidates(self._ordered_candidates())
+        except GatewayError as error:
+            if not (self._route.fallbacks and self._may_fall_back(error)):
+                raise
+            return await self._fall_back(without_traceback(error))
+
+    def _may_fall_back(self, error: GatewayError) -> bool:
+        """Tells whether another model could serve the request: nothing of a reply was sent, and no
+        upstream may have served it."""
+        verdict, exchange = self._last_verdict, self._exchange
+        may_repeat = verdict is None or verdict.failover is not Failover.NEVER
+        is_over = exchange.committed or self._runtime.aborting
+        return error.status >= _SERVER_ERROR and may_repeat and not is_over
+
+    async def _fall_back(self, error: GatewayError) -> web.StreamResponse:
+        """Tries the fallbacks of the model. Raises its own error where none serves the request."""
+        exchange, meter, route = self._exchange, self._exchange.meter, self._route
+        before = exchange.failure, meter.model, meter.price
+        for id in route.fallbacks:
+            if (other := self._route_of(id)) is None:
+                continue
+            self._route, exchange.fallback = other, id
+            if meter.reservation is not None:  # this one request has one
+                meter.reservation.is_provisional = True
+            try:
+                await self._acquire_quota()
+                response = await self._try_candidates(self._ordered_candidates())
+            except GatewayError:
+                if exchange.committed:
+                    raise
+            else:
+                exchange.warnings.append(f"served by the fallback {id}: {error.code}")
+                return response
+        self._route, exchange.fallback = route, None
+        exchange.failure, meter.model, meter.price = before
+        raise error
+
+    def _route_of(self, model_id: str) -> Route | None:
+        """Returns the route of a fallback, if the key may use it and it can serve the request."""
+        snapshot, prompt = self._exchange.snapshot, self._client_request.prompt
+        model = snapshot.catalog.resolve(model_id)
+        if model is None:
+            return None
+        tokens = self._client_request.input_tokens
+        tokens += min(prompt.max_tokens or 0, model.max_output or maxsize)
+        if tokens > (model.context or maxsize):
+            return None
+        if not model.images and any(_has_image(turn.parts) for turn in prompt.turns):
+            return None
+        try:
+            route = self._permit.route(snapshot.router, model_id, prompt.format)
+        except GatewayError:
+            return None
+        if not (factories := self._attempt_factories):
+            return route
+        candidates = tuple(  # nobody else does what a feature does for the request
+            replace(each, lane=Lane.TRANSLATED)
+            for each in route.candidates
+            if each.account_ref in factories
+        )
+        return replace(route, candidates=candidates) if candidates else None
 
     async def _acquire_quota(self) -> None:
         """Reserves what the request is expected to use; waits in the queue where that is allowed.
@@ -244,6 +312,13 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         await client.drained()
         self._exchange.complete()
         return client.sent()
+
+
+def _has_image(parts: Sequence[Part]) -> bool:
+    return any(
+        isinstance(part, Image) or (isinstance(part, ToolResult) and _has_image(part.parts))
+        for part in parts
+    )
 
 
 def _with_structured_output(candidate: Candidate) -> Candidate:

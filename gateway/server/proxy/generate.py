@@ -6,12 +6,14 @@ such prompts: the gateway answers one itself where the upstream's format has non
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
 from aiohttp import web
 
 from gateway.admission.access import Permit
 from gateway.core.events import StopReason, Usage
+from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
 from gateway.routing.router import Candidate, Route
@@ -29,12 +31,14 @@ from gateway.wire.codec import Codec
 from gateway.wire.registry import CODECS
 
 
-async def generate(codec: Codec, stages: Stages, request: web.Request) -> web.StreamResponse:
+async def generate(
+    codec: Codec, stages: Mapping[Format, Stages], request: web.Request
+) -> web.StreamResponse:
     """Serve the endpoint of a format."""
-    permit = authorize_generation(request, codec)
-    incoming = await receive(request, permit, codec, codec.parse_prompt, stages)
+    permit, own = authorize_generation(request, codec), stages[codec.format]
+    incoming = await receive(request, permit, codec, codec.parse_prompt, own, stages)
     exchange, prompt, route = incoming.exchange, incoming.prompt, incoming.route
-    runtime = exchange.runtime
+    codec, runtime = incoming.codec, exchange.runtime
     in_turn, estimate = exchange.run_in_turn, runtime.input_estimates.raw
     raw_estimate = await in_turn(estimate, prompt) if exchange.turns else estimate(prompt)
     client_request = ClientRequest(

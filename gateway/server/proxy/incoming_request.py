@@ -12,7 +12,9 @@ from typing import NamedTuple
 from aiohttp import web
 
 from gateway.admission.access import Permit
+from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
+from gateway.errors import InvalidRequest
 from gateway.routing.affinity import Affinity
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate, Route
@@ -21,6 +23,7 @@ from gateway.scheduler import next_stage
 from gateway.server.http.headers import request_headers_to_forward
 from gateway.server.http.request_body import read_json
 from gateway.server.proxy.attempt import Attempt
+from gateway.server.proxy.misplaced_body import check_system, codec_of, read_refused
 from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.wire.codec import Codec
@@ -86,12 +89,27 @@ async def receive(
     codec: Codec,
     parse: Callable[[object], Prompt],
     stages: Stages,
+    others: Mapping[Format, Stages] | None = None,
 ) -> IncomingRequest:
-    """Read a client's request, look up its route, and run its stages."""
-    exchange = request[EXCHANGE]
-    headers = request_headers_to_forward(request, codec, exchange.snapshot.config.server)
-    raw_body, body = await read_json(request)
-    await next_stage()
+    """Read a client's request, look up its route, and run its stages. `others` are those of all
+    formats, where a body of another format than the path's is served in its own."""
+    exchange, received = request[EXCHANGE], None
+    server = exchange.snapshot.config.server
+    try:
+        headers = request_headers_to_forward(request, codec, server)
+        raw_body, body = received = await read_json(request)
+        await next_stage()
+        if codec.format is Format.CHAT and "system" in body:  # chat would lose it
+            check_system(request)
+        prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
+    except InvalidRequest as error:
+        if others is None:
+            raise
+        raw_body, body = received or await read_refused(request, error)
+        codec = codec_of(request, body, codec, error)
+        parse, stages = codec.parse_prompt, others[codec.format]
+        headers = request_headers_to_forward(request, codec, server)
+        prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
     incoming = IncomingRequest(
         request=request,
         exchange=exchange,
@@ -101,7 +119,7 @@ async def receive(
         headers=headers,
         raw_body=raw_body,
         body=body,
-        prompt=await exchange.run_in_turn(parse, body) if exchange.turns else parse(body),
+        prompt=prompt,
     )
     for run, applies in stages.before_route:
         if applies(incoming):

@@ -1,67 +1,96 @@
-"""The model list: exactly what the key can use, in one body for every client library.
+"""The model lists: exactly what the key can use, aliases included.
 
-The body has the fields of both families (Specification, "GET /v1/models").
+The body of `/v1/models` has the fields of both families (Specification, "GET /v1/models"), for all
+client libraries, and for Codex a second list. `/model/info` is LiteLLM's list.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from hashlib import sha256
+from typing import Final
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
+from multidict import MultiMapping
 
-from gateway.config.schema import Model
+from gateway import __version__
+from gateway.admission.access import Permit
 from gateway.errors import InvalidRequest, UnknownModelId
-from gateway.runtime import Runtime
 from gateway.server.http.auth import authorize
-from gateway.server.record.exchange import EXCHANGE, RUNTIME
-
-CREATED: Final = 1767225600
-CREATED_AT: Final = "2026-01-01T00:00:00Z"
-"""Catalog entries have no creation time; libraries require one."""
+from gateway.server.proxy.model_entries import (
+    Entry,
+    codex_entry,
+    list_entry,
+    litellm_entry,
+    rendered_entries,
+)
+from gateway.server.record.exchange import EXCHANGE
 
 MAX_PAGE: Final = 1000
+_FEW: Final = 200
+_CODEX_QUERY: Final = "client_version"
+_NOT_MODIFIED: Final = 304
+
+_Named = list[tuple[str, bytes]]
+"""Names of models, each with its entry."""
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """`GET /v1/models`; pages only where `limit`, `after_id` or `before_id` is sent."""
-    page, more = _page(request, _available_models(request, request.app[RUNTIME]))
-    return _response(
-        request,
-        {
-            "object": "list",
-            "data": [_entry(model) for model in page],
-            "has_more": more,
-            "first_id": page[0].id if page else None,
-            "last_id": page[-1].id if page else None,
-        },
-    )
+    """`GET /v1/models`; pages only where `limit`, `after_id` or `before_id` is sent. Codex, which
+    sends its version, gets its own list `models` too."""
+    permit, query = authorize(request, "models"), request.query
+    page, more = _page(query, await _usable(request, permit, list_entry))
+    fields = {
+        "object": "list",
+        "has_more": more,
+        "first_id": page[0][0] if page else None,
+        "last_id": page[-1][0] if page else None,
+    }
+    lists = {"data": page}
+    if _CODEX_QUERY in query:
+        shown = {name for name, _ in page}
+        of_codex = await _usable(request, permit, codex_entry)
+        lists["models"] = [each for each in of_codex if each[0] in shown][:MAX_PAGE]
+    return _response(request, fields, lists)
+
+
+async def list_model_info(request: web.Request) -> web.Response:
+    """`GET /model/info` and `GET /v1/model/info`."""
+    permit = authorize(request, "models")
+    usable = await _usable(request, permit, litellm_entry, permit.multiplier)
+    return _response(request, {}, {"data": usable})
 
 
 async def show_model(request: web.Request) -> web.Response:
     """`GET /v1/models/{id}`; ids may contain slashes, aliases count."""
-    runtime = request.app[RUNTIME]
-    available = _available_models(request, runtime)
-    id = request.match_info["id"]
-    model = runtime.current.catalog.resolve(id)
-    if model is None or model not in available:
+    permit, id = authorize(request, "models"), request.match_info["id"]
+    catalog = request[EXCHANGE].snapshot.catalog
+    model = catalog.resolve(id)
+    if model is None or model.id not in permit.access.model_ids:
         raise UnknownModelId(id)
-    return _response(request, _entry(model) | {"id": id})
+    request[EXCHANGE].complete()
+    body = orjson.dumps(list_entry(model, id, permit.multiplier, catalog))
+    return web.Response(body=body, content_type="application/json")
 
 
-def _available_models(request: web.Request, runtime: Runtime) -> list[Model]:
-    model_ids = authorize(request, "models").access.model_ids
-    return [model for model in runtime.current.catalog if model.id in model_ids]
+async def _usable(
+    request: web.Request, permit: Permit, entry: Entry, multiplier: str = "1"
+) -> _Named:
+    exchange, models = request[EXCHANGE], permit.access.models
+    source = exchange.snapshot.catalog, entry, multiplier
+    if len(models) > _FEW:  # they may not be rendered yet
+        rendered = await exchange.run_in_thread(rendered_entries, *source)
+    else:
+        rendered = rendered_entries(*source)
+    return [each for id in models for each in rendered.get(id, ())]
 
 
-def _page(request: web.Request, models: list[Model]) -> tuple[list[Model], bool]:
-    query = request.query
-    ids = [model.id for model in models]
+def _page(query: MultiMapping[str], models: _Named) -> tuple[_Named, bool]:
     start, stop = 0, len(models)
     if "after_id" in query:
-        start = _position(ids, query["after_id"], "after_id") + 1
+        start = _position(models, query["after_id"], "after_id") + 1
     if "before_id" in query:
-        stop = _position(ids, query["before_id"], "before_id")
+        stop = _position(models, query["before_id"], "before_id")
     within = models[start:stop]
     if "limit" not in query:
         return within, False
@@ -70,11 +99,11 @@ def _page(request: web.Request, models: list[Model]) -> tuple[list[Model], bool]
     return page, len(within) > limit
 
 
-def _position(ids: list[str], cursor: str, name: str) -> int:
-    try:
-        return ids.index(cursor)
-    except ValueError:
-        raise InvalidRequest(f"{name}: no such model in the list", param=name) from None
+def _position(models: _Named, cursor: str, name: str) -> int:
+    for position, (id, _) in enumerate(models):
+        if id == cursor:
+            return position
+    raise InvalidRequest(f"{name}: no such model in the list", param=name)
 
 
 def _limit(sent: str) -> int:
@@ -85,21 +114,25 @@ def _limit(sent: str) -> int:
     return int(sent)
 
 
-def _entry(model: Model) -> dict[str, Any]:
-    return {
-        "id": model.id,
-        "object": "model",
-        "type": "model",
-        "created": CREATED,
-        "created_at": CREATED_AT,
-        "owned_by": model.family.value,
-        "display_name": model.display_name or model.id,
-        "lifecycle": model.lifecycle.value,
-        "max_input_tokens": model.context,
-        "max_tokens": model.max_output,
-    }
-
-
-def _response(request: web.Request, body: dict[str, Any]) -> web.Response:
-    request[EXCHANGE].complete()
-    return web.Response(body=orjson.dumps(body), content_type="application/json")
+def _response(
+    request: web.Request, fields: dict[str, object], lists: dict[str, _Named]
+) -> web.Response:
+    """The response, or that the client's copy is still right: what the lists say of their models
+    depends on the configuration alone, and on the price of the key's group."""
+    exchange, names = request[EXCHANGE], [name for named in lists.values() for name, _ in named]
+    permit = exchange.meter.permit
+    multiplier = permit.multiplier if permit else ""
+    about = (__version__, exchange.snapshot.hash, request.path, multiplier, str(fields), *names)
+    etag = f'"{sha256(repr(about).encode()).hexdigest()[:32]}"'
+    exchange.complete()
+    headers = {hdrs.ETAG: etag}
+    if etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
+        exchange.status = _NOT_MODIFIED
+        return web.Response(status=_NOT_MODIFIED, headers=headers)
+    parts = [
+        b'"%b":[%b]' % (name.encode(), b",".join(entry for _, entry in named))
+        for name, named in lists.items()
+    ]
+    rest = orjson.dumps(fields)[1:-1]
+    body = b"{%b}" % b",".join([rest, *parts] if rest else parts)
+    return web.Response(body=body, content_type="application/json", headers=headers)

@@ -18,6 +18,7 @@ from multidict import istr
 
 from gateway.admission.client_address import client_address
 from gateway.core.events import Failure, FailureKind, StopReason
+from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.value import by_position
 from gateway.errors import GatewayError, without_traceback
@@ -38,7 +39,6 @@ CLIENT_CLOSED_REQUEST: Final = 499
 _MAX_USER_AGENT: Final = 300
 _MAX_REQUEST_ID: Final = 200
 _REQUEST_ID_HEADER: Final = istr("x-request-id")
-_MESSAGES_PATH: Final = "/v1/messages"
 
 _UNPRINTABLE: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]")
 """A client may call its own fields anything; names are separated by commas."""
@@ -75,7 +75,8 @@ class Exchange:
     unusual and allowed. `booked` is the body's part of the pool, in bytes; in `turns` it is read
     and translated, a small one without; `long_texts` are not in the parsed one. `drain` reads the
     upstream's reply to its end after the client has disconnected, unless it must not: `may_drain`.
-    `storing` stores the reply, where it is to be stored.
+    `storing` stores the reply, where it is to be stored. `fallback` is the model that is tried
+    in place of the requested one.
     """
 
     __slots__ = (
@@ -83,7 +84,7 @@ class Exchange:
         *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out"),
         "candidate",
         *("client_address", "client_request_id", "committed", "committed_at", "drain"),
-        *("dropped", "ended_at", "endpoint", "error", "failure", "format"),
+        *("dropped", "ended_at", "endpoint", "error", "failure", "fallback", "format"),
         *("headers_sent", "id", "intent", "long_texts", "may_drain", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
         *("searches", "status", "stop_reason", "storing", "token", "trace", "turns"),
@@ -122,6 +123,7 @@ class Exchange:
         self.token: Token | None = None
         self.prompt: Prompt | None = None
         self.candidate: Candidate | None = None
+        self.fallback: str | None = None
         self.error: GatewayError | None = None
         self.failure: Failure | None = None
         self.stop_reason: StopReason | None = None
@@ -282,7 +284,7 @@ class Exchange:
     def set_error(self, error: GatewayError) -> None:
         """Records what the client receives instead of a reply."""
         self.error = without_traceback(error)
-        messages_status = self.endpoint.startswith(_MESSAGES_PATH) and error.messages_status
+        messages_status = self.format == Format.MESSAGES and error.messages_status
         self.status = OK if self.headers_sent else messages_status or error.status
         if self.intent is None:
             self.state = ExchangeState.REJECTED
@@ -361,7 +363,7 @@ def build_intent(exchange: Exchange) -> RequestRow:
 def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> RequestRow:
     """Build the row of an exchange that has ended from that of its begin."""
     usage, error, failure = bill.usage, exchange.error, exchange.failure
-    candidate, committed_at = exchange.candidate, exchange.committed_at
+    candidate, price, committed_at = exchange.candidate, exchange.meter.price, exchange.committed_at
     started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
     has_note = failure is not None or exchange.upstream_note is not None
     return intent._replace(
@@ -394,6 +396,8 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
         affinity_kept=exchange.affinity_outcome,
         config_hash=exchange.snapshot.hash,
         attempts=len(exchange.attempts),
+        catalog_model=exchange.fallback or intent.catalog_model,
+        tariff=price.description if exchange.fallback and price else intent.tariff,
         notes="; ".join(exchange.warnings) if exchange.warnings else None,
         cost_micro=bill.cost.units,
         usd_micro=bill.cost.usd,

@@ -311,33 +311,33 @@ async def test_the_cap_on_output_is_required_on_messages(gateway: RunningGateway
 
 
 @pytest.mark.parametrize(
-    ("path", "format"),
+    ("path", "header", "format"),
     [
-        ("/v1/messages/batches", Format.MESSAGES),
-        ("/v1/chat/whatever", Format.CHAT),
-        ("/v1/responses/x/y", Format.CHAT),
-        ("/v1/completions", Format.CHAT),
-        ("/v1/embeddings", Format.CHAT),
-        ("/v1/files", None),
-        ("/whatever", None),
+        ("/v1/messages/batches", None, Format.MESSAGES),
+        ("/v1/chat/whatever", "anthropic-version", Format.CHAT),
+        ("/v1/responses/x/y", None, Format.CHAT),
+        ("/v1/completions", None, Format.CHAT),
+        ("/v1/embeddings", "anthropic-version", Format.CHAT),
+        ("/v1/files", None, Format.CHAT),
+        ("/v1/files", "anthropic-version", Format.MESSAGES),
+        ("/v1/files", "vendor-beta", Format.MESSAGES),
+        ("/whatever", None, Format.CHAT),
+        ("/whatever", "vendor-version", Format.MESSAGES),
     ],
 )
-async def test_the_error_format_is_that_of_the_path(
-    gateway: RunningGateway, path: str, format: Format | None
+async def test_the_error_format_is_that_of_the_path_or_of_the_client(
+    gateway: RunningGateway, path: str, header: str | None, format: Format
 ) -> None:
-    async with gateway.http.post(path) as answer:
+    async with gateway.http.post(path, headers={header: "x"} if header else {}) as answer:
         assert answer.status == 404
         body = await answer.json()
         request_id = answer.headers["request-id"]
     chat = {"message": f"Invalid URL (POST {path})", "type": INVALID, "param": None, "code": None}
     if format is Format.CHAT:
         assert body == {"error": chat}
-    elif format is Format.MESSAGES:
+    else:
         error = {"type": "not_found_error", "message": chat["message"]}
         assert body == {"type": "error", "error": error, "request_id": request_id}
-    else:
-        combined = chat | {"type": "not_found_error"}
-        assert body == {"type": "error", "error": combined, "request_id": request_id}
 
 
 async def test_an_internal_error_shows_no_details(

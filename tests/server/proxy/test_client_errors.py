@@ -149,6 +149,34 @@ def test_a_prompt_that_is_too_long_without_figures() -> None:
     assert (error.message, error.messages_text) == ("No.", "prompt is too long (No.)")
 
 
+def test_a_reply_that_is_too_long_for_the_rest_of_the_window() -> None:
+    message = (
+        "This model's maximum context length is 100 tokens. However, you requested 130 tokens "
+        "(90 in the messages, 40 in the completion)."
+    )
+    error = error_for(status=400, message=message)
+    assert error.messages_text == (
+        f"input length and `max_tokens` exceed context limit: 90 + 40 > 100 ({message})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "capability"),
+    [
+        ("Unsupported parameter: 'reasoning_effort' is not supported here.", "effort_unsupported"),
+        ("unknown variant `image_url`, expected `text`", "image_block"),
+        ("This model does not support image inputs", "image_block"),
+        ("Unsupported parameter: 'temperature'", None),
+    ],
+)
+def test_agents_are_told_what_to_do_without(message: str, capability: str | None) -> None:
+    refused = failure(status=400, message=message)
+    error = client_error(refused, str, {"messages"}, model="ours")
+    end = f" (capability_rejected: {capability})" if capability else ""
+    assert (error.message, error.messages_text) == (message, f"{message}{end}")
+    assert client_error(refused, str, model="ours").messages_text == message, "native: as it is"
+
+
 @pytest.mark.parametrize(
     "message",
     [

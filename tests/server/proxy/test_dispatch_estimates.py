@@ -50,6 +50,6 @@ async def test_usual_output_lengths_do_not_exceed_the_limit(
     outputs.record(BETA, 90_000)
     error = await read_error(await gateway.post(format))
     assert "group default: 16 of 50,000 tokens per minute used" in error.message
-    assert "this request may use 50,000; retry in 60 s" in error.message
+    assert "this request may use 50,000; try again in 60 s" in error.message
     limit = {"max_output_tokens" if format is Format.RESPONSES else "max_tokens": 80_000}
     assert "over the limit" in (await read_error(await gateway.post(format, **limit))).message

@@ -75,7 +75,7 @@ async def test_requests_per_minute(
             answer = await gateway.post(format, stream=streamed)
             assert await read_error(answer) == too_many(
                 format,
-                f"{HOLDERS[whose]}: 2 of 2 requests per minute used; retry in 10 s",
+                f"{HOLDERS[whose]}: 2 of 2 requests per minute used; try again in 10 s",
             )
             assert answer.headers["retry-after"] == "10"
             assert "x-should-retry" not in answer.headers
@@ -105,7 +105,7 @@ async def test_tokens_per_minute(
         assert error == too_many(
             format,
             f"{HOLDERS[whose]}: 1,950 of 2,000 tokens per minute used, this request may use "
-            f"{match[1]}; retry in 10 s",
+            f"{match[1]}; try again in 10 s",
             "tokens",
         )
         assert answer.headers["retry-after"] == "10"

@@ -11,6 +11,7 @@ import pytest
 from gateway import __version__
 from gateway.core.formats import Format
 from gateway.wire.upstream_errors import MAX_BODY
+from tests.server.key_limits import limit_key
 from tests.support.gateway import (
     ACCOUNT,
     BETA,
@@ -221,19 +222,26 @@ GATEWAY_SECRETS = {
     "x-request-id": "req_upstream",
     "request-id": "req_upstream",
     "via": "1.1 proxy",
-    "x-ratelimit-remaining-requests": "3",
-    "anthropic-ratelimit-requests-limit": "50",
     "openai-organization": "org-for-tests",
+    "openai-session-key": "k",
+    "openai-login": "Bearer abc",
     "anthropic-organization-id": "org-for-tests",
+    "x-models-etag": '"theirs"',
+    "retry-after": "5",
     "cf-ray": "1",
     "access-control-allow-origin": "*",
     "www-authenticate": "Basic",
-    "x-should-retry": "true",
 }
 VISIBLE_TEXTS = {
     "openai-processing-ms": "12",
     "openai-version": "2020-10-01",
     "x-codex-turn-state": "turn-2",
+    "x-should-retry": "true",
+    "anthropic-made-up-in-2027": "yes",
+    "anthropic-ratelimit-unified-7d-utilization": "0.42",
+    "anthropic-ratelimit-input-tokens-remaining": "9",
+    "x-ratelimit-remaining-tokens": "3",
+    "x-codex-primary-used-percent": "12",
 }
 
 
@@ -243,9 +251,11 @@ async def test_the_forwarded_response_headers(
 ) -> None:
     headers = GATEWAY_SECRETS | VISIBLE_TEXTS
     for streamed, script in ((False, fixture_reply(format)), (True, fixture_stream(format))):
-        upstream.respond_with(script.with_changes(headers={**script.headers, **headers}))
+        named = {**script.headers, **headers, "openai-model": UPSTREAM_MODEL}
+        upstream.respond_with(script.with_changes(headers=named))
         answer = await gateway.post(format, stream=streamed)
         assert answer.status == 200
+        assert answer.headers["openai-model"] == request_body(format)["model"]
         came = {name.lower(): value for name, value in answer.headers.items()}
         assert came["request-id"] == came["x-request-id"]
         assert came["request-id"].startswith("req_0")
@@ -254,6 +264,39 @@ async def test_the_forwarded_response_headers(
             del came[name]
         assert not set(came) & set(GATEWAY_SECRETS)
         assert {name: came[name] for name in VISIBLE_TEXTS} == VISIBLE_TEXTS
+
+
+async def test_the_gateways_own_headers_replace_the_upstreams(
+    gateway: RunningGateway, upstream: ScriptedUpstream
+) -> None:
+    """Sets of headers too: those of a budget say nothing beside others of another one."""
+    theirs = {
+        "anthropic-ratelimit-requests-limit": "50",
+        "anthropic-ratelimit-input-tokens-limit": "51",
+        "anthropic-ratelimit-unified-status": "rejected",
+        "anthropic-ratelimit-unified-overage-status": "rejected",
+    }
+    limit_key(gateway, requests_per_minute=7, budget_week=10**12)
+    reply, stream = fixture_reply("messages"), fixture_stream("messages")
+    for streamed, script in ((False, reply), (True, stream)):
+        upstream.respond_with(script.with_changes(headers={**script.headers, **theirs}))
+        answer = await gateway.post(Format.MESSAGES, stream=streamed)
+        assert answer.headers.getall("anthropic-ratelimit-requests-limit") == ["7"]
+        assert answer.headers["anthropic-ratelimit-input-tokens-limit"] == "51"
+        assert answer.headers.getall("anthropic-ratelimit-unified-status") == ["allowed"]
+        assert "anthropic-ratelimit-unified-overage-status" not in answer.headers
+
+
+@pytest.mark.parametrize("advice", ["true", "false", "maybe"])
+async def test_the_upstreams_advice_to_retry_comes_with_its_own_errors(
+    gateway: RunningGateway, upstream: ScriptedUpstream, advice: str
+) -> None:
+    headers = {"content-type": "application/json", "x-should-retry": advice}
+    for status, seen in ((400, advice if advice != "maybe" else None), (529, None)):
+        error = json_response({"error": {"message": "No."}}, status)
+        upstream.respond_with(error.with_changes(headers=headers))
+        answer = await gateway.post(Format.MESSAGES)
+        assert answer.headers.get("x-should-retry") == seen, status
 
 
 @pytest.mark.parametrize("format", Format)

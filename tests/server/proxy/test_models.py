@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -17,6 +18,19 @@ ALIASED = {"id": "beta-own", "family": "beta", "aliases": ["team/own-1"], "conte
 SLASHED = {"id": "alpha/vendor:8b@2", "family": "alpha", "lifecycle": "deprecated"}
 RETIRED = {"id": "alpha-old", "family": "alpha", "lifecycle": "retired"}
 UNSERVED = {"id": "beta-planned", "family": "beta"}
+DESCRIBED = {
+    "id": "beta-text",
+    "family": "beta",
+    "display_name": "Text",
+    "description": "For texts",
+    "images": False,
+    "context": 1000,
+    "max_output": 500,
+    "aliases": ["claude-text", "claude-*", "*-text-latest"],
+    "traits": {"efforts": ["low"], "structured": False, "thinking": "none"},
+    "price": {"input": 2, "output": 8},
+}
+LEVELS = ("low", "medium", "high", "xhigh", "max")
 
 
 async def list_models(gateway: RunningGateway, query: str = "", key: str | None = None) -> Any:
@@ -49,10 +63,31 @@ async def test_one_body_for_every_client_library(gateway: RunningGateway) -> Non
         "created_at": "2026-01-01T00:00:00Z",
         "owned_by": "beta",
         "display_name": "Beta 5.4",
+        "description": None,
         "lifecycle": "active",
         "max_input_tokens": 400000,
         "max_tokens": None,
+        "context_window": 400000,
+        "max_output_tokens": None,
+        "input_modalities": ["text", "image"],
+        "capabilities": {
+            "image_input": {"supported": True},
+            "structured_outputs": {"supported": True},
+            "effort": {"supported": True} | {level: {"supported": True} for level in LEVELS},
+            "thinking": {
+                "supported": True,
+                "types": {
+                    "adaptive": {"supported": False},
+                    "enabled": {"supported": True},
+                    "disabled": {"supported": True},
+                    "between_tools": {"supported": False},
+                },
+            },
+        },
     }
+    stated = body["data"][1]["capabilities"]
+    assert stated["thinking"]["types"]["adaptive"] == {"supported": True}
+    assert stated["effort"]["xhigh"] == {"supported": False}, "of the default catalog"
 
 
 @pytest.mark.parametrize(
@@ -88,13 +123,96 @@ async def test_only_what_exists_and_is_served(tmp_path: Path) -> None:
     served = {model["id"]: "upstream-model" for model in models[:3]}
     line = channel(Format.CHAT, "http://127.0.0.1:9", models=served)
     async with run_gateway(tmp_path, [line], models=models) as gateway:
-        assert ids(await list_models(gateway)) == ["beta-own", "alpha/vendor:8b@2"]
+        assert ids(await list_models(gateway)) == ["beta-own", "team/own-1", "alpha/vendor:8b@2"]
         for sent in ("beta-own", "team/own-1", "team%2Fown-1", "alpha/vendor:8b@2", "beta-own[1m]"):
             answer = await gateway.get(f"/v1/models/{sent}")
             assert answer.status == 200, sent
             assert (await answer.json())["id"] == sent.replace("%2F", "/")
         for sent in ("alpha-old", "beta-planned", "Beta-own", "beta-own/"):
             assert (await gateway.get(f"/v1/models/{sent}")).status == 404, sent
+
+
+async def test_what_the_configuration_says_of_a_model(tmp_path: Path) -> None:
+    line = channel(Format.CHAT, "http://127.0.0.1:9", models=["beta-text"])
+    async with run_gateway(tmp_path, [line], models=[DESCRIBED]) as gateway:
+        body = await list_models(gateway)
+        assert ids(body) == ["beta-text", "claude-text"], "patterns are not listed"
+        for entry in body["data"]:
+            assert (entry["display_name"], entry["description"]) == ("Text", "For texts")
+            assert (entry["context_window"], entry["max_output_tokens"]) == (1000, 500)
+            assert entry["input_modalities"] == ["text"]
+            capabilities = entry["capabilities"]
+            assert not capabilities["image_input"]["supported"]
+            assert not capabilities["structured_outputs"]["supported"]
+            assert not capabilities["thinking"]["supported"]
+            efforts = {level for level in LEVELS if capabilities["effort"][level]["supported"]}
+            assert efforts == {"low"}
+        for sent in ("claude-9", "claude-text[1m]", "any-text-latest", "claude-9[1m]"):
+            assert (await (await gateway.get(f"/v1/models/{sent}")).json())["id"] == sent
+        assert (await gateway.get("/v1/models/claude")).status == 404
+
+
+async def test_the_list_of_litellm(tmp_path: Path) -> None:
+    line = channel(Format.CHAT, "http://127.0.0.1:9", models=["beta-text"])
+    async with run_gateway(tmp_path, [line], models=[DESCRIBED]) as gateway:
+        await gateway.operations.create_group("half", ["*"], multiplier="0.5")
+        _, key = await gateway.operations.create_key("half", "half")
+        for path in ("/model/info", "/v1/model/info"):
+            first, _ = (await (await gateway.get(path, key)).json())["data"]
+            assert first["model_name"] == first["litellm_params"]["model"] == "beta-text"
+            info = first["model_info"]
+            assert (info["max_input_tokens"], info["max_output_tokens"]) == (1000, 500)
+            assert (info["input_cost_per_token"], info["output_cost_per_token"]) == (1e-6, 4e-6)
+            assert (info["supports_vision"], info["supports_reasoning"]) == (False, True)
+        info = (await (await gateway.get("/model/info")).json())["data"][0]["model_info"]
+        assert info["input_cost_per_token"] == 2e-6
+        assert (await gateway.get("/model/info", "sk-wrong")).status == 401
+
+
+async def test_the_list_of_codex(gateway: RunningGateway) -> None:
+    """The fields without which Codex rejects the whole list."""
+    body = await list_models(gateway, "?client_version=0.169.0")
+    assert [entry["slug"] for entry in body["models"]] == ids(body)
+    for entry in body["models"]:
+        texts = ("slug", "display_name", "shell_type", "visibility", "base_instructions")
+        assert all(isinstance(entry[name], str) and entry[name] for name in texts)
+        assert entry["supported_in_api"] is True
+        assert entry["support_verbosity"] is False
+        assert isinstance(entry["priority"], int)
+        assert entry["experimental_supported_tools"] == []
+        assert entry["truncation_policy"].keys() == {"mode", "limit"}
+        for level in entry["supported_reasoning_levels"]:
+            assert level["effort"] in ("minimal", *LEVELS)
+    assert "models" not in await list_models(gateway)
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models?client_version=1", "/model/info"])
+async def test_a_list_that_has_not_changed_is_not_sent_again(
+    gateway: RunningGateway, path: str
+) -> None:
+    whole = await gateway.get(path)
+    etag = whole.headers["etag"]
+    for sent in (etag, f'"other", W/{etag}'):
+        same = await gateway.get(path, **{"if-none-match": sent})
+        assert (same.status, await same.read(), same.headers["etag"]) == (304, b"", etag)
+    assert (await gateway.get(path, **{"if-none-match": '"other"'})).status == 200
+    other = await gateway.get(path, await gateway.key_for_models("alpha-*"))
+    assert other.headers["etag"] != etag
+    assert [row.status for row in await gateway.rows(5)] == [200, 304, 304, 200, 200]
+
+
+async def test_ten_thousand_models(tmp_path: Path) -> None:
+    models = [{"id": f"beta-{number}", "family": "beta"} for number in range(10_000)]
+    line = channel(Format.CHAT, "http://127.0.0.1:9", models=[model["id"] for model in models])
+    async with run_gateway(tmp_path, [line], models=models) as gateway:
+        for path in ("/v1/models", "/v1/models?limit=1000&after_id=beta-8999", "/model/info"):
+            took = []
+            for _ in range(4):
+                started = process_time()
+                answer = await gateway.get(path)
+                took.append(process_time() - started)
+            assert len((await answer.json())["data"]) in (1_000, 10_000)
+            assert min(took) < 0.5, path  # some 30 ms, with the client, where nothing else runs
 
 
 async def test_pages(gateway: RunningGateway) -> None:

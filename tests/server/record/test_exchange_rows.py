@@ -120,6 +120,7 @@ async def exchange() -> AsyncIterator[Exchange]:
     }
     for name, value in values.items():
         setattr(exchange, name, value)
+    exchange.fallback = None
     yield exchange
     await snapshot.close()
 
@@ -135,6 +136,7 @@ async def test_the_intent_has_its_fields_and_defaults(exchange: Exchange) -> Non
 
 async def test_the_settlement_has_its_fields_and_those_of_the_intent(exchange: Exchange) -> None:
     expected = OUTCOME | {"config_hash": exchange.snapshot.hash, "requests": 1}
+    expected |= {name: f"intent's {name}" for name in ("catalog_model", "tariff")}
     assert set(expected) == set(OUTCOME_FIELDS)
     intent = RequestRow._make(f"intent's {name}" for name in RequestRow._fields)
     intent = intent._replace(requests=1)
