@@ -101,7 +101,7 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
     app[SEALS] = Seals(runtime)
     add_conversation_routes(router)
     router.add_get("/v1/responses", reject_upgrade, allow_head=False)
-    handler = partial(generate, COMPACT_CODEC, _COMPACTION)
+    handler = partial(generate, COMPACT_CODEC, {Format.RESPONSES: _COMPACTION})
     router.add_post(COMPACT_CODEC.endpoint, handler, expect_handler=send_continue)
     router.add_get("/v1/responses/{id}", show_response, allow_head=False)
     router.add_delete("/v1/responses/{id}", delete_response)

@@ -34,9 +34,10 @@ from gateway.wire.registry import CODECS
 async def generate(
     codec: Codec, stages: Mapping[Format, Stages], request: web.Request
 ) -> web.StreamResponse:
-    """Serve the endpoint of a format."""
+    """Serve the endpoint of a format; with the stages of several formats, also their bodies."""
     permit, own = authorize_generation(request, codec), stages[codec.format]
-    incoming = await receive(request, permit, codec, codec.parse_prompt, own, stages)
+    others = stages if len(stages) > 1 else None
+    incoming = await receive(request, permit, codec, codec.parse_prompt, own, others)
     exchange, prompt, route = incoming.exchange, incoming.prompt, incoming.route
     codec, runtime = incoming.codec, exchange.runtime
     in_turn, estimate = exchange.run_in_turn, runtime.input_estimates.raw
