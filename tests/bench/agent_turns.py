@@ -1,4 +1,4 @@
-"""`python -m tests.bench.agent_turns`: the CPU time of the requests of a coding agent, whole replies.
+"""`python -m tests.bench.agent_turns`: the CPU time of requests of a coding agent, whole replies.
 
 Turns 1 to 60 of a growing conversation, and its 75th turn (188 KB, 75 calls with results, 40 tools)
 again and again as another conversation's: what a gateway has never seen. The bare relay and other
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import orjson
 import uvloop
@@ -40,35 +41,29 @@ _CODE = '    {0}.assertEqual(self.answer("question {1}"), {{"value": {1}, "note"
 _LOG = "2026-01-02T03:04:{0:02} INFO worker-{1}: request /v1/items/{1} took {0} ms (status 200)\n"
 
 
-def agent_body(client: str, model: str, turns: int, name: str = "") -> bytes:
+def agent_body(client: str, model: str, turns: int, name: str) -> bytes:
     """The request after so many calls; `name` makes every text of the conversation its own."""
-    chat: dict[str, object] = {
-        "model": model,
-        "messages": [
-            {"role": "system", "content": f"You work on {name or 'a project'}. " + _GUIDE * 60},
-            {"role": "user", "content": f"Mend the failing test of {name or 'the project'}."},
-        ],
-        "tools": [_chat_tool(number) for number in range(TOOLS)],
-        "max_tokens": 4096,
-    }
-    if client == "messages":
-        system, *messages = chat.pop("messages")  # type: ignore[misc]  # a list
-        chat |= {
-            "system": [{"type": "text", "text": system["content"]}],
-            "messages": messages,
-            "tools": [_messages_tool(number) for number in range(TOOLS)],
-        }
+    system = f"You work on {name}. " + _GUIDE * 60
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": f"Mend the failing test of {name}."}
+    ]
     for number in range(turns):
-        chat["messages"] += _turn(client, number, name)  # type: ignore[operator]
-    return orjson.dumps(chat)
+        messages += _turn(client, number, name)
+    body: dict[str, Any] = {"model": model}
+    if client == "chat":
+        body["messages"] = [{"role": "system", "content": system}, *messages]
+    else:
+        body |= {"system": [{"type": "text", "text": system}], "messages": messages}
+    tools = [_tool(client, number) for number in range(TOOLS)]
+    return orjson.dumps(body | {"tools": tools, "max_tokens": 4096})
 
 
-def _turn(client: str, number: int, name: str) -> list[dict[str, object]]:
+def _turn(client: str, number: int, name: str) -> list[dict[str, Any]]:
     """A call and its result."""
     id, text = f"call_{number:04}", f"Step {number} of {name}: I look at the next file."
     arguments = {"path": f"{name}/tests/test_{number}.py", "lines": [1, 80], "context": True}
     if number % 2:
-        found = "".join([_CODE.format(name or "self", number * 40 + line) for line in range(17)])
+        found = "".join([_CODE.format(name, number * 40 + line) for line in range(17)])
     else:
         found = "".join([_LOG.format(line, number * 9 + line) for line in range(23)]) + name
     if client == "chat":
@@ -88,23 +83,16 @@ def _turn(client: str, number: int, name: str) -> list[dict[str, object]]:
     ]
 
 
-def _schema(number: int) -> dict[str, object]:
+def _tool(client: str, number: int) -> dict[str, Any]:
     fields = {
         f"field_{field}": {"type": "string", "description": f"What field {field} is for."}
         for field in range(4)
     }
-    return {"type": "object", "properties": fields, "required": [f"field_{number % 4}"]}
-
-
-def _messages_tool(number: int) -> dict[str, object]:
-    description = f"Tool {number}. " + _GUIDE * 4
-    return {"name": f"tool_{number}", "description": description, "input_schema": _schema(number)}
-
-
-def _chat_tool(number: int) -> dict[str, object]:
-    description = f"Tool {number}. " + _GUIDE * 4
-    function = {"name": f"tool_{number}", "description": description}
-    return {"type": "function", "function": function | {"parameters": _schema(number)}}
+    schema = {"type": "object", "properties": fields, "required": [f"field_{number % 4}"]}
+    tool = {"name": f"tool_{number}", "description": f"Tool {number}. " + _GUIDE * 4}
+    if client == "chat":
+        return {"type": "function", "function": tool | {"parameters": schema}}
+    return tool | {"input_schema": schema}
 
 
 async def send_all(server: Server, path: str, bodies: Sequence[bytes]) -> None:
@@ -127,38 +115,30 @@ def cpu_ms(server: Server, client: str, upstream: str, bodies: Sequence[bytes]) 
     return (server.cpu_seconds() - before) / len(bodies) * 1e3
 
 
-def measure(servers_: Sequence[Server], client: str, upstream: str, rounds: int) -> None:
+def measure(tested: Sequence[Server], client: str, upstream: str, rounds: int) -> None:
     """Prints the medians of the rounds."""
     model = model_of(f"whole-{upstream}")
-    found: dict[str, dict[str, list[float]]] = {each.name: {} for each in servers_}
+    found: dict[str, dict[str, list[float]]] = {each.name: {} for each in tested}
     for number in range(-1, rounds):
-        kinds = {
-            "new": [
-                agent_body(client, model, LONG_TURN, f"project-{number}-{repeat}")
-                for repeat in range(REPEATS)
-            ],
-            "grow": [
-                agent_body(client, model, turn, f"growing-{number}") for turn in range(1, TURNS + 1)
-            ],
-            "next": [
-                agent_body(client, model, turn, f"growing-{number}")
-                for turn in range(TURNS + 1, LONG_TURN + 6)
-            ],
-        }
-        for server in servers_:
-            for kind, bodies in kinds.items():
+        body = partial(agent_body, client, model)
+        growing = [body(turn, f"growing-{number}") for turn in range(1, LONG_TURN + 6)]
+        new = [body(LONG_TURN, f"project-{number}-{repeat}") for repeat in range(REPEATS)]
+        loads = {"new": new, "turns 1 to 60": growing[:TURNS], "next turn": growing[TURNS:]}
+        for server in tested:
+            for name, bodies in loads.items():
                 spent = cpu_ms(server, client, upstream, bodies)
                 if number >= 0:
-                    found[server.name].setdefault(kind, []).append(spent)
+                    found[server.name].setdefault(name, []).append(spent)
     size = len(agent_body(client, model, LONG_TURN, "project-0-0"))
-    print(f"{client} <- {upstream}, {size:,} bytes: CPU ms of a request (ratio to the first)")
-    for name, kinds_ in found.items():
-        texts = []
-        for kind, times in kinds_.items():
-            first = found[servers_[0].name][kind]
-            ratio = median([mine / other for mine, other in zip(times, first, strict=True)])
-            texts.append(f"{kind} {median(times):6.2f} ({ratio:.2f})")
-        print(f"  {name:10} " + "   ".join(texts), flush=True)
+    print(f"{client} <- {upstream}, {size:,} bytes: CPU ms of a request (ratio to the relay)")
+    relay = found[tested[0].name]
+    for server_name, times in found.items():
+        texts = [
+            f"{name} {median(spent):.2f} "
+            f"({median([own / other for own, other in zip(spent, relay[name], strict=True)]):.2f})"
+            for name, spent in times.items()
+        ]
+        print(f"  {server_name:10} " + ", ".join(texts), flush=True)
 
 
 def main() -> None:
@@ -186,4 +166,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
