@@ -130,17 +130,20 @@ def _price_of_bytes(text: bytes) -> int:
 class _Counter:
     """Adds up texts, in hundredths of a token, and everything else, in tokens."""
 
-    __slots__ = ("_format", "_hundredths", "_short", "tokens")
+    __slots__ = ("_format", "_hundredths", "_json", "_short", "tokens")
 
     def __init__(self, format: Format) -> None:
         self._format = format
         self._hundredths = 0
+        self._json: list[bytes] = []
         self._short: list[str] = []
         self.tokens = 0
 
     def total(self) -> int:
         """Counts all texts; the short ones are priced together, which is faster than one by one."""
-        return self._hundredths + _price("".join(self._short))
+        return (
+            self._hundredths + _price("".join(self._short)) + _price_of_bytes(b"".join(self._json))
+        )
 
     def text(self, text: str | None) -> None:
         if text and len(text) <= _MAX_SHORT:
@@ -149,8 +152,13 @@ class _Counter:
             self._hundredths += _price(text)
 
     def json(self, data: object) -> None:
-        if data is not None:
-            self._hundredths += _price_of_bytes(_dump(data))
+        if data is None:
+            return
+        text = _dump(data)
+        if len(text) <= _MAX_SHORT:
+            self._json.append(text)
+        else:
+            self._hundredths += _price_of_bytes(text)
 
     def parts(self, parts: Iterable[Part]) -> None:
         for part in parts:

@@ -5,7 +5,7 @@ It is a string wherever it can be one: many servers accept lists of parts in use
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -145,9 +145,14 @@ class ContentRenderer:
         """A string where all entries are plain texts, except for a list that the client sent."""
         if not is_plain(entries) or (self.same_format and len(entries) > 1):
             return entries
+        if len(entries) == 1:
+            text: str = entries[0]["text"]
+            return text
         return separator.join(entry["text"] for entry in entries if entry["text"])
 
     def _render_part(self, part: Part) -> Payload | None:
+        if type(part) is Text and not (part.extra or part.cache or part.citations):
+            return {"type": "text", "text": part.text}
         match part:
             case Text() | Image() | Document():
                 entry = self._render_text_or_media(part)
@@ -197,11 +202,13 @@ class ContentRenderer:
 
 def is_plain(entries: Iterable[Payload]) -> bool:
     """Tells whether rendered parts are nothing but texts."""
-    return all(len(entry) == 2 and entry["type"] == "text" for entry in entries)
+    return all([len(entry) == 2 and entry["type"] == "text" for entry in entries])
 
 
-def merge_texts(parts: Iterable[Part]) -> list[Part]:
+def merge_texts(parts: Sequence[Part]) -> Sequence[Part]:
     """The parts, with adjacent plain texts as one."""
+    if len([part for part in parts if type(part) is Text]) < 2:
+        return parts
     merged: list[Part] = []
     for is_plain, group in groupby(parts, key=_is_plain_text):
         run = [*group]

@@ -328,18 +328,20 @@ class _MessageRenderer:
         for turn in turns:
             for part in turn.parts if self._same_format else merge_texts(turn.parts):
                 self._add_part(part, draft)
-            message |= self._message_fields(turn)
+            if turn.name is not None or turn.extra is not None:
+                message |= self._message_fields(turn)
         content = self._content.as_content(draft.content)
         has_others = draft.tool_calls or draft.refusals or draft.audio
         message["content"] = None if has_others and not content else content
         if draft.refusals:
             message["refusal"] = PARAGRAPH_BREAK.join(draft.refusals)
-        reasoning, is_dropped = render_reasoning(
-            draft.thinking, self._target, same_format=self._same_format
-        )
-        if is_dropped:
-            self._dropped.drop("thinking")
-        message |= reasoning
+        if draft.thinking:
+            reasoning, is_dropped = render_reasoning(
+                draft.thinking, self._target, same_format=self._same_format
+            )
+            if is_dropped:
+                self._dropped.drop("thinking")
+            message |= reasoning
         if draft.tool_calls:
             message["tool_calls"] = draft.tool_calls
         if draft.audio:
@@ -349,6 +351,8 @@ class _MessageRenderer:
 
     def _add_part(self, part: Part, draft: _AssistantDraft) -> None:
         match part:
+            case Text():
+                draft.content += self._content.render_parts((part,))
             case ToolCall():
                 call = self._render_call(part)
                 if draft.call_extra is not None:
@@ -368,7 +372,7 @@ class _MessageRenderer:
             case UnknownPart(data=data) if self._same_format and "id" in data.data:
                 draft.tool_calls.append(data.data)
             case _:
-                draft.content += self._content.render_parts([part])
+                draft.content += self._content.render_parts((part,))
 
     def _render_call(self, call: ToolCall) -> Payload:
         if call.cache:
@@ -383,7 +387,7 @@ class _MessageRenderer:
         else:
             fields["arguments"] = orjson.dumps({CUSTOM_TOOL_ARG: call.arguments}).decode()
         entry: Payload = {"id": sanitize_name(call.id), "type": kind, kind: fields}
-        return entry | self._dropped.remaining_fields(call.extra)
+        return entry if call.extra is None else entry | self._dropped.remaining_fields(call.extra)
 
 
 def _object_text(arguments: str) -> str:

@@ -10,14 +10,18 @@ import orjson
 
 _MIN_DIGITS: Final = 19
 """Shorter integers fit into 64 bits."""
-_STEP: Final = 9
-"""Every so many bytes are examined: twice in each long integer, one after the other."""
+_COARSE_STEP: Final = 9
+_STEP: Final = 4
+"""Every so many bytes are examined: first two in each long integer, then four, one after the other.
+Dates and line numbers often have the two, but not the four."""
+_MARGIN: Final = 27
+"""Bytes around digits that were found in which an integer can begin or have enough digits."""
 _SLICE: Final = 64 * 1024
 """Bytes that are searched in one step."""
 _MAX_EXACT: Final = 32 * 1024 * 1024
 """Bytes that a text may take while it is parsed a second time; in a larger one digits get lost."""
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
-_DIGITS: Final = re.compile(rb"00+")
+_DIGITS: Final = re.compile(rb"0{4,}")
 _LONG_INTEGER: Final = re.compile(rb"(?:^|[\s:,\[])-?[0-9]{%d}" % _MIN_DIGITS)
 
 
@@ -25,13 +29,13 @@ def parse_json(raw: bytes) -> Any:
     """Parses like `orjson.loads`, but longer integers are fragments, which `orjson.dumps` writes as
     they were. Raises `orjson.JSONDecodeError`, also if one is beyond the range of floats."""
     value = orjson.loads(raw)
-    sample = raw[::_STEP].translate(_ZEROS)
-    if b"00" not in sample:
+    if b"00" not in raw[::_COARSE_STEP].translate(_ZEROS):
         return value
+    sample = raw[::_STEP].translate(_ZEROS)
     for digits in _DIGITS.finditer(sample):
         first, last = digits.start() * _STEP, digits.end() * _STEP
-        for at in range(max(0, first - 2 * _STEP), last, _SLICE):
-            if _LONG_INTEGER.search(raw, at, min(at + _SLICE, last) + 3 * _STEP):
+        for at in range(max(0, first - _MARGIN), last, _SLICE):
+            if _LONG_INTEGER.search(raw, at, min(at + _SLICE, last) + _MARGIN):
                 return _parse_exactly(raw, value)
     return value
 

@@ -197,13 +197,12 @@ def _parse_redacted_thinking(block: Payload, path: str) -> Part:
 
 
 def _parse_tool_use(block: Payload, path: str) -> Part:
-    return ToolCall(
-        id=required_str(block, "id", path),
-        name=required_str(block, "name", path),
-        arguments=as_json(required_object(block, "input", path), join_path(path, "input")),
-        cache=parse_cache_breakpoint(block, path),
-        extra=_unknown_fields(block, _TOOL_USE_FIELDS),
-    )
+    id, name = required_str(block, "id", path), required_str(block, "name", path)
+    arguments = as_json(required_object(block, "input", path), join_path(path, "input"))
+    if len(block) == 4:  # the type and these
+        return ToolCall(id, name, arguments)
+    cache, extra = parse_cache_breakpoint(block, path), _unknown_fields(block, _TOOL_USE_FIELDS)
+    return ToolCall(id, name, arguments, cache=cache, extra=extra)
 
 
 def _parse_server_tool_use(block: Payload, path: str) -> Part:
@@ -217,9 +216,13 @@ def _parse_server_tool_use(block: Payload, path: str) -> Part:
 
 def _parse_tool_result(block: Payload, path: str) -> Part:
     content = block.get("content")
+    call_id = required_str(block, "tool_use_id", path)
+    parts = () if content is None else parse_content(content, join_path(path, "content"))
+    if len(block) == 3 and content is not None:  # the type and these
+        return ToolResult(call_id, parts)
     return ToolResult(
-        call_id=required_str(block, "tool_use_id", path),
-        parts=() if content is None else parse_content(content, join_path(path, "content")),
+        call_id=call_id,
+        parts=parts,
         is_error=optional_bool(block, "is_error", path) or False,
         cache=parse_cache_breakpoint(block, path),
         extra=_unknown_fields(block, _RESULT_FIELDS),
@@ -279,14 +282,14 @@ class ContentRenderer:
         another format can have images, files and audio, which are dropped."""
         self._dropped.remaining_fields(turn.extra)
         parts: Iterable[Part] = turn.parts
-        if turn.role is Role.ASSISTANT and not self._same_format:
-            if media := _MEDIA & {type(part) for part in parts}:
-                self._dropped.names.update(kind.__name__.lower() for kind in media)
+        is_foreign = turn.role is Role.ASSISTANT and not self._same_format
+        if is_foreign and (media := _MEDIA & {type(part) for part in parts}):
+            self._dropped.names.update(kind.__name__.lower() for kind in media)
             parts = [part for part in parts if type(part) not in media]
         return self._render_parts(parts)
 
     def _render_parts(self, parts: Iterable[Part]) -> list[Payload]:
-        blocks = (self._RENDERERS[type(part)](self, part) for part in parts)
+        blocks = [self._RENDERERS[type(part)](self, part) for part in parts]
         return [block for block in blocks if block is not None]
 
     def _render_text(self, part: Text) -> Payload | None:

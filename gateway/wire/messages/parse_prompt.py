@@ -134,6 +134,8 @@ def _parse_message(message: Any, index: int) -> Turn:
     parts: tuple[Part, ...] = ()
     if role is not Role.SYSTEM or not message.get("output_config") or "content" in message:
         parts = parse_content(required(message, "content", path), f"{path}.content")
+    if len(message) == 2 and "content" in message:
+        return Turn(role, parts)
     extra = ProviderData.unknown_fields(Format.MESSAGES, message, _MESSAGE_FIELDS)
     return Turn(role, parts, extra=extra)
 

@@ -115,7 +115,9 @@ class Dropped:
         """The other fields of a part or a message, where they are of this format; else they are
         dropped, except for mere metadata. Fields with a type are the whole part, of which the
         `_READ_FIELDS` have been read already."""
-        if extra is None or extra.format is self._format:
+        if extra is None:
+            return {}
+        if extra.format is self._format:
             return self.native_fields(extra)
         fields = extra.data
         if "type" not in fields:

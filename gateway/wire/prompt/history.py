@@ -140,7 +140,7 @@ def _dedupe_call_ids(turn: Turn, uses: dict[str, int]) -> tuple[Turn, list[_Sent
         elif type(part) is ServerToolCall:
             has_server_call = True
         parts.append(part)
-    changed = any(original_id != call.id for original_id, call in calls)
+    changed = any([original_id != call.id for original_id, call in calls])
     turn = replace(turn, parts=tuple(parts)) if changed else turn
     return turn, calls, has_server_call
 
@@ -153,7 +153,7 @@ def _results_for(calls: Sequence[_SentCall], turns: Iterable[Turn]) -> Iterator[
     results: dict[str, ToolResult] = {}
     others: list[Turn] = []
     for turn in turns:
-        if not any(isinstance(part, ToolResult) for part in turn.parts):
+        if not any([isinstance(part, ToolResult) for part in turn.parts]):
             others.append(turn)
             continue
         parts: list[Part] = []

@@ -37,6 +37,14 @@ def test_long_integers_are_found_anywhere(position: int, before: str, number: in
     assert orjson.dumps(parse_json(raw)) == b"".join(raw.split())
 
 
+def test_the_shortest_long_integers_are_found_beside_dates_and_line_numbers() -> None:
+    log = '"2026-01-02T03:04:05.123456 line 1234567890 took 20 ms",'
+    for position in range(40):
+        for number in (b"-9999999999999999999", b"18446744073709551616"):
+            raw = f"[{log * 3}{' ' * position}".encode() + number + f",{log * 3}1]".encode()
+            assert number in orjson.dumps(parse_json(raw))
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
