@@ -101,8 +101,16 @@ def _add_models(
             if "family" in channel and isinstance(id, str) and id not in names:
                 names.add(id)
                 added.append({"id": id, "family": channel["family"], **details.get(id, {})})
-    if added and (stated is None or isinstance(stated, list)):
-        data["models"] = [*known, *added]
+    if isinstance(stated, list):
+        stated = [_with_details(model, details) for model in stated]
+    if (added and stated is None) or isinstance(stated, list):
+        data["models"] = [*(known if stated is None else stated), *added]
+
+
+def _with_details(model: Any, details: Mapping[str, dict[str, Any]]) -> Any:
+    """What the file states of a model wins over what its upstream lists of it."""
+    id = model.get("id") if isinstance(model, dict) else None
+    return {**details[id], **model} if isinstance(id, str) and id in details else model
 
 
 def _list(value: object) -> list[Any]:

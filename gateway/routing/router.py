@@ -76,7 +76,7 @@ class ModelAccess:
     def check_family(self, family: Family, method: str, path: str) -> None:
         """Raises `InvalidUrl` where the endpoint is only for keys that may use this family."""
         if family not in self.families:
-            hint = f"this endpoint needs a key whose group may use {family}-* models"
+            hint = f"this endpoint needs a key whose group may use a model of the family {family}"
             raise InvalidUrl(method, path, hint=hint)
 
 

@@ -105,6 +105,16 @@ async def test_patterns_choose_and_stated_models_stay(
         assert orjson.loads(sent[-1].body)["model"] == "qwen/b"
 
 
+async def test_the_file_wins_over_the_list(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    listing(upstream, [{"id": "one", "context_length": 4096, "name": "One of the list"}])
+    stated = [{"id": "one", "family": "beta", "multiplier": 2, "display_name": "One"}]
+    async with follow_config(tmp_path, local(upstream), period=0.05, models=stated) as it:
+        await until_listed(it, "one")
+        (model,) = it.runtime.config.models
+        found = (model.context, model.multiplier, model.display_name, model.family)
+        assert found == (4096, 2, "One", "beta")
+
+
 async def test_a_list_in_pages_with_the_headers_of_its_format(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
