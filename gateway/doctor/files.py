@@ -17,7 +17,7 @@ _OTHERS_CAN_WRITE: Final = 0o022
 _OTHERS: Final = 0o077
 _WORLD: Final = 0o007
 _STATE_FILES: Final = (
-    *(DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm"),
+    *(DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm", f"{DATABASE_NAME}-requests"),
     *(LOCK_NAME, SOCKET_NAME),
 )
 

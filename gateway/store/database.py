@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -69,6 +69,8 @@ class Database(ABC):
     """Whether replicas use it at the same time."""
     has_model_indexes: ClassVar[bool] = False
     """Whether requests are indexed by the catalog's model and by other names that clients sent."""
+    flush: Callable[[], Awaitable[None]] | None = None
+    """What is awaited before each read, so that it sees what the recorder still keeps."""
     locks: AdvisoryLocks | None = None
     """Locks that replicas take from each other; None if there is one process."""
 
@@ -118,6 +120,9 @@ class Database(ABC):
     async def check(self) -> None:
         """Raises DamagedDatabase for a file that is no database or has inconsistent pages, and
         StoreError for a server that cannot be used."""
+
+    async def recover(self) -> None:
+        """Write what an earlier run has left beside a file. Raises StoreError."""
 
     async def find_damage(self, connection: AsyncConnection) -> tuple[str, ...]:
         """Returns what the database reports of itself after it has read everything."""

@@ -20,7 +20,8 @@ async def open_database(
     clock_ns: Callable[[], int] = time.time_ns,
     while_copying: bool = False,
 ) -> Database:
-    """Open a database and bring its schema up to date; a missing file is created, mode 0600.
+    """Open a database and bring its schema up to date; a missing file is created, mode 0600, and
+    gets what a gateway that was killed left in the journal.
 
     `place` is a file's path, or a server. Raises StoreError with what to do: a damaged file, a
     newer schema, a migration that failed, a server that cannot be used, a part of a copy if this
@@ -37,6 +38,7 @@ async def open_database(
         await database.check()
         now = clock_ns() // 1000
         await migrate(database, now, while_copying=while_copying)
+        await database.recover()
     except BaseException as error:
         await database.close()
         if isinstance(error, SQLAlchemyError | OSError):

@@ -206,6 +206,12 @@ FAMILIES: Final = (
         "For how long none of them could be written; 0 where none waits.",
     ),
     Family(
+        "gateway_log_journal",
+        "gauge",
+        (),
+        "1 while the request journal has requests before SQLite; 0: they wait for commits.",
+    ),
+    Family(
         "gateway_log_spooled_entries",
         "gauge",
         (),

@@ -2,7 +2,8 @@
 
 Started as a program of its own with the path of a ledger, or that of a spool and the URL of a
 server's database; prints `open ID` once the commit of an
-intent is known, and `sent ID` once its settlement was handed over.
+intent is known, and then `settled ID` of the exchange before it, whose settlement was handed over
+earlier than that intent.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ async def run(path: str, first: int, url: str | None = None) -> None:
     numbers = iter(range(first, first + 1_000_000))
 
     async def exchanges() -> None:
+        settled = ""
         for number in numbers:
             opening = intent(number)
             await recorder.record_intent(opening)
             print("open", opening.id, flush=True)
+            if settled:
+                print("settled", settled, flush=True)
             await asyncio.sleep(0.002 * (number % 5))
             recorder.record_settlement(settlement(number))
+            settled = opening.id
 
     await asyncio.gather(*(exchanges() for _ in range(30)))
 

@@ -122,6 +122,7 @@ def read_gauges(runtime: Runtime) -> Families:
         "gateway_bodies_limit_bytes": snapshot.max_bodies,
         "gateway_log_unwritten_rows": recorder.backlog,
         "gateway_log_unwritten_seconds": recorder.write_delay,
+        "gateway_log_journal": recorder.has_journal,
         "gateway_log_spooled_entries": 0 if spool is None else spool.count,
         "gateway_log_spooled_bytes": 0 if spool is None else spool.size,
         "gateway_log_spooled_seconds": 0 if spool is None else spool.seconds,

@@ -25,6 +25,9 @@ class EntryWriter(ABC):
     spool: Spool | None = None
     """The spool with the entries that wait while the database cannot be reached."""
 
+    has_journal: bool = False
+    """Whether entries can be kept before they are committed."""
+
     @property
     def is_full(self) -> bool:
         """Whether nothing more can be kept while the database cannot be reached."""
@@ -33,17 +36,25 @@ class EntryWriter(ABC):
     async def open(self) -> None:
         """Write what an earlier run has left in the spool. Raises StoreError."""
 
+    async def keep(self, entries: Sequence[LogEntry]) -> bool:
+        """Make entries durable that are to be written later, in the same order; return whether they
+        are. If not, there is no journal until all earlier ones are written."""
+        return False
+
     @abstractmethod
     async def settle_interrupted(self) -> int:
         """Settle what earlier runs have left running as interrupted; returns their number."""
 
     @abstractmethod
-    async def write(self, entries: Sequence[LogEntry], opened: Container[str] | None) -> bool:
+    async def write(
+        self, entries: Sequence[LogEntry], opened: Container[str] | None, left: int = 0
+    ) -> bool:
         """Commit the entries, or keep them until they can be; returns whether they are committed.
 
-        `opened` are the rows that are known to be running; None after a failure: then nothing is
-        known. Raises InvalidRows if the database refuses one of them as it is; after any other
-        error they may be committed.
+        `left` of the entries in the journal are to be written after these. `opened` are the rows
+        that are known to be running; None after a failure: then nothing is known. Raises
+        InvalidRows if the database refuses one of them as it is; after any other error they may be
+        committed.
         """
 
     def begin_outage(self, error: Exception, failures: int, waited: float) -> bool:

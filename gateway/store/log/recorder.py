@@ -1,10 +1,12 @@
 """The only writer of exchanges: takes rows at any moment and commits them in batches.
 
-Whatever is queued when a commit returns is the next batch, so an idle ledger commits at once and a
-busy one shares its commits. After a batch of several intents it pauses for a few milliseconds;
-settlements, which nothing waits for, wait for the next intents, or on a database server for each
-other. `record_*` are synchronous, so that a handler can call them while it is being cancelled. Rows
-stay queued for as long as the database is locked, full or gone.
+Where there is a journal, entries are made durable in it at once and are committed a little later,
+most requests together with their end. Otherwise whatever is queued when a commit returns is the
+next batch, so an idle ledger commits at once and a busy one shares its commits. After a batch of
+several intents it pauses for a few milliseconds; settlements, which nothing waits for, wait for the
+next intents, or on a database server for each other. `record_*` are synchronous, so that a
+handler can call them while it is being cancelled. Rows stay queued for as long as the database is
+locked, full or gone.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ if TYPE_CHECKING:  # only with a database server is it imported
 _log = logging.getLogger(__name__)
 
 _BATCH_DELAY = 0.02  # seconds that a settlement waits for others
+_COMMIT_DELAY = 0.15  # seconds that an entry in the journal waits for others
+_FLUSH_TIMEOUT = 1.0  # seconds that a read waits for the commit of what it should see
 _ENOUGH_SETTLEMENTS = 32  # for a commit of theirs on a database server
 _PAUSE_PER_INTENT = 0.002  # seconds between two commits, for each intent of the first but one
 _MAX_PAUSE = 0.005
@@ -54,6 +58,7 @@ class Recorder:
     ) -> None:
         """`spool` is where entries wait while a database server cannot be reached."""
         self.boot_id = boot_id or secrets.token_hex(8)
+        self._database = database
         self.on_commit: list[Callable[[Sequence[LogEntry]], None]] = []
         """Functions that are called after a commit with its entries, in order; they must not
         raise."""
@@ -61,6 +66,11 @@ class Recorder:
         self.commits_slowly = self._writer.commits_slowly
         self._loop = asyncio.get_running_loop()
         self._queue: deque[LogEntry] = deque()
+        self._kept = 0  # entries in the journal, from the front of the queue on
+        self._due = 0  # entries, from the front on, that are to be committed now
+        self._removed = 0  # entries that were in the queue
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._tried = asyncio.Event()  # set after each commit, and each that failed
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._opened: set[str] = set()
         self._wake = asyncio.Event()
@@ -76,6 +86,7 @@ class Recorder:
         self._pause_timer: asyncio.TimerHandle | None = None
         self._limit = MAX_BATCH  # entries of one transaction
         self._failures = 0
+        self._is_unwritable = False  # by the last try
         self._commit_began: float | None = None
         self._warned_at = float("-inf")
         self._waiting_since = self._loop.time()
@@ -100,6 +111,11 @@ class Recorder:
         if not self._queue:
             return False
         return len(self._queue) > limits.max_unwritten or self.write_delay > limits.max_write_delay
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether entries are kept in a journal before they are committed."""
+        return self._writer.has_journal
 
     @property
     def spool(self) -> Spool | None:
@@ -134,7 +150,20 @@ class Recorder:
         await self.open()
         if count := await self._writer.settle_interrupted():
             _log.warning("%d exchanges were interrupted by the end of an earlier run", count)
+        if self._writer.has_journal:
+            self._database.flush = self.flush
         self._launch()
+
+    async def flush(self) -> None:
+        """Commit what is queued, unless the database cannot be written."""
+        last = self._removed + len(self._queue)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_TIMEOUT):
+                while self._removed < last and self.alive and not self._is_unwritable:
+                    self._due = last - self._removed
+                    self._wake.set()
+                    self._tried.clear()
+                    await self._tried.wait()
 
     def record_intent(self, row: RequestRow) -> asyncio.Future[None]:
         """Queue a running row. The future is resolved once the row is committed, or in the spool,
@@ -204,9 +233,12 @@ class Recorder:
         ends_at = self._loop.time() + deadline
         if self._task is not None:
             await self._finish(self._task, deadline)
+        self._database.flush = None
         await self._writer.close(max(0.0, ends_at - self._loop.time()))
-        if self._queue:
-            lost = len({entry.row.id for entry in self._queue})
+        if self._kept:
+            text = "%d entries of the request log wait in the journal: the next start writes them"
+            _log.warning(text, self._kept)
+        if lost := len({entry.row.id for entry in islice(self._queue, self._kept, None)}):
             raise RowsLost(
                 f"the database could not be written ({self._last_error}): the request log lacks "
                 f"{lost} request{'' if lost == 1 else 's'} or their ends"
@@ -249,17 +281,55 @@ class Recorder:
 
     async def _run(self) -> None:
         while self._queue or not self._closing:
+            if self._is_keep_due():
+                await self._keep()
             if self._is_due():
                 count = self._size_of_kind() if self.commits_slowly else self._limit
                 await self._commit_batch(list(islice(self._queue, count)))
-            else:
+            elif not self._is_keep_due():
                 self._wake.clear()
                 await self._wake.wait()
 
+    @property
+    def _uses_journal(self) -> bool:
+        return self._writer.has_journal and not self._failures and not self._closing
+
+    def _is_keep_due(self) -> bool:
+        if len(self._queue) == self._kept or not self._uses_journal:
+            return False
+        return self._flush_due or bool(self._waiting)
+
     def _is_due(self) -> bool:
-        if self._flush_due or self._closing or len(self._queue) >= self._limit:
+        if self._due or self._closing or len(self._queue) >= self._limit:
+            return bool(self._queue)
+        if self._uses_journal:
+            return False
+        if self._flush_due:
             return bool(self._queue)
         return bool(self._waiting) and self._pause_timer is None
+
+    async def _keep(self) -> None:
+        """Put what is not there yet into the journal; replies can go on then."""
+        entries = list(islice(self._queue, self._kept, self._kept + MAX_BATCH))
+        if len(self._queue) == self._kept + len(entries):
+            self._end_flush_timer()
+        self._commit_began = self._loop.time()
+        try:
+            is_kept = await self._writer.keep(entries)
+        finally:
+            self._commit_began = None
+        if not is_kept:
+            self._flush_due = True
+            return
+        self._kept += len(entries)
+        self._answer(entries)
+        if self._commit_timer is None:
+            self._commit_timer = self._loop.call_later(_COMMIT_DELAY, self._on_commit_timer)
+
+    def _on_commit_timer(self) -> None:
+        self._commit_timer = None
+        self._due = len(self._queue)
+        self._wake.set()
 
     def _size_of_kind(self) -> int:
         """Returns the size of the next batch, which is put first. Intents, which replies wait for,
@@ -286,20 +356,26 @@ class Recorder:
         self._flush_due = True
         self._wake.set()
 
+    def _end_flush_timer(self) -> None:
+        self._flush_due = False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+
     async def _commit_batch(self, entries: list[LogEntry]) -> None:
         if len(self._queue) == len(entries):
-            self._flush_due = False
-            if self._flush_timer is not None:
-                self._flush_timer.cancel()
-                self._flush_timer = None
+            self._end_flush_timer()
         self._commit_began = self._loop.time()
         opened = None if self._failures else self._opened
         try:
-            is_committed = await self._writer.write(entries, opened)
+            left = max(0, self._kept - len(entries))
+            is_committed = await self._writer.write(entries, opened, left)
         except Exception as error:
             self._commit_began = None
             self._failures += 1
             self._flush_due = True
+            self._is_unwritable = not isinstance(error, InvalidRows)
+            self._tried.set()
             await self._handle_failure(entries, error)
             return
         self._commit_began = None
@@ -307,9 +383,10 @@ class Recorder:
         if not is_committed:
             self._acknowledge(entries, committed=False)
             return
-        self._failures = 0
+        self._failures, self._is_unwritable = 0, False
         self._limit = min(self._limit * 2, MAX_BATCH)
         self._pause_after(self._acknowledge(entries))
+        self._tried.set()
         self._tell(entries)
 
     def _tell(self, entries: Sequence[LogEntry]) -> None:
@@ -336,21 +413,34 @@ class Recorder:
         self._pause_timer = None
         self._wake.set()
 
-    def _acknowledge(self, entries: Iterable[LogEntry], *, committed: bool = True) -> int:
-        """Drop what is committed, or in the spool; returns how many of it were intents."""
+    def _acknowledge(self, entries: Sequence[LogEntry], *, committed: bool = True) -> int:
+        """Drop what is committed, or in the spool; returns how many replies waited for it."""
+        self._remove(len(entries))
+        for entry in entries:
+            if not entry.is_intent:
+                self._opened.discard(entry.row.id)
+            elif committed:
+                self._opened.add(entry.row.id)
+        return self._answer(entries)
+
+    def _remove(self, count: int) -> None:
+        for _ in range(count):
+            self._queue.popleft()
+        self._removed += count
+        self._kept = max(0, self._kept - count)
+        self._due = max(0, self._due - count)
+
+    def _answer(self, entries: Iterable[LogEntry]) -> int:
+        """Let the replies go on that waited for the entries; returns their number."""
         intents = 0
         for entry in entries:
-            self._queue.popleft()
-            id = entry.row.id
             if not entry.is_intent:
-                self._opened.discard(id)
                 continue
-            intents += 1
-            if committed:
-                self._opened.add(id)
-            future = self._waiting.pop(id, None)
-            if future is not None and not future.done():
-                future.set_result(None)
+            future = self._waiting.pop(entry.row.id, None)
+            if future is not None:
+                intents += 1
+                if not future.done():
+                    future.set_result(None)
         return intents
 
     async def _handle_failure(self, entries: list[LogEntry], error: Exception) -> None:
@@ -370,7 +460,8 @@ class Recorder:
         elif len(entries) > 1:
             self._limit = 1
         else:
-            lost = self._queue.popleft()
+            lost = self._queue[0]
+            self._remove(1)
             id = lost.row.id
             self._opened.discard(id)
             self._waiting.pop(id, None)

@@ -106,7 +106,10 @@ _COMPATIBLE: Final = "compatible_schema"
 COPY_NOTE: Final = "unfinished_copy"
 """The setting of a database into which another one is being copied: how far that is."""
 
-OWN_SETTINGS: Final = frozenset({_VERSION, _COMPATIBLE, COPY_NOTE})
+JOURNAL_MARK: Final = "request_journal"
+"""The setting of a file: how far it has the journal beside it (`gateway.store.sqlite`)."""
+
+OWN_SETTINGS: Final = frozenset({_VERSION, _COMPATIBLE, COPY_NOTE, JOURNAL_MARK})
 """Settings of the database itself, not of the gateway."""
 
 _log = logging.getLogger(__name__)

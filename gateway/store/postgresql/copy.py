@@ -29,6 +29,7 @@ from gateway.store.errors import StoreError
 from gateway.store.log.integrity import check
 from gateway.store.log.spending import Spend, load_spend
 from gateway.store.migrations import COPY_NOTE, MIGRATIONS, OWN_SETTINGS
+from gateway.store.open import open_database
 from gateway.store.postgresql.copy_ends import (
     TABLES,
     Row,
@@ -107,6 +108,7 @@ async def to_server(state_dir: Path, server: DatabaseServer, progress: Progress)
                 f"{path} has schema {schema}, this release {len(MIGRATIONS)}:"
                 " run `gateway db migrate` first"
             )
+        await (await open_database(path)).close()  # for what a killed gateway left in its journal
         async with _driver_errors(), server_target(server) as target, file_source(path) as source:
             return await _copy(source, target, progress)
 

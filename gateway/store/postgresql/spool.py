@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
 from gateway.config.file_errors import file_error_reason
 from gateway.store.errors import StoreError
 from gateway.store.log.batch import sanitize_entry
-from gateway.store.records import AttemptRow, ExchangeState, LogEntry, RequestRow, SearchRow
+from gateway.store.log.entry_values import FIELDS, entry_of, is_of_later_release, values_of
+from gateway.store.records import LogEntry
 from gateway.store.sqlite.file import create_file
 
 T = TypeVar("T")
@@ -33,7 +34,6 @@ _MIN_PAGES: Final = 16
 _FULL: Final = 0.9
 """The share of its size at which it counts as full: the rest is for the settlements of requests
 that are running."""
-_FIELDS: Final = [list(record._fields) for record in (RequestRow, AttemptRow, SearchRow)]
 
 _PRAGMAS: Final = (
     f"PRAGMA page_size = {_PAGE}",
@@ -67,7 +67,7 @@ class Spool:
         self.size = 0
         self.since: int | None = None
         self._limit = max(size // _PAGE, _MIN_PAGES)
-        self._fields: list[list[str]] = _FIELDS
+        self._fields: list[list[str]] = FIELDS
         self._connection: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="spool")
 
@@ -132,14 +132,14 @@ class Spool:
         self._count()
         if not self.count:
             self._set_fields(connection)
-        elif any(set(own) < set(found) for own, found in zip(_FIELDS, self._fields, strict=True)):
+        elif is_of_later_release(self._fields):
             raise StoreError(f"{self.path} is of a later release: start that one, it empties it")
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN")
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute("CREATE TABLE format (fields TEXT NOT NULL)")
-        connection.execute("INSERT INTO format VALUES (?)", (orjson.dumps(_FIELDS).decode(),))
+        connection.execute("INSERT INTO format VALUES (?)", (orjson.dumps(FIELDS).decode(),))
         connection.execute(
             "CREATE TABLE entries (number INTEGER PRIMARY KEY AUTOINCREMENT,"
             " at INTEGER NOT NULL, entry BLOB NOT NULL)"
@@ -147,9 +147,9 @@ class Spool:
         connection.execute("COMMIT")
 
     def _set_fields(self, connection: sqlite3.Connection) -> None:
-        if self._fields != _FIELDS:
-            self._fields = _FIELDS
-            connection.execute("UPDATE format SET fields = ?", (orjson.dumps(_FIELDS).decode(),))
+        if self._fields != FIELDS:
+            self._fields = FIELDS
+            connection.execute("UPDATE format SET fields = ?", (orjson.dumps(FIELDS).decode(),))
 
     def _count(self) -> None:
         connection = self._opened()
@@ -167,7 +167,7 @@ class Spool:
 
     def _append(self, entries: Sequence[LogEntry], boot_id: str) -> None:
         connection, at = self._opened(), self._clock_ns() // 1000
-        rows = [(at, _encode(sanitize_entry(entry), boot_id)) for entry in entries]
+        rows = [(at, _encode(entry, boot_id)) for entry in entries]
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.executemany("INSERT INTO entries (at, entry) VALUES (?, ?)", rows)
@@ -184,7 +184,7 @@ class Spool:
     def _first(self, count: int) -> Spooled:
         query = "SELECT number, entry FROM entries ORDER BY number LIMIT ?"
         rows = self._opened().execute(query, (count,)).fetchall()
-        entries = [_decode(orjson.loads(entry), self._fields) for _, entry in rows]
+        entries = [entry_of(orjson.loads(entry), self._fields) for _, entry in rows]
         return Spooled(entries, rows[-1][0] if rows else 0)
 
     def _remove(self, last: int) -> None:
@@ -217,20 +217,7 @@ _ADVICE: Final = (
 
 
 def _encode(entry: LogEntry, boot_id: str) -> bytes:
-    row = entry.row
-    if not row.boot_id:
-        row = row._replace(boot_id=boot_id)
-    return orjson.dumps(
-        [tuple(row), list(map(tuple, entry.attempts)), list(map(tuple, entry.searches))]
-    )
-
-
-def _decode(parts: list[Any], fields: list[list[str]]) -> LogEntry:
-    row, attempts, searches = parts
-    of_row, of_attempt, of_search = fields
-    decoded = RequestRow(**dict(zip(of_row, row, strict=True)))
-    return LogEntry(
-        decoded._replace(state=ExchangeState(decoded.state)),
-        tuple(AttemptRow(**dict(zip(of_attempt, each, strict=True))) for each in attempts),
-        tuple(SearchRow(**dict(zip(of_search, each, strict=True))) for each in searches),
-    )
+    entry = sanitize_entry(entry)
+    if not entry.row.boot_id:
+        entry = entry._replace(row=entry.row._replace(boot_id=boot_id))
+    return orjson.dumps(values_of(entry))

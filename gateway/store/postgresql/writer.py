@@ -96,7 +96,9 @@ class PostgresqlWriter(EntryWriter):
         left = self._database.left_by_earlier_boots(self._boot_id)
         return await self._database.write(partial(mark_interrupted, left_by=left))
 
-    async def write(self, entries: Sequence[LogEntry], opened: Container[str] | None) -> bool:
+    async def write(
+        self, entries: Sequence[LogEntry], opened: Container[str] | None, left: int = 0
+    ) -> bool:
         """Raises NotKept if the spool has no room; RowsChanged if the rows keep changing; else
         InvalidRows, an error of the driver, OSError or TimeoutError."""
         if self._outage is not None and self._outage.is_open:

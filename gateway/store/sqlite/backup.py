@@ -26,6 +26,8 @@ from gateway.store.audit import add_to_file
 from gateway.store.errors import DamagedDatabase, NewerSchema, StateLocked, StoreError
 from gateway.store.migrations import MIGRATIONS, create_schema
 from gateway.store.records import AuditRow
+from gateway.store.sqlite.file import sync_directory
+from gateway.store.sqlite.journal import JOURNAL_END
 from gateway.store.sqlite.lock import DATABASE_NAME, check_owner, lock_state_dir
 
 BACKUP_DIR: Final = "backups"
@@ -288,7 +290,7 @@ def _draft(target: Path) -> Iterator[Path]:
                     draft.unlink()
             for end in ("-journal", "-wal", "-shm"):
                 draft.with_name(f"{draft.name}{end}").unlink(missing_ok=True)
-            _sync(target.parent)
+            sync_directory(target.parent)
     finally:
         os.close(handle)
 
@@ -301,26 +303,18 @@ def _is_locked_by_us(handle: int) -> bool:
     return True
 
 
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _set_aside(path: Path, now: datetime) -> Path:
-    """Links the database and moves its log into a new folder, which is returned."""
+    """Links the database and moves its logs into a new folder, which is returned."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as owner:
         owner.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a damaged one keeps its log
     folder = path.with_name(f"{path.name}.replaced-{now.astimezone(UTC):%Y%m%dT%H%M%S}Z")
     folder.mkdir(mode=0o700)
-    for end in ("-wal", "-shm"):
+    for end in ("-wal", "-shm", JOURNAL_END):
         log = path.with_name(f"{path.name}{end}")
         if log.exists():
             log.rename(folder / log.name)
     os.link(path, folder / path.name)
-    _sync(folder)
+    sync_directory(folder)
     return folder
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import URL, Connection, FromClause, create_engine, delete, event
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from gateway.config.file_errors import describe_owner, file_error_reason
 from gateway.store.database import Database, FreePages, driver_cursor
@@ -29,6 +29,8 @@ from gateway.store.migrations import SQLITE
 from gateway.store.records import ExchangeState, LogEntry
 from gateway.store.schema import requests
 from gateway.store.sqlite.file import create_file
+from gateway.store.sqlite.journal import JOURNAL_END, journal_of
+from gateway.store.sqlite.journal_recovery import recover
 from gateway.store.sqlite.writer import SqliteWriter
 
 if TYPE_CHECKING:  # only with a database server is it imported
@@ -80,13 +82,7 @@ class SqliteDatabase(Database):
         except OSError as error:
             reason = file_error_reason(error, path)
             raise StoreError(f"the database {path} cannot be opened: {reason}") from error
-        self.reader: AsyncEngine = create_async_engine(
-            _file_url("sqlite+aiosqlite", path, "ro"),
-            pool_size=_READERS,
-            max_overflow=0,
-            **_engine_options(_READER_TIMEOUT),
-        )
-        self.reader.dialect.statement_compiler = _Compiler
+        self.reader = _Reader(self)
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._engine = create_engine(
@@ -146,7 +142,7 @@ class SqliteDatabase(Database):
     def entry_writer(
         self, boot_id: str, spool: Spool | None, committed: Callable[[Sequence[LogEntry]], None]
     ) -> SqliteWriter:
-        return SqliteWriter(self, boot_id)
+        return SqliteWriter(self, boot_id, journal_of(self.path), self._thread)
 
     @asynccontextmanager
     async def snapshot(self, seconds: float) -> AsyncIterator[AsyncConnection]:
@@ -211,6 +207,9 @@ class SqliteDatabase(Database):
             await self._run_in_thread(self._close)
             self._thread.shutdown()
 
+    async def recover(self) -> None:
+        await recover(self, journal_of(self.path))
+
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -242,7 +241,7 @@ class SqliteDatabase(Database):
         """The database's files that exist."""
         return [
             file
-            for end in ("", "-wal", "-shm")
+            for end in ("", "-wal", "-shm", JOURNAL_END)
             if (file := self.path.with_name(f"{self.path.name}{end}")).exists()
         ]
 
@@ -299,6 +298,28 @@ class SqliteDatabase(Database):
             _log.warning("%s keeps its write-ahead log until the next start: %s", self.path, error)
         finally:
             self._engine.dispose()
+
+
+class _Reader:
+    """Connections that only read, and see what the recorder was given before."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._engine = create_async_engine(
+            _file_url("sqlite+aiosqlite", database.path, "ro"),
+            pool_size=_READERS,
+            max_overflow=0,
+            **_engine_options(_READER_TIMEOUT),
+        )
+        self._engine.dialect.statement_compiler = _Compiler
+        self.dispose = self._engine.dispose
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection]:
+        if self._database.flush is not None:
+            await self._database.flush()
+        async with self._engine.connect() as connection:
+            yield connection
 
 
 async def _set_deadline(connection: AsyncConnection, deadline: float | None) -> None:

@@ -73,7 +73,8 @@ class Belongings:
         process = psutil.Process()
         _, idle = runtime.current.upstream.connections
         files = process.num_fds() - 2 * idle  # the upstream's end is in this process too
-        return cls(files, process.num_threads(), len(asyncio.all_tasks()) - idle)
+        tasks = len(asyncio.all_tasks()) - 2 * idle  # of the upstream, for each connection
+        return cls(files, process.num_threads(), tasks)
 
     def exceed(self, other: Belongings) -> bool:
         mine, theirs = ((each.files, each.threads, each.tasks) for each in (self, other))

@@ -26,31 +26,42 @@ from gateway.store.records import ExchangeState
 from tests.store.sample_rows import integrity_check, intent, settlement
 from tests.support.databases import LOCKED, locked
 from tests.support.ledger_template import open_ledger
+from tests.support.sizes import sized
 from tests.support.timing import SLACK
 
 pytestmark = pytest.mark.sqlite
 
+KILLS = sized(4, 20)
 
-def run_and_kill(path: Path, first: int, after: float) -> set[str]:
-    """The ids whose commits a writing process had been told of when it was killed."""
+
+def run_and_kill(path: Path, first: int, after: float) -> dict[str, set[str]]:
+    """The ids of which a writing process had been told that their intents, or settlements, are
+    durable when it was killed."""
     command = [sys.executable, "-m", "tests.store.writer_process", str(path), str(first)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline()]
         time.sleep(after)
         process.send_signal(signal.SIGKILL)
-        lines += process.stdout.read().splitlines()
+        lines += process.stdout.read().splitlines(keepends=True)
     assert process.returncode == -signal.SIGKILL
-    return {line.split()[1] for line in lines if len(line.split()) == 2 and len(line) >= 33}
+    told: dict[str, set[str]] = {"open": set(), "settled": set()}
+    for kind, id_ in (line.split() for line in lines if line.endswith("\n")):
+        told[kind].add(id_)
+    return told
 
 
 @pytest.mark.sqlite
 @pytest.mark.chaos
 async def test_a_killed_process_loses_no_acknowledged_row(database: Database, path: Path) -> None:
+    """Nor a settlement that was handed over before such a row."""
     await database.close()
     acknowledged: set[str] = set()
-    for kill in range(4):
-        acknowledged |= run_and_kill(path, kill * 1_000_000, 0.15 + 0.11 * kill)
+    ended: set[str] = set()
+    for kill in range(KILLS):
+        told = run_and_kill(path, kill * 1_000_000, 0.15 + 0.11 * (kill % 4))
+        acknowledged |= told["open"]
+        ended |= told["settled"]
         assert integrity_check(path) == "ok"
     assert len(acknowledged) > 200
     database = await open_ledger(path)
@@ -60,10 +71,12 @@ async def test_a_killed_process_loses_no_acknowledged_row(database: Database, pa
     async with database.reader.connect() as connection:
         rows = (await connection.exec_driver_sql("SELECT id, state FROM requests")).all()
         boots = await connection.exec_driver_sql("SELECT count(DISTINCT boot_id) FROM requests")
-        assert boots.scalar_one() == 4
+        assert boots.scalar_one() == KILLS
     states = {state for _, state in rows}
     assert acknowledged <= {row_id for row_id, _ in rows}
     assert states == {ExchangeState.OK, ExchangeState.INTERRUPTED}
+    assert ended <= {row_id for row_id, state in rows if state == ExchangeState.OK}
+    assert len(ended) > 200
     settled = sum(state == ExchangeState.OK for _, state in rows)
     (used,) = await tokens.all_tokens(database)
     assert (used.requests, used.output_tokens) == (len(rows), 7 * settled)

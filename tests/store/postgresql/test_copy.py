@@ -21,6 +21,7 @@ from gateway.store.log.integrity import check
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.retention import delete_before
 from gateway.store.log.spending import load_spend
+from gateway.store.migrations import OWN_SETTINGS
 from gateway.store.open import open_database
 from gateway.store.postgresql import copy, copy_ends
 from gateway.store.postgresql.copy import to_file, to_server
@@ -121,7 +122,7 @@ async def everything(place: Path | DatabaseServer) -> dict[str, set[tuple[Any, .
     async with database.reader.connect() as connection:
         for table in metadata.sorted_tables:
             rows = {tuple(row) for row in await connection.execute(table.select())}
-            found[table.name] = {row for row in rows if "schema" not in str(row[0])}
+            found[table.name] = {row for row in rows if row[0] not in OWN_SETTINGS}
     await database.close()
     return found
 

@@ -360,7 +360,7 @@ async def test_a_process_that_is_killed_while_its_spool_has_rows(
             await asyncio.sleep(1.5 + 0.3 * round)
             process.send_signal(signal.SIGKILL)
             lines += process.stdout.read().splitlines()
-        told |= {line.split()[1] for line in lines if len(line.split()) == 2 and len(line) >= 33}
+        told |= {line[5:33] for line in lines if line[:5] == "open " and len(line) > 32}
         await asyncio.to_thread(server.start)
     async with server_ledger(server.url("postgres")) as database:
         recorder = Recorder(database, spool=Spool(tmp_path / "spool.db", 2**26))
