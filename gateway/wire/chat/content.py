@@ -19,6 +19,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -184,6 +185,8 @@ class ContentRenderer:
                 self.dropped.drop("thinking")
             case ToolCall() | ToolResult():
                 self.dropped.drop("tool_calls")
+            case ReplyField():
+                pass
         return None
 
     def _render_text_or_media(self, part: Text | Image | Document) -> Payload:
