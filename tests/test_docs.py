@@ -284,3 +284,12 @@ def test_common_options_of_the_reference() -> None:
                 "gateway completion",
             }
         )
+
+
+def test_tests_of_the_checklist_exist() -> None:
+    page = (ROOT / "docs" / "clients.md").read_text()
+    lines = re.findall(r"^\| (\d+) \|.*\| `(tests/[^`:]+)::([^`]+)` \|$", page, re.MULTILINE)
+    assert [int(number) for number, *_ in lines] == [*range(1, len(lines) + 1)]
+    assert len(lines) == len(re.findall(r"^\| \d+ \|", page, re.MULTILINE))
+    for _, path, name in lines:
+        assert f"def {name}(" in (ROOT / path).read_text(), (path, name)

@@ -33,10 +33,14 @@ class ProviderData:
     def unknown_set_fields(
         cls, format: Format, fields: dict[str, Any], known: Set[str]
     ) -> ProviderData | None:
-        """Returns the unknown fields, without those that are empty, null or false."""
+        """Returns the unknown fields, without those that are empty, null or false: 0 is not."""
         if fields.keys() <= known:
             return None
-        unknown = {name: value for name, value in fields.items() if value and name not in known}
+        unknown = {
+            name: value
+            for name, value in fields.items()
+            if name not in known and (value or type(value) in (int, float))
+        }
         return cls(format, unknown) if unknown else None
 
     @staticmethod
@@ -186,6 +190,7 @@ class Document:
 class Audio:
     source: Source
     cache: CacheBreakpoint | None = None
+    extra: ProviderData | None = None
 
 
 @value
@@ -193,6 +198,14 @@ class UnknownPart:
     """A part of a kind that no other class represents; `kind` is its type as sent."""
 
     kind: str
+    data: ProviderData
+
+
+@value
+class ReplyField:
+    """A field of the whole reply, which only some formats have: `data` is its value there."""
+
+    name: str
     data: ProviderData
 
 
@@ -208,4 +221,5 @@ Part = (
     | Document
     | Audio
     | UnknownPart
+    | ReplyField
 )

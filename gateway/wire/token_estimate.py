@@ -20,6 +20,7 @@ from gateway.core.parts import (
     Document,
     Image,
     Part,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -192,7 +193,7 @@ class _Counter:
                 self.tokens += _image_tokens(part, self._format)
             case Audio():
                 self.tokens += 1 + _size(part.source) // AUDIO_BYTES_PER_TOKEN
-            case UnknownPart():
+            case UnknownPart() | ReplyField():
                 self.json(part.data.data)
             case _:  # Refusal
                 self.text(part.text)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from gateway.core.formats import Format
 from gateway.core.parts import ProviderData
 from gateway.wire.prompt.signatures import wrap
+from tests.support.formats.fields import FIELDS, Field
 from tests.wire.golden_files import TARGET
 
 ClientRequest = tuple[Format, dict[str, Any]]
@@ -145,6 +146,14 @@ def form(**schema: Any) -> list[ClientRequest]:
         messages(output_config={"format": {"type": "json_schema", "schema": SCHEMA}}),
         responses(text={"format": {"type": "json_schema", **described}}),
     ]
+
+
+RESULTS_OF_MESSAGES: Final = ("web_fetch", "code_execution in history", "mcp in history")
+RESULTS_OF_RESPONSES: Final = ("mcp_call", "code_interpreter_call", "file_search_call")
+
+
+def history(field: Field) -> list[dict[str, Any]]:
+    return [USER, field.after, USER]
 
 
 THINKING: Final = part("thinking", thinking="Hm.", signature="c2ln")
@@ -326,9 +335,34 @@ PARTS: Final[dict[str, Sequence[ClientRequest]]] = {
         messages(USER, assistant_turn(THINKING, text("Hi")), USER),
         responses(USER, REASONING, assistant_turn("Hi"), USER),
     ],
-    "server tool calls in the history; own searches become calls with results": [
+    "web searches in the history; own searches become calls with results": [
         messages(USER, assistant_turn(SEARCHED, text("x")), USER),
         responses(USER, SEARCH_ITEM, assistant_turn("Hi"), USER),
+    ],
+    "results in the history of pages, programs, MCP tools and searches in files that an upstream "
+    "ran": [messages(*history(FIELDS[Format.MESSAGES][name])) for name in RESULTS_OF_MESSAGES]
+    + [responses(*history(FIELDS[Format.RESPONSES][name])) for name in RESULTS_OF_RESPONSES],
+    "what is no text in such results": [
+        messages(
+            USER,
+            assistant_turn(
+                part(
+                    "code_execution_tool_result",
+                    tool_use_id="srvtoolu_1",
+                    content=part("code_execution_result", stdout="5", content=[{"file_id": "f"}]),
+                )
+            ),
+            USER,
+        ),
+        responses(
+            USER,
+            part(
+                "code_interpreter_call",
+                code="draw()",
+                outputs=[part("image", image_url="https://example.org/a.png")],
+            ),
+            USER,
+        ),
     ],
     "prompt-cache breakpoints": [
         chat(user_turn(text("Hello", **BREAK))),
@@ -366,6 +400,17 @@ PARTS: Final[dict[str, Sequence[ClientRequest]]] = {
     "parts of other kinds": [
         messages(user_turn(part("tool_reference", tool_name="f"), text("Hello"))),
         responses(USER, part("program", id="p"), USER),
+    ],
+    "who made a call or gets a result (`caller`), if it is a program": [
+        messages(
+            USER,
+            use(caller=part("code_execution_20250825", tool_id="s")),
+            result(),
+            **MESSAGES_TOOL,
+        ),
+        responses(
+            USER, call_item(caller=part("program", caller_id="p")), output(), **RESPONSES_TOOL
+        ),
     ],
     "other fields of messages and parts": [
         chat({**USER, "mood": "good"}),
@@ -582,6 +627,11 @@ SETTINGS: Final[dict[str, Sequence[ClientRequest]]] = {
         responses(reasoning={"effort": "xhigh"}),
         responses(reasoning={"effort": "xhigh"}, max_output_tokens=5000),
     ],
+    "how reasoning is shown": [
+        messages(thinking={"type": "adaptive", "display": "omitted"}),
+        messages(thinking={"type": "adaptive", "display": "summarized"}),
+        responses(reasoning={"effort": "high", "summary": "detailed"}),
+    ],
     "effort with tools": [
         chat(reasoning_effort="high", **CHAT_TOOL),
         messages(thinking={"type": "adaptive"}, **MESSAGES_TOOL),
@@ -630,11 +680,12 @@ SETTINGS: Final[dict[str, Sequence[ClientRequest]]] = {
         responses(background=True),
         responses(conversation="conv_1"),
     ],
-    "`stream_options`, `store`, `include`": [
-        chat(stream=True, stream_options={"include_usage": True}, store=True),
+    "`stream_options`, `include`, and `store` of responses": [
+        chat(stream=True, stream_options={"include_usage": True}),
         responses(stream=True, stream_options={"include_obfuscation": False}, store=True),
         responses(include=["reasoning.encrypted_content"]),
     ],
+    "`store` of chat": [chat(store=True)],
     "other values of `include`, for what only some upstreams have": [
         responses(include=["code_interpreter_call.outputs"]),
     ],
@@ -690,7 +741,9 @@ ROWS: Final = CONVERSATION | PARTS | TOOLS | SETTINGS
 
 REPLIES: Final[dict[str, Sequence[str]]] = {
     "text": ["text", "several_texts"],
-    "reasoning": ["thinking_then_text"],
+    "reasoning, also where a chat upstream has it in `reasoning_details` alone": [
+        "thinking_then_text",
+    ],
     "redacted reasoning": ["redacted_thinking"],
     "tool calls": ["one_tool", "parallel_tools"],
     "calls of free-text tools": ["custom_tool"],
@@ -702,11 +755,18 @@ REPLIES: Final[dict[str, Sequence[str]]] = {
     "web pages that the upstream opened": ["page_opened"],
     "other tools that the upstream ran": ["code_execution", "mcp_call"],
     "images that the upstream generated": ["image_made"],
+    "results of `moderation`, which chat and responses have in different forms": ["moderation"],
+    "fields of the whole reply of messages: the category of a refusal, the container; "
+    "`context_management`, `diagnostics` and `input_transformations` alike": [
+        "fields_of_a_message"
+    ],
+    "images, audio and other fields of a chat message": ["fields_of_chat"],
     "parts of other kinds": ["compaction", "unknown_part"],
     "stop reasons": ["text", "one_tool", "max_tokens", "content_filter"],
     "turns that are interrupted, for reasons that the client's format does not have": [
         "interrupted",
     ],
+    "turns that a messages upstream pauses, here in a web search": ["pause"],
     "usage": ["cached_usage"],
     "an upstream without usage": ["usage_unknown"],
     "service tier, where the upstream states it": ["text"],

@@ -5,7 +5,7 @@ It is a string wherever it can be one: many servers accept lists of parts in use
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import groupby
 from typing import Final
 
@@ -51,6 +51,9 @@ PARAGRAPH_BREAK: Final = "\n\n"
 CACHE_FIELDS: Final = ("prompt_cache_breakpoint", "cache_control")
 """The format's own cache breakpoint, and that of messages, which clients also send."""
 _TEXT_FIELDS: Final = {"type", "text", *CACHE_FIELDS}
+_IMAGE_FIELDS: Final = frozenset({"url", "detail"})
+_AUDIO_FIELDS: Final = frozenset({"data", "format"})
+_FILE_FIELDS: Final = frozenset({"file_data", "file_id", "filename"})
 _DEFAULT_FILE_NAME: Final = "document.pdf"  # a file must have a name
 
 
@@ -79,7 +82,7 @@ def _parse_part(part: Payload, path: str) -> Part:
             audio, path = required_object(part, kind, path), f"{path}.{kind}"
             data = required_str(audio, "data", path)
             source = Source(data=data, media_type=f"audio/{required_str(audio, 'format', path)}")
-            return Audio(source, parse_cache_breakpoint(part))
+            return Audio(source, parse_cache_breakpoint(part), _unknown(part, _AUDIO_FIELDS))
         case "file":
             return _parse_file(part, path)
         case "refusal":
@@ -102,10 +105,11 @@ def _parse_image(part: Payload, path: str) -> Part:
     """`image_url` is an object, or the URL alone, as some clients send it."""
     image, cache = required(part, "image_url", path), parse_cache_breakpoint(part)
     if isinstance(image, str):
-        return Image(parse_source(image), cache=cache)
+        return Image(parse_source(image), cache=cache, extra=_unknown(part, _IMAGE_FIELDS))
     image, path = as_object(image, f"{path}.image_url"), f"{path}.image_url"
     url = required_str(image, "url", path)
-    return Image(parse_source(url), optional_str(image, "detail", path), cache)
+    detail = optional_str(image, "detail", path)
+    return Image(parse_source(url), detail, cache, _unknown(part, _IMAGE_FIELDS))
 
 
 def _parse_file(part: Payload, path: str) -> Part:
@@ -118,7 +122,20 @@ def _parse_file(part: Payload, path: str) -> Part:
         source = Source(file_id=file_id)
     else:
         return UnknownPart("file", ProviderData(Format.CHAT, part))
-    return Document(source, title=title, cache=parse_cache_breakpoint(part))
+    cache, extra = parse_cache_breakpoint(part), _unknown(part, _FILE_FIELDS)
+    return Document(source, title=title, cache=cache, extra=extra)
+
+
+def _unknown(part: Payload, known: Set[str]) -> ProviderData | None:
+    """The other fields of a part, and of the object in it that is named as its type."""
+    kind = part["type"]
+    inside = part[kind] if isinstance(part[kind], dict) else {}
+    if len(part) == 2 and inside.keys() <= known:
+        return None
+    rest = {name: part[name] for name in part if name not in ("type", kind, *CACHE_FIELDS)}
+    if within := {name: inside[name] for name in inside if name not in known}:
+        rest[kind] = within
+    return ProviderData(Format.CHAT, rest) if rest else None
 
 
 class ContentRenderer:
@@ -158,10 +175,9 @@ class ContentRenderer:
                 entry = self._render_text_or_media(part)
                 if part.extra is None and part.cache is None:
                     return entry
-                fields = self.dropped.remaining_fields(part.extra)
-                return entry | fields | self.cache_field(part.cache)
+                return self._finish(entry, part.cache, part.extra)
             case Audio():
-                return render_audio(part) | self.cache_field(part.cache)
+                return self._finish(render_audio(part), part.cache, part.extra)
             case Refusal(text):
                 return {"type": "text", "text": text}
             case UnknownPart():
@@ -173,7 +189,7 @@ class ContentRenderer:
                 self.dropped.drop("thinking")
             case ToolCall() | ToolResult():
                 self.dropped.drop("tool_calls")
-        return None
+        return None  # fields of replies have no part
 
     def _render_text_or_media(self, part: Text | Image | Document) -> Payload:
         if isinstance(part, Image):
@@ -185,6 +201,14 @@ class ContentRenderer:
         if part.source is not None and part.context:
             self.dropped.drop("document_context")
         return render_document(part, same_format=self.same_format)
+
+    def _finish(
+        self, entry: Payload, cache: CacheBreakpoint | None, extra: ProviderData | None
+    ) -> Payload:
+        fields = self.dropped.remaining_fields(extra)
+        if within := fields.get(entry["type"]):
+            fields = fields | {entry["type"]: entry[entry["type"]] | within}
+        return entry | fields | self.cache_field(cache)
 
     def cache_field(self, cache: CacheBreakpoint | None) -> Payload:
         """The field for a cache breakpoint, if any; a client's own keeps its kind, which its

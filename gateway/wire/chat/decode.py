@@ -20,6 +20,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     Text,
     Thinking,
     ToolCall,
@@ -29,7 +30,9 @@ from gateway.core.reply import Reply, collect_reply
 from gateway.wire.chat.content import parse_citation
 from gateway.wire.chat.reasoning import (
     CALL_EXTRA,
+    REASONING_FIELDS,
     call_extra_entry,
+    detail_text,
     has_signature,
     merge_details,
 )
@@ -62,15 +65,22 @@ _STOP_REASONS: Final = {
 """Reasons of the format and compatible servers; without one a reply that has an end is complete."""
 _TEXT_PARTS: Final = {"text": Text, "refusal": Refusal, "thinking": Thinking}
 _CALL_FIELDS: Final = {"index", "id", "type", "function", "custom"}
+_MESSAGE_FIELDS: Final = {
+    *("role", "content", "refusal", "annotations", "tool_calls", "function_call"),
+    *REASONING_FIELDS,
+}
 _RARE_FIELDS: Final = ("function_call", "refusal", "reasoning_details", "annotations")
+_MODERATION: Final = "moderation"
+_MAX_UNKNOWN: Final = 16
+"""Names of other fields of a message that are kept: an upstream chooses them."""
 
 
 class ChatDecoder:
     """See `gateway.wire.codec.Decoder`."""
 
     __slots__ = (
-        *("_builder", "_calls", "_finish_reason", "_has_refusal", "_late_annotations"),
-        *("_reasoning_details", "_usage"),
+        *("_builder", "_calls", "_fields", "_finish_reason", "_has_reasoning", "_has_refusal"),
+        *("_late_annotations", "_reasoning_details", "_usage"),
     )
 
     def __init__(self) -> None:
@@ -78,7 +88,9 @@ class ChatDecoder:
         self._late_annotations: list[Payload] = []
         self._calls = ToolCallAssembler(self._builder)
         self._reasoning_details: list[Payload] = []
+        self._fields: Payload = {}
         self._finish_reason: str | None = None
+        self._has_reasoning = False
         self._has_refusal = False
         self._usage: Usage | None = None
 
@@ -88,6 +100,8 @@ class ChatDecoder:
             return self._builder.take()
         if usage := data.get("usage"):
             self._usage = parse_usage(usage, self._usage)
+        if moderation := data.get(_MODERATION):
+            self._fields[_MODERATION] = moderation
         choices = data.get("choices")
         if choices and isinstance(choices, list):
             if not self._builder.started:
@@ -107,6 +121,8 @@ class ChatDecoder:
             if self._late_annotations:  # their text is closed: a part by which they are named
                 data = ProviderData(Format.CHAT, self._late_annotations)
                 self._builder.open("annotations", UnknownPart("annotations", data))
+            for name, value in self._fields.items():
+                self._builder.add_field(ReplyField(name, ProviderData(Format.CHAT, value)))
             self._builder.end(self._stop_reason(), self._usage)
         else:
             self._builder.truncate(self._usage)
@@ -128,9 +144,9 @@ class ChatDecoder:
         if type(content) is str and content and len(delta) == 1:  # nearly every chunk
             self._append_text("text", content)
             return
-        self._append_text("thinking", delta.get("reasoning_content") or delta.get("reasoning"))
-        if details := delta.get("reasoning_details"):
-            merge_details(self._reasoning_details, details)
+        self._on_reasoning(delta)
+        if not delta.keys() <= _MESSAGE_FIELDS:
+            self._on_unknown(delta)
         self._on_content(content)
         for annotation in filter(None, lenient_objects(delta.get("annotations"))):
             if self._builder.open_part("text") is None:
@@ -144,6 +160,20 @@ class ChatDecoder:
             self._on_tool_call(call)
         if function := delta.get("function_call"):
             self._on_tool_call({"index": -1, "function": function})
+
+    def _on_reasoning(self, delta: Payload) -> None:
+        """Reads the text, which some upstreams have in the details alone."""
+        text = delta.get("reasoning_content") or delta.get("reasoning")
+        self._has_reasoning = self._has_reasoning or bool(text)
+        if details := delta.get("reasoning_details"):
+            merge_details(self._reasoning_details, details)
+            text = text if self._has_reasoning else detail_text(details)
+        self._append_text("thinking", text)
+
+    def _on_unknown(self, delta: Payload) -> None:
+        for name, value in delta.items():
+            if value and name not in _MESSAGE_FIELDS and len(self._fields) < _MAX_UNKNOWN:
+                self._fields[name] = None
 
     def _on_content(self, content: object) -> None:
         """Reads content, which some upstreams send as a list of parts, as in requests, also with
@@ -306,6 +336,8 @@ def _simple_parts(body: Payload) -> list[Part] | None:
     if body.get("error") or body.get("object") == "error" or choices[0].get("index"):
         return None
     if type(message) is not dict or any(map(message.get, _RARE_FIELDS)):
+        return None
+    if body.get(_MODERATION) or not message.keys() <= _MESSAGE_FIELDS:
         return None
     content, calls = message.get("content"), message.get("tool_calls") or []
     if isinstance(content, list) or not isinstance(calls, list):

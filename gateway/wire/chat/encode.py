@@ -32,6 +32,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Text,
@@ -75,7 +76,7 @@ def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple
     }
     if reply.service_tier is not None:
         body["service_tier"] = reply.service_tier
-    return body, encoder.dropped
+    return body | encoder.fields, encoder.dropped
 
 
 def _reply_fields(kind: str, prompt: Prompt, metadata: ReplyMetadata) -> Payload:
@@ -114,10 +115,11 @@ class _OpenPart:
 
 class ChatEncoder:
     """See `gateway.wire.codec.Encoder`. `_legacy_functions`: the client declared its tools in the
-    deprecated way, which allows one call."""
+    deprecated way, which allows one call. `fields` are those of the whole reply."""
 
     __slots__ = (
         *("_annotations", "_call_ids", "_chunk_head", "_chunk_tail", "_content_length", "dropped"),
+        "fields",
         *("_has_reasoning", "_has_refusal", "_include_usage", "_legacy_functions", "_metadata"),
         *("_open_parts", "_reasoning"),
     )
@@ -138,6 +140,7 @@ class ChatEncoder:
         self._has_reasoning = False
         self._has_refusal = False
         self.dropped: set[str] = set()
+        self.fields: Payload = {}
 
     def encode(self, event: Event) -> bytes:
         if type(event) is Delta:
@@ -216,6 +219,8 @@ class ChatEncoder:
 
     def finish_reason(self, stop: StopReason) -> str:
         """Calls decide, because agents continue by this field."""
+        if stop is StopReason.PAUSE:
+            self.dropped.add("pause_turn")
         only_refusal = stop is StopReason.REFUSAL and self._has_refusal and not self._call_ids
         if stop in _FINISH_REASONS and not only_refusal:
             return _FINISH_REASONS[stop]
@@ -291,8 +296,9 @@ class ChatEncoder:
     def _on_end(self, event: End) -> bytes:
         finish = self._chunk(b"{}", _dumps(self.finish_reason(event.stop)))
         if event.service_tier is not None:
-            tier = b',"service_tier":%b}\n\n' % _dumps(event.service_tier)
-            finish = finish.removesuffix(b"}\n\n") + tier
+            self.fields["service_tier"] = event.service_tier
+        if self.fields:
+            finish = finish.removesuffix(b"}\n\n") + b",%b\n\n" % _dumps(self.fields)[1:]
         out = [finish, _DONE]
         # Client libraries merge the lists of several deltas by the index of the entries.
         annotations = [entry | {"index": i} for i, entry in enumerate(self._annotations)]
@@ -346,7 +352,11 @@ class ChatEncoder:
 
     def _drop(self, part: Part) -> None:
         match part:
+            case ReplyField("moderation", data) if data.format is Format.CHAT:
+                self.fields["moderation"] = data.data
             case UnknownPart(name) | ServerToolCall(name=name) | ServerToolResult(name=name):
+                self.dropped.add(name)
+            case ReplyField(name):
                 self.dropped.add(name)
             case _:
                 self.dropped.add(type(part).__name__.lower())

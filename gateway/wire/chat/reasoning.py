@@ -125,6 +125,13 @@ def merge_details(details: list[Payload], more: object) -> None:
             old[name] = lenient_str(old.get(name)) + new if is_text else new
 
 
+def detail_text(details: object) -> str:
+    """The readable text of the entries."""
+    entries = lenient_objects(details)
+    texts = [lenient_str(entry.get("text") or entry.get("summary")) for entry in entries]
+    return "".join(texts)
+
+
 def has_signature(entry: Payload) -> bool:
     """Tells whether an entry has more than readable text."""
     return bool(entry.get("signature") or entry.get("data"))

@@ -55,6 +55,7 @@ from gateway.wire.prompt.render_rules import (
     render_sampling,
     with_output_instruction,
 )
+from gateway.wire.prompt.server_results import read_results
 from gateway.wire.prompt.tool_names import (
     CUSTOM_TOOL_ARG,
     conversation_key,
@@ -170,7 +171,8 @@ def _identity_fields(prompt: Prompt, dropped: Dropped) -> Payload:
 
 def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> list[Payload]:
     renderer = _MessageRenderer(prompt, target, dropped)
-    turns = [_without_billing(turn) for turn in pair_tool_results(prompt.turns)]
+    turns: Iterable[Turn] = read_results(prompt.turns, dropped)
+    turns = [_without_billing(turn) for turn in pair_tool_results(turns)]
     leading, rest = split_leading_system(turns)
     if not target.system_turns:  # such targets accept one system message
         if len(leading) > 1:

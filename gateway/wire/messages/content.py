@@ -24,6 +24,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -410,6 +411,7 @@ class ContentRenderer:
         Document: _render_document,
         Audio: _reject_audio,
         UnknownPart: _render_unknown,
+        ReplyField: lambda *_: None,
     }
 
 

@@ -15,6 +15,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Text,
@@ -52,6 +53,8 @@ _ALL_STOP_REASONS: Final = STOP_REASONS | {
 """Stop reasons, with the names that compatible servers take from chat."""
 _SERVICE_TIERS: Final = {"standard": "default"}
 """Names of a reply's service tier in chat and responses, where they differ."""
+_REPLY_FIELDS: Final = ("container", "context_management", "diagnostics", "input_transformations")
+"""Optional fields of a message; those of a refusal are read elsewhere."""
 _TOOL_USE: Final = "tool_use"
 _SERVER_TOOL_USES: Final = ("server_tool_use", "mcp_tool_use")
 _CALL_FIELDS: Final = frozenset({"type", "id", "name", "input"})
@@ -64,10 +67,7 @@ _EMPTY_THINKING: Final = Thinking()
 class MessagesDecoder:
     """See `gateway.wire.codec.Decoder`. A frame without an `index` is about the newest block."""
 
-    __slots__ = (
-        *("_builder", "_counts", "_explanation", "_index", "_last_delta", "_stop"),
-        "_stop_sequence",
-    )
+    __slots__ = (*("_builder", "_counts", "_fields", "_index", "_stop", "_stop_sequence"),)
 
     def __init__(self) -> None:
         self._builder = EventBuilder()
@@ -75,8 +75,7 @@ class MessagesDecoder:
         self._index = -1
         self._stop: StopReason | None = None
         self._stop_sequence: str | None = None
-        self._last_delta: ProviderData | None = None
-        self._explanation = ""
+        self._fields: Payload = {}
 
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
         if self._builder.finished:
@@ -100,6 +99,7 @@ class MessagesDecoder:
 
     def _on_message_start(self, data: Payload) -> None:
         message = lenient_object(data.get("message"))
+        self._fields = message
         self._counts = merge_usage(self._counts, message.get("usage"))
         self._builder.begin(
             Begin(
@@ -156,10 +156,10 @@ class MessagesDecoder:
     def _on_message_delta(self, data: Payload) -> None:
         delta = lenient_object(data.get("delta"))
         self._counts = merge_usage(self._counts, data.get("usage"))
-        self._last_delta = ProviderData(Format.MESSAGES, data)
+        self._fields = self._fields | {
+            name: value for name, value in (data | delta).items() if value
+        }
         self._stop_sequence = lenient_str(delta.get("stop_sequence")) or self._stop_sequence
-        details = lenient_object(delta.get("stop_details"))
-        self._explanation = lenient_str(details.get("explanation"))
         if stop_reason := lenient_str(delta.get("stop_reason")):
             self._stop = _ALL_STOP_REASONS.get(stop_reason, StopReason.INTERRUPTED)
         if self._stop is StopReason.END_TURN and self._stop_sequence:
@@ -167,14 +167,15 @@ class MessagesDecoder:
 
     def _on_message_stop(self, data: Payload) -> None:
         if self._stop is StopReason.REFUSAL and self._index < 0:  # nothing else has the reason
-            self._append_text(0, _EMPTY_REFUSAL, self._explanation)
+            self._append_text(0, _EMPTY_REFUSAL, _explanation(self._fields))
+        for field in _reply_fields(self._fields):
+            self._builder.add_field(field)
         tier = lenient_str((self._counts or {}).get("service_tier"))
         self._builder.end(
             self._stop or StopReason.END_TURN,
             parse_usage(self._counts),
             self._stop_sequence,
-            self._last_delta,
-            _SERVICE_TIERS.get(tier, tier) or None,
+            service_tier=_SERVICE_TIERS.get(tier, tier) or None,
         )
 
     def _on_error(self, data: Payload) -> None:
@@ -196,10 +197,9 @@ def parse_reply(body: Payload) -> Reply:
     """Raises `ReplyFailed` where the body is an error or not a message."""
     parts: list[Part] = [_parse_block(lenient_object(block)) for block in _content(body)]
     stop = _stop(body, has_calls=any([type(part) is ToolCall for part in parts]))
-    if stop is StopReason.REFUSAL and not parts:  # nothing else has the reason
-        details = lenient_object(body.get("stop_details"))
-        if explanation := lenient_str(details.get("explanation")):
-            parts.append(Refusal(explanation))
+    if stop is StopReason.REFUSAL and not parts and (explanation := _explanation(body)):
+        parts.append(Refusal(explanation))  # nothing else has the reason
+    parts += _reply_fields(body)
     tier = lenient_str(lenient_object(body.get("usage")).get("service_tier"))
     return Reply(
         id=lenient_str(body.get("id")),
@@ -210,6 +210,19 @@ def parse_reply(body: Payload) -> Reply:
         stop_sequence=lenient_str(body.get("stop_sequence")) or None,
         service_tier=_SERVICE_TIERS.get(tier, tier) or None,
     )
+
+
+def _explanation(fields: Payload) -> str:
+    """The explanation of a refusal."""
+    return lenient_str(lenient_object(fields.get("stop_details")).get("explanation"))
+
+
+def _reply_fields(fields: Payload) -> list[ReplyField]:
+    """The fields of a message that no part has."""
+    names = [name for name in _REPLY_FIELDS if fields.get(name)]
+    if lenient_object(fields.get("stop_details")).get("category"):
+        names.append("stop_details")  # an explanation alone is the text of the refusal
+    return [ReplyField(name, ProviderData(Format.MESSAGES, fields[name])) for name in names]
 
 
 def read_usage(body: Payload) -> tuple[StopReason, Usage | None]:

@@ -14,13 +14,12 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from gateway.core.events import Begin, Close, Delta, End, Event, Open, Ping, StopReason, Usage
-from gateway.core.formats import Format
-from gateway.core.parts import ProviderData, Refusal, ToolCall
+from gateway.core.parts import Refusal, ToolCall
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply, initial_pieces
 from gateway.errors import GatewayError
 from gateway.wire.codec import ReplyMetadata
-from gateway.wire.json.fields import Payload, lenient_object
+from gateway.wire.json.fields import Payload
 from gateway.wire.messages.decode import STOP_REASONS
 from gateway.wire.messages.encode_blocks import (
     BlockRenderer,
@@ -42,8 +41,8 @@ _MESSAGE_STOP: Final = write_frame(b"message_stop", b'{"type":"message_stop"}')
 _STOP_NAMES: Final = {stop: name for name, stop in STOP_REASONS.items()} | {
     StopReason.INTERRUPTED: "max_tokens"
 }
-_NATIVE_END_FIELDS: Final = ("stop_details", "container")
-"""Fields that an upstream of this format may send with the stop reason."""
+_DELTA_FIELDS: Final = ("stop_details", "container")
+"""Fields of a message that a stream has beside the stop reason."""
 
 
 def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
@@ -57,7 +56,8 @@ def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple
     stop = _client_stop(reply.stop, reply.stop_sequence, called, refusal)
     if not content and stop is StopReason.END_TURN:
         content.append(dict(_EMPTY_TEXT))
-    return body | _end_fields(stop, reply.stop_sequence, refusal), renderer.dropped
+    end = _end_fields(stop, reply.stop_sequence, refusal)
+    return body | end | renderer.fields, renderer.dropped
 
 
 class MessagesEncoder:
@@ -148,9 +148,12 @@ class MessagesEncoder:
         out = b""
         if self._writer.index < 0 and stop is StopReason.END_TURN:
             out = self._writer.start(_EMPTY_TEXT) + self._writer.stop()
+        delta, fields = _end_fields(stop, event.stop_sequence, refusal), dict(self._writer.fields)
+        delta |= {name: fields.pop(name) for name in _DELTA_FIELDS if name in fields}
         data = {
             "type": "message_delta",
-            "delta": _end_fields(stop, event.stop_sequence, refusal, event.extra),
+            **fields,
+            "delta": delta,
             "usage": _usage(event.usage, self._metadata),
         }
         return out + write_frame(b"message_delta", orjson.dumps(data)) + _MESSAGE_STOP
@@ -195,12 +198,7 @@ def _client_stop(
     return stop
 
 
-def _end_fields(
-    stop: StopReason,
-    stop_sequence: str | None,
-    refusal: str | None,
-    extra: ProviderData | None = None,
-) -> Payload:
+def _end_fields(stop: StopReason, stop_sequence: str | None, refusal: str | None) -> Payload:
     """The fields of the end, except the usage; `refusal` is the text of the refusal, if any."""
     fields: Payload = {
         "stop_reason": _STOP_NAMES[stop],
@@ -209,7 +207,4 @@ def _end_fields(
     if stop is StopReason.REFUSAL:
         details = {"type": "refusal", "category": None, "explanation": refusal or None}
         fields["stop_details"] = details
-    if native := ProviderData.native_data(extra, Format.MESSAGES):
-        delta = lenient_object(native.get("delta"))
-        fields |= {name: delta[name] for name in _NATIVE_END_FIELDS if delta.get(name) is not None}
     return fields

@@ -18,6 +18,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Text,
@@ -51,9 +52,10 @@ _BLOCK_STOP: Final = (
 
 
 class BlockRenderer:
-    """Renders complete parts as blocks. `dropped` names what the format cannot express."""
+    """Renders complete parts as blocks. `dropped` names what the format cannot express; `fields`
+    are those of the whole message."""
 
-    __slots__ = ("_client_ids", "_ids", "_metadata", "_searches", "dropped")
+    __slots__ = ("_client_ids", "_ids", "_metadata", "_searches", "dropped", "fields")
 
     def __init__(self, metadata: ReplyMetadata) -> None:
         self._metadata = metadata
@@ -61,6 +63,7 @@ class BlockRenderer:
         self._client_ids: dict[str, str] = {}
         self._searches: dict[str, ForeignSearch] = {}
         self.dropped: set[str] = set()
+        self.fields: Payload = {}
 
     def render(self, parts: Iterable[Part]) -> list[Payload]:
         return [block for block in map(self.render_part, parts) if block is not None]
@@ -180,6 +183,12 @@ class BlockRenderer:
             self.dropped.add(part.kind)
         return native
 
+    def _field(self, part: ReplyField) -> None:
+        if part.data.format is not Format.MESSAGES:
+            self.dropped.add(part.name)
+        else:
+            self.fields[part.name] = part.data.data
+
     def _drop(self, part: Part) -> None:
         self.dropped.add(type(part).__name__.lower())
 
@@ -191,6 +200,7 @@ class BlockRenderer:
         ServerToolCall: _complete_server_call,
         ServerToolResult: _server_result,
         UnknownPart: _unknown,
+        ReplyField: _field,
     }
 
 

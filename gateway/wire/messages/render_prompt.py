@@ -42,6 +42,7 @@ from gateway.wire.prompt.render_rules import (
     limit_max_tokens,
     render_sampling,
 )
+from gateway.wire.prompt.server_results import read_results
 from gateway.wire.prompt.tool_names import JSON_OUTPUT_TOOL, UpstreamTools, shorten_user
 
 _NUMBERS: Final = (int, float)
@@ -213,7 +214,9 @@ def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> Convers
     content = ContentRenderer(prompt, target, dropped)
     leading, rest = split_leading_system([*inline_names(prompt.turns, dropped)])
     system = [block for turn in leading for block in content.render(turn)]
-    turns = _place_system(pair_tool_results(rest), system_turns=target.system_turns)
+    turns = _place_system(
+        pair_tool_results(read_results(rest, dropped)), system_turns=target.system_turns
+    )
     messages = _alternate_roles(turns, content)
     if not messages and system:
         messages = [{"role": "user", "content": [system.pop()]}]
@@ -277,6 +280,7 @@ def _alternate_roles(turns: Sequence[Turn], content: ContentRenderer) -> list[Pa
             blocks.append(_text_block(_FIRST_USER_TEXT))  # some models reject them without a text
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
+            messages[-1] |= ProviderData.native_fields(turn.extra, Format.MESSAGES)
         elif blocks or role == "user":
             message = {"role": role, "content": blocks}
             messages.append(message | ProviderData.native_fields(turn.extra, Format.MESSAGES))

@@ -49,10 +49,10 @@ class Dropped:
     """Names of what one prompt loses in `format`: a field (`top_k`), or the kind of a part
     (`audio`); and what its schemas may cost."""
 
-    __slots__ = ("_format", "_schema_budget", "names")
+    __slots__ = ("_schema_budget", "format", "names")
 
     def __init__(self, format: Format) -> None:
-        self._format = format
+        self.format = format
         self.names: set[str] = set()
         self._schema_budget: SchemaBudget | None = None
 
@@ -75,7 +75,7 @@ class Dropped:
         """The data where they are of this format; else they are dropped as `name`."""
         if extra is None:
             return None
-        if extra.format is self._format:
+        if extra.format is self.format:
             return extra.data
         self.drop(name)
         return None
@@ -84,7 +84,7 @@ class Dropped:
         """The fields where they are of this format; else each is dropped by its own name."""
         if extra is None or not isinstance(extra.data, dict):
             return {}
-        if extra.format is self._format:
+        if extra.format is self.format:
             return extra.data
         self.names.update(
             prefix + name
@@ -98,9 +98,9 @@ class Dropped:
         each is dropped, except those that the prompt has under another name and those that are
         `shared` by this format."""
         extra = prompt.extra
-        if prompt.format is not self._format and not _INCLUDED.issuperset(prompt.include):
-            self.drop("include")
-        if extra is None or extra.format is self._format:
+        if prompt.format is not self.format:
+            self._drop_settings(prompt)
+        if extra is None or extra.format is self.format:
             return self.native_fields(extra)
         expressed = {"safety_identifier": prompt.user, **_DEFAULTS}
         rest = {
@@ -111,15 +111,29 @@ class Dropped:
         }
         return self.native_fields(ProviderData(extra.format, rest))
 
+    def _drop_settings(self, prompt: Prompt) -> None:
+        """Settings of what is stored and shown, where they are not the default of other formats."""
+        if not _INCLUDED.issuperset(prompt.include):
+            self.drop("include")
+        if prompt.store and prompt.format is Format.CHAT:
+            self.drop("store")
+        summary = prompt.reasoning.summary if prompt.reasoning is not None else None
+        if summary in ("concise", "detailed") and self.format is not Format.RESPONSES:
+            self.drop("reasoning.summary")
+        elif summary == "omitted" and self.format is Format.CHAT:
+            self.drop("thinking.display")
+
     def remaining_fields(self, extra: ProviderData | None) -> Payload:
         """The other fields of a part or a message, where they are of this format; else they are
         dropped, except for mere metadata. Fields with a type are the whole part, of which the
         `_READ_FIELDS` have been read already."""
         if extra is None:
             return {}
-        if extra.format is self._format:
+        if extra.format is self.format:
             return self.native_fields(extra)
         fields = extra.data
+        if lenient_object(fields.get("caller")).get("type") not in (None, "direct"):
+            self.drop("content.caller")
         if "type" not in fields:
             self._drop_rest(extra, fields, _METADATA_FIELDS)
         elif (read := _READ_FIELDS.get(fields["type"])) is not None:
@@ -145,7 +159,7 @@ class Dropped:
     def native_part(self, part: UnknownPart) -> Any | None:
         """A part of unknown kind, where it is of this format; else it is dropped by its kind.
         Raises `UnsupportedField` where content would be missing unnoticed."""
-        if part.data.format is not self._format:
+        if part.data.format is not self.format:
             if part.kind in _APPLIED_PARTS:
                 self.drop_rest_of_change(part.data.data)
                 return None

@@ -7,6 +7,7 @@ is dropped, and recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from gateway.core.formats import Format
@@ -45,9 +46,17 @@ from gateway.wire.prompt.dropped import Dropped
 from gateway.wire.prompt.render_rules import explicit_breakpoint
 
 _TEXT_TYPES: Final = ("input_text", "output_text", "text")
+_TEXT_FIELDS: Final = frozenset(
+    {"type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"}
+)
+_IMAGE_FIELDS: Final = frozenset(
+    {"type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"}
+)
+_AUDIO_FIELDS: Final = frozenset({"type", "input_audio"})
 _FILE_FIELDS: Final = {
     *("type", "file_data", "file_url", "file_id", "filename", "prompt_cache_breakpoint"),
 }
+_unknown = partial(ProviderData.unknown_set_fields, Format.RESPONSES)
 _PDF: Final = "application/pdf"
 _DEFAULT_FILENAME: Final = "document.pdf"
 
@@ -78,6 +87,7 @@ def _parse_text(part: Payload, path: str) -> Part:
         required_str(part, "text", path),
         citations=tuple([parse_citation(annotation) for annotation, _ in annotations]),
         cache=_parse_cache(part, path),
+        extra=_unknown(part, _TEXT_FIELDS),
     )
 
 
@@ -87,7 +97,8 @@ def _parse_refusal(part: Payload, path: str) -> Part:
 
 def _parse_image(part: Payload, path: str) -> Part:
     source = _parse_source(part, path, "image_url", optional_str(part, "image_url", path))
-    return Image(source, detail=optional_str(part, "detail", path), cache=_parse_cache(part, path))
+    detail, cache = optional_str(part, "detail", path), _parse_cache(part, path)
+    return Image(source, detail=detail, cache=cache, extra=_unknown(part, _IMAGE_FIELDS))
 
 
 def _parse_file(part: Payload, path: str) -> Part:
@@ -95,8 +106,8 @@ def _parse_file(part: Payload, path: str) -> Part:
     url = optional_str(part, "file_data", path) or optional_str(part, "file_url", path)
     source = _parse_source(part, path, "file_data", url)
     title = optional_str(part, "filename", path)
-    extra = ProviderData.unknown_set_fields(Format.RESPONSES, part, _FILE_FIELDS)
-    return Document(source, title=title, cache=_parse_cache(part, path), extra=extra)
+    cache, extra = _parse_cache(part, path), _unknown(part, _FILE_FIELDS)
+    return Document(source, title=title, cache=cache, extra=extra)
 
 
 def _parse_source(part: Payload, path: str, field: str, url: str | None) -> Source:
@@ -109,7 +120,8 @@ def _parse_source(part: Payload, path: str, field: str, url: str | None) -> Sour
 def _parse_audio(part: Payload, path: str) -> Part:
     audio, at = required_object(part, "input_audio", path), join_path(path, "input_audio")
     media_type = f"audio/{required_str(audio, 'format', at)}"
-    return Audio(Source(data=required_str(audio, "data", at), media_type=media_type))
+    source = Source(data=required_str(audio, "data", at), media_type=media_type)
+    return Audio(source, extra=_unknown(part, _AUDIO_FIELDS))
 
 
 def _parse_cache(part: Payload, path: str) -> CacheBreakpoint | None:
@@ -222,9 +234,9 @@ class ContentRenderer:
     def _output_text(self, part: Text) -> Payload:
         if part.cache is not None:
             self._dropped.drop("cache_marks")
-        self._dropped.remaining_fields(part.extra)
+        fields = self._dropped.remaining_fields(part.extra)
         annotations = self._render_annotations(part.citations)
-        return {"type": "output_text", "text": part.text, "annotations": annotations}
+        return {"type": "output_text", "text": part.text, "annotations": annotations} | fields
 
     def _render_annotations(self, citations: Sequence[Citation]) -> list[Payload]:
         """Renders the annotations of this format only: the offsets of others are counted
@@ -284,7 +296,9 @@ class ContentRenderer:
         form = (part.source.media_type or "").rpartition("/")[2]
         if part.cache is not None:
             self._dropped.drop("cache_marks")
-        yield {"type": "input_audio", "input_audio": {"data": part.source.data, "format": form}}
+        audio: Payload = {"data": part.source.data, "format": form}
+        fields = self._dropped.remaining_fields(part.extra)
+        yield {"type": "input_audio", "input_audio": audio} | fields
 
     def _render_unknown(self, part: UnknownPart) -> Iterable[Payload]:
         content: Payload | None = self._dropped.native_part(part)

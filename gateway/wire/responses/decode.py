@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from gateway.core.events import Begin, Event, Failure, FailureKind, StopReason, Usage
 from gateway.core.formats import Format
-from gateway.core.parts import ProviderData, Refusal, ToolCall
+from gateway.core.parts import ProviderData, Refusal, ReplyField, ToolCall
 from gateway.core.reply import Reply, ReplyFailed, collect_reply
 from gateway.wire.json.fields import Payload, lenient_object, lenient_objects, lenient_str
 from gateway.wire.responses.decode_items import CALLS, MESSAGE, OutputDecoder, parse_output_item
@@ -90,6 +90,8 @@ class ResponsesDecoder:
         self._on_started(data)
         response = lenient_object(data.get("response"))
         self._output.finish(response.get("output"))
+        for field in _reply_fields(response):
+            self._builder.add_field(field)
         stop = _stop_reason(response, kind, self._output.refused)
         extra = ProviderData(Format.RESPONSES, response)
         self._builder.end(stop, self._usage, extra=extra, service_tier=_service_tier(response))
@@ -117,7 +119,8 @@ def parse_reply(body: Payload) -> Reply:
     kind, items = _terminal_event(body)
     if kind == _FAILED or _has_duplicate_ids(items):
         return collect_reply(ResponsesDecoder().decode(b"", {"type": kind, "response": body}))
-    parts = tuple([part for item in items for part in parse_output_item(item)])
+    output = [part for item in items for part in parse_output_item(item)]
+    parts = (*output, *_reply_fields(body))
     kinds = {type(part) for part in parts}
     return Reply(
         id=lenient_str(body.get("id")),
@@ -163,6 +166,13 @@ def _has_duplicate_ids(items: Sequence[Payload]) -> bool:
 
 def _has_refusal(message: Payload) -> bool:
     return any([part.get("type") == "refusal" for part in lenient_objects(message.get("content"))])
+
+
+def _reply_fields(response: Payload) -> list[ReplyField]:
+    """The results of moderation, if any were requested."""
+    results = response.get("moderation")
+    data = ProviderData(Format.RESPONSES, results)
+    return [ReplyField("moderation", data)] if results else []
 
 
 def _service_tier(response: Payload) -> str | None:

@@ -100,6 +100,7 @@ class ResponsesEncoder:
             origin=metadata.origin,
             client_tools=client_tools_of(prompt.tools),
             dropped=self.dropped,
+            fields={},
         )
         self._items: list[ItemEncoder] = []
         self._open: dict[int, ItemEncoder | None] = {}
@@ -178,10 +179,13 @@ class ResponsesEncoder:
 
     def _on_end(self, event: End) -> bytes:
         reason = _incomplete_reason(event.stop, refused=self._refused)
+        if event.stop is StopReason.PAUSE:
+            self.dropped.add("pause_turn")
         out = self._finish_closed(truncated=reason is not None)
         self._over = True
         items = [item.body for item in self._items]
-        self.response = _finished_response(self.response, items, event, reason)
+        response = self.response | self._context.fields
+        self.response = _finished_response(response, items, event, reason)
         return out + self._writer.write(self.response["status"], {"response": self.response})
 
     def _finish_closed(self, *, truncated: bool = False) -> bytes:
@@ -217,7 +221,8 @@ def client_tools_of(tools: Iterable[Tool]) -> dict[str, client_tools.ClientTool]
 
 def render_reply(reply: Reply, prompt: Prompt, metadata: ReplyMetadata) -> tuple[Payload, Set[str]]:
     """The response that a stream would end with."""
-    items = None if client_tools_of(prompt.tools) else _render_simple_items(reply, metadata)
+    is_simple = reply.stop is not StopReason.PAUSE and not client_tools_of(prompt.tools)
+    items = _render_simple_items(reply, metadata) if is_simple else None
     if items is not None:
         end = End(reply.stop, reply.usage, service_tier=reply.service_tier)
         reason = _incomplete_reason(reply.stop, refused=False)

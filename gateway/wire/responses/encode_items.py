@@ -19,6 +19,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Text,
@@ -160,13 +161,15 @@ _NO_DELTAS: Final = _NullDeltaWriter(NullWriter(), "", {})
 
 class ReplyContext(NamedTuple):
     """The context of the items of one reply. `client_tools` are the tools that the client knows by
-    their type; `dropped` gets the names of what cannot be rendered."""
+    their type; `dropped` gets the names of what cannot be rendered, `fields` those of the whole
+    response."""
 
     writer: EventWriter
     ids: IdGenerator
     origin: str
     client_tools: Mapping[str, ClientTool]
     dropped: set[str]
+    fields: Payload
 
 
 class ItemEncoder:
@@ -507,13 +510,21 @@ def new_item(reply: ReplyContext, index: int, part: Part) -> ItemEncoder | None:
             return UnknownItemEncoder(reply, index, part)
         case ServerToolResult() if part.content.format is Format.RESPONSES:
             pass  # part of its search item
-        case ServerToolCall() | ServerToolResult():
-            reply.dropped.add(part.name)
-        case UnknownPart():
-            reply.dropped.add(part.kind)
+        case ReplyField("moderation", data) if data.format is Format.RESPONSES:
+            reply.fields["moderation"] = data.data
         case _:
-            reply.dropped.add(type(part).__name__.lower())
+            reply.dropped.add(_loss_name(part))
     return None
+
+
+def _loss_name(part: Part) -> str:
+    match part:
+        case ServerToolCall() | ServerToolResult() | ReplyField():
+            return part.name
+        case UnknownPart():
+            return part.kind
+        case _:
+            return type(part).__name__.lower()
 
 
 def _text_kind(part: Part) -> _TextKind:

@@ -33,6 +33,7 @@ from gateway.wire.prompt.render_rules import (
     render_sampling,
     with_output_instruction,
 )
+from gateway.wire.prompt.server_results import read_results
 from gateway.wire.prompt.tool_names import conversation_key, sanitize_name, shorten_user
 from gateway.wire.responses.input_items import InputItemRenderer, empty_user_message
 from gateway.wire.responses.native import (
@@ -138,9 +139,9 @@ def _cache_key(prompt: Prompt) -> str | None:
 
 def _shared_fields(prompt: Prompt, dropped: Dropped) -> Payload:
     """The fields of another format that are the same here; the others are dropped."""
+    dropped.request_fields(prompt, _SHARED_FIELDS)
     if prompt.extra is None:
         return {}
-    dropped.request_fields(prompt, _SHARED_FIELDS)
     extra = prompt.extra.data
     return {name: extra[name] for name in _SHARED_FIELDS if name in extra}
 
@@ -165,7 +166,8 @@ def render_turns(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     if plain is not None and (rendered := _render_plain(plain, prompt)) is not None:
         return rendered
     leading, rest = split_leading_system(_without_billing(inline_names(prompt.turns, dropped)))
-    inputs = _drop_dangling_reasoning(items.render(pair_tool_results(rest)), dropped)
+    turns = pair_tool_results(read_results(rest, dropped))
+    inputs = _drop_dangling_reasoning(items.render(turns), dropped)
     if inputs and _can_be_instructions(leading, prompt, target):
         return _with_instructions(items.join_texts(leading), inputs)
     return {"input": [*items.render(leading), *inputs] or [empty_user_message()]}

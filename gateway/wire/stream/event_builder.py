@@ -20,7 +20,7 @@ from gateway.core.events import (
     StopReason,
     Usage,
 )
-from gateway.core.parts import Part, ProviderData, ToolCall
+from gateway.core.parts import Part, ProviderData, ReplyField, ToolCall
 from gateway.core.reply import Reply, collect_reply, count_output_chars, cut_deltas, reply_events
 from gateway.core.value import replace
 from gateway.errors import GatewayError
@@ -77,6 +77,11 @@ class EventBuilder:
         self._open[key] = _OpenPart(self._next, part, default_text)
         self._events.append(Open(self._next, part))
         self._next += 1
+
+    def add_field(self, field: ReplyField) -> None:
+        """A field of the whole reply, after its other parts."""
+        self.open(field.name, field)
+        self.close(field.name)
 
     def open_part(self, key: Hashable) -> Part | None:
         """The part of the key, where it is open."""

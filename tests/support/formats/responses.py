@@ -54,6 +54,7 @@ _SOMETIMES: Final = {
     "completed_at",
     "frequency_penalty",
     "max_tool_calls",
+    "moderation",
     "presence_penalty",
     "prompt_cache_key",
     "safety_identifier",

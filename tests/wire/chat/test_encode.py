@@ -34,6 +34,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -422,7 +423,7 @@ def comparable_parts(reply: Reply) -> list[Any]:
             if isinstance(part_, ToolCall)
             else part_
             for part_ in reply.parts
-            if not isinstance(part_, Thinking)
+            if not isinstance(part_, Thinking | ReplyField)
         ),
     ]
 

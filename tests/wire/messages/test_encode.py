@@ -27,6 +27,7 @@ from gateway.core.parts import (
     Image,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -480,8 +481,9 @@ def test_refusal_is_text_and_stop_reason() -> None:
 
 def test_native_end_fields_are_kept() -> None:
     fields = {"stop_details": {"type": "refusal", "category": "bio"}, "container": {"id": "c"}}
-    extra = opaque({"type": "message_delta", "delta": fields | {"stop_reason": "refusal"}})
-    assert ending(End(StopReason.REFUSAL, None, extra=extra))["delta"] == {
+    parts = [ReplyField(name, opaque(value)) for name, value in fields.items()]
+    events = [event for at, part in enumerate(parts) for event in (Open(at, part), Close(at))]
+    assert ending(*events, End(StopReason.REFUSAL, None))["delta"] == {
         "stop_reason": "refusal",
         "stop_sequence": None,
         **fields,

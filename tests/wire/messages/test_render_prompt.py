@@ -98,7 +98,7 @@ def test_simple_fields() -> None:
         tools=(TOOL,),
         parallel_tool_calls=False,
         cache_key="key",
-        store=True,
+        store=False,
         include=("reasoning.encrypted_content",),
         include_usage=True,
         verbosity="medium",
