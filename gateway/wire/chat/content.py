@@ -19,6 +19,7 @@ from gateway.core.parts import (
     Part,
     ProviderData,
     Refusal,
+    ReplyField,
     ServerToolCall,
     ServerToolResult,
     Source,
@@ -172,10 +173,7 @@ class ContentRenderer:
             return {"type": "text", "text": part.text}
         match part:
             case Text() | Image() | Document():
-                entry = self._render_text_or_media(part)
-                if part.extra is None and part.cache is None:
-                    return entry
-                return self._finish(entry, part.cache, part.extra)
+                return self._finish(self._render_text_or_media(part), part.cache, part.extra)
             case Audio():
                 return self._finish(render_audio(part), part.cache, part.extra)
             case Refusal(text):
@@ -189,7 +187,9 @@ class ContentRenderer:
                 self.dropped.drop("thinking")
             case ToolCall() | ToolResult():
                 self.dropped.drop("tool_calls")
-        return None  # fields of replies have no part
+            case ReplyField():
+                pass
+        return None
 
     def _render_text_or_media(self, part: Text | Image | Document) -> Payload:
         if isinstance(part, Image):
@@ -205,6 +205,8 @@ class ContentRenderer:
     def _finish(
         self, entry: Payload, cache: CacheBreakpoint | None, extra: ProviderData | None
     ) -> Payload:
+        if cache is None and extra is None:
+            return entry
         fields = self.dropped.remaining_fields(extra)
         if within := fields.get(entry["type"]):
             fields = fields | {entry["type"]: entry[entry["type"]] | within}
