@@ -129,7 +129,7 @@ def _rejected(preview: RoutePreview, error: GatewayError, why: str) -> RoutePrev
 
 def _why_rejected(config: Config, model: Model | None, requested: str, error: GatewayError) -> str:
     if isinstance(error, InvalidUrl):
-        return "this endpoint needs a group that may use beta-* models"
+        return "this endpoint needs a group that may use a model of the family beta"
     if model is None:
         matching = (each for each in config.models if requested in (each.id, *each.aliases))
         is_retired = any(each.lifecycle is Lifecycle.RETIRED for each in matching)

@@ -37,7 +37,7 @@ ENDPOINTS: Final = frozenset(
     {
         *("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses"),
         *("/v1/responses/input_tokens", "/v1/responses/compact", "/v1/conversations"),
-        *("/v1/models", "/healthz", "/readyz", "/metrics", "/"),
+        *("/v1/models", "/v1/model/info", "/model/info", "/healthz", "/readyz", "/metrics", "/"),
     }
 )
 PATTERNS: Final = (

@@ -98,6 +98,8 @@ NEEDED: Final[dict[str, dict[str, Any]]] = {
 
 NOT_FOR_THE_MODEL: Final = {
     r"\)\.(id|status|type)\b[^.(]*$": "bookkeeping of items, which models do not read",
+    r"ToolResultBlockParam\)\.tool_use_id\b": "the text of a result names its call, if it is there",
+    r"\(ResponseCodeInterpreterToolCallParam\)\.container_id\b": "where a program of the past ran",
     r"\.caller\b|Caller": "whether a program made the call; its arguments are the same",
     r"\.logprobs\[|Logprob": "of a text that was generated already",
     r"\(ShellCall\w*\)\.(max_output_length|environment)\b": "how a call of the past was run",

@@ -95,7 +95,7 @@ def _without_compactions(settings: Any) -> Any:
     if not isinstance(edits := lenient_object(settings).get("edits"), list):
         return settings
     kept = [edit for edit in edits if not _is_compaction(edit)]
-    return settings | {"edits": kept} if kept else None
+    return settings | {"edits": kept} if kept or not edits else None
 
 
 def _after_last_summary(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

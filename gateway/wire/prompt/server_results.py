@@ -51,6 +51,8 @@ def _read(turn: Turn, dropped: Dropped) -> Turn:
                 said = f"{call.name} {call.arguments}" if call else name
                 text = _text(said, name, content.data, dropped)
                 read |= {call_id} if text else set()
+                if text and content.data.get("cache_control") is not None:
+                    dropped.drop("cache_marks")
             case UnknownPart(kind, data) if kind in _ITEMS and data.format is not dropped.format:
                 call_of = (lenient_str(data.data.get(field)) for field in ("name", "arguments"))
                 said = " ".join(filter(None, call_of)) or kind

@@ -270,7 +270,7 @@ async def test_responses_for_a_group_without_beta(gateway: RunningGateway) -> No
     row = Row(
         status=404,
         message="Invalid URL (POST /v1/responses): "
-        "this endpoint needs a key whose group may use beta-* models",
+        "this endpoint needs a key whose group may use a model of the family beta",
         type=INVALID,
         code=None,
         native="not_found_error",

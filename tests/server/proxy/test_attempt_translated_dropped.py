@@ -130,7 +130,7 @@ async def test_responses_needs_a_model_of_its_family(
         assert answer.status == 404
         assert (await answer.json())["error"]["message"] == (
             "Invalid URL (POST /v1/responses): this endpoint needs a key whose group may use "
-            "beta-* models"
+            "a model of the family beta"
         )
 
 
