@@ -34,6 +34,8 @@ _FACTORS: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
 _DURATION: Final = re.compile(r"(\d{1,9})([smhdw])", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MAX_SECONDS: Final = 100 * 366 * 86_400
+_DAY_US: Final = 86_400 * 1_000_000
+_DAYS_AGO: Final = {"today": 0, "yesterday": 1}
 
 
 def parse_count(text: str) -> int:
@@ -65,14 +67,19 @@ def parse_duration(text: str) -> int:
 
 def parse_time(text: str, now: int, direction: int) -> int:
     """A date, a date and time (in UTC, unless it has a zone), or a duration after (`direction` 1)
-    or before (-1) `now`; in Unix microseconds, like `now`."""
+    or before (-1) `now`; before it also `today` and `yesterday`, of which the beginning is meant.
+    In Unix microseconds, like `now`."""
+    if direction < 0 and text in _DAYS_AGO:
+        return now - now % _DAY_US - _DAYS_AGO[text] * _DAY_US
     if _DURATION.fullmatch(text):
         return max(0, now + direction * parse_duration(text) * 1_000_000)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
+        days = ", today, yesterday" if direction < 0 else ""
         raise ValueError(
-            "must be a date such as 2026-12-31, with a time or without, or a duration such as 30d"
+            f"must be a date such as 2026-12-31, with a time or without{days}, or a duration such "
+            "as 30d"
         ) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)

@@ -62,7 +62,7 @@ def _parse_status(text: str) -> str:
 _FILTER_OPTIONS: Final = (
     click.option(
         "--since",
-        metavar="24h|DATE",
+        metavar="24h|yesterday|DATE",
         type=PAST_TIME,
         help="Started since this time (UTC), or this long ago.",
     ),

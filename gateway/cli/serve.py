@@ -174,6 +174,7 @@ async def _serve(
         async with systemd_notifications(daemon):
             _freeze_objects()
             public = config.server.public_url
+            log.info("console on %s/console", public or daemon.address)
             log.info("serving on %s%s", daemon.address, f", for clients {public}" if public else "")
             await stop.wait()
 

@@ -66,7 +66,7 @@ def _dimensions(given: Sequence[str]) -> tuple[str, ...]:
 )
 @click.option(
     "--since",
-    metavar="7d|DATE",
+    metavar="7d|yesterday|DATE",
     type=PAST_TIME,
     help="From this date (UTC), or from this long ago; default: this month.",
 )

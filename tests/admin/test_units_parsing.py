@@ -87,6 +87,11 @@ def test_times(text: str, moment: int) -> None:
 def test_past_times() -> None:
     assert parse_time("7d", NOW, -1) == NOW - 7 * 86_400_000_000
     assert parse_time("4000w", NOW, -1) == 0
+    today = datetime.fromtimestamp(NOW // 1_000_000, UTC).replace(hour=0, minute=0, second=0)
+    assert parse_time("today", NOW, -1) == int(today.timestamp()) * 1_000_000
+    assert parse_time("yesterday", NOW, -1) == int(today.timestamp() - 86_400) * 1_000_000
+    with pytest.raises(ValueError, match="must be a date such as"):
+        parse_time("today", NOW, 1)
     for text in ("", "soon", "2026-13-01", "12.31.2026"):
         with pytest.raises(ValueError, match="must be a date such as"):
             parse_time(text, NOW, -1)

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 
 _VALUES = {
+    "client": "codex",
     "format_": "chat",
     "role": "viewer",
     "scope": "read",

@@ -193,6 +193,7 @@ def test_the_public_address_is_logged(tmp_path: Path) -> None:
         environment = gateway.wait_for_output(r"serving on (\S+), for clients (\S+)\n")
         assert environment[1].startswith("http://127.0.0.1:")
         assert environment[2] == "https://ai.example.org"
+        gateway.wait_for_output(r"console on https://ai\.example\.org/console\n")
 
 
 @pytest.mark.processes
