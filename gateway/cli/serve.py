@@ -22,8 +22,10 @@ from aiohttp import web
 from gateway.admin.api.socket import AdminSocketError, socket_path
 from gateway.admin.reload import ConfigSource
 from gateway.cli.errors import EX_CONFIG, EX_UNAVAILABLE, report_config_errors
+from gateway.cli.options import option_type
 from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config
+from gateway.config.types import check_host
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.http.listener import BindError
 from gateway.server.http.systemd import ActivationError, inherited_sockets
@@ -80,13 +82,17 @@ _DEMO_STATE_DIR: Final = Path("var", DEMO_NAME)
 _DEMO_MARKER: Final = "demo"
 """A file in state directories that a demo created. A demo may empty only these."""
 
+_HOST: Final = option_type(check_host, optional=False)
+
 log = logging.getLogger(__name__)
 
 
 @click.command()
 @click.option("--config", type=_PATH, help="The configuration file.")
 @click.option("--state-dir", type=_PATH, help="The state directory.")
-@click.option("--host", help="The address to listen on; overrides the file.")
+@click.option(
+    "--host", type=_HOST, metavar="TEXT", help="The address to listen on; overrides the file."
+)
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; overrides the file.")
 @click.option("--demo", is_flag=True, help="Serve a simulated model, without a configuration.")
 def serve(
