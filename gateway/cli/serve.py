@@ -22,7 +22,6 @@ from aiohttp import web
 from gateway.admin.api.socket import AdminSocketError, socket_path
 from gateway.admin.reload import ConfigSource
 from gateway.cli.errors import EX_CONFIG, EX_UNAVAILABLE, report_config_errors
-from gateway.cli.options import option_type
 from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config
 from gateway.config.types import check_host
@@ -82,16 +81,21 @@ _DEMO_STATE_DIR: Final = Path("var", DEMO_NAME)
 _DEMO_MARKER: Final = "demo"
 """A file in state directories that a demo created. A demo may empty only these."""
 
-_HOST: Final = option_type(check_host, optional=False)
-
 log = logging.getLogger(__name__)
+
+
+def _checked_host(_: click.Context, __: click.Parameter, host: str | None) -> str | None:
+    try:
+        return None if host is None else check_host(host)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
 @click.option("--config", type=_PATH, help="The configuration file.")
 @click.option("--state-dir", type=_PATH, help="The state directory.")
 @click.option(
-    "--host", type=_HOST, metavar="TEXT", help="The address to listen on; overrides the file."
+    "--host", callback=_checked_host, help="The address to listen on; overrides the file."
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; overrides the file.")
 @click.option("--demo", is_flag=True, help="Serve a simulated model, without a configuration.")
