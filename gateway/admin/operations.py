@@ -116,10 +116,10 @@ class AdminOperations:
                 self._registry.put_token(token)
         return created
 
-    async def list_keys(self, named: str | None = None) -> list[Token]:
+    async def list_keys(self, named: str | None = None, limit: int | None = None) -> list[Token]:
         """Tokens with their totals, revoked ones too, oldest first: all, or those with this id or
-        name."""
-        return await tokens.all_tokens(self.database, named=named)
+        name; no more than `limit`."""
+        return await tokens.all_tokens(self.database, named=named, limit=limit)
 
     async def key_names(self, ids: Collection[str | None]) -> dict[str, str]:
         """Returns the names of keys by id; those of deleted keys are missing."""

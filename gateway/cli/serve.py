@@ -24,6 +24,7 @@ from gateway.admin.reload import ConfigSource
 from gateway.cli.errors import EX_CONFIG, EX_UNAVAILABLE, report_config_errors
 from gateway.config.load import demo_config, find_config, load_config
 from gateway.config.schema import Config
+from gateway.config.types import check_host
 from gateway.daemon import Daemon, run_daemon, systemd_notifications
 from gateway.server.http.listener import BindError
 from gateway.server.http.systemd import ActivationError, inherited_sockets
@@ -83,10 +84,19 @@ _DEMO_MARKER: Final = "demo"
 log = logging.getLogger(__name__)
 
 
+def _checked_host(_: click.Context, __: click.Parameter, host: str | None) -> str | None:
+    try:
+        return None if host is None else check_host(host)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command()
 @click.option("--config", type=_PATH, help="The configuration file.")
 @click.option("--state-dir", type=_PATH, help="The state directory.")
-@click.option("--host", help="The address to listen on; overrides the file.")
+@click.option(
+    "--host", callback=_checked_host, help="The address to listen on; overrides the file."
+)
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; overrides the file.")
 @click.option("--demo", is_flag=True, help="Serve a simulated model, without a configuration.")
 def serve(

@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import ceil, floor, log10
 from typing import Final
 
-from gateway.admin.units import format_count, format_duration, format_units
+from gateway.admin.units import format_count, format_duration, format_units, format_usd
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.log.overview import Overview, TimeBucket
 from gateway.store.log.usage import Metrics
@@ -244,6 +244,19 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 CHARTS: Final[Mapping[str, MetricChart]] = {
+    "usd": MetricChart(
+        "US dollars",
+        (("US dollars", Colour.MAIN, lambda m: m.usd_micro / MICRO_PER_UNIT),),
+        lambda m: format_usd(m.usd_micro),
+        short_number,
+        min_step=0.01,
+    ),
+    "units": MetricChart(
+        "Units",
+        (("Units", Colour.MAIN, lambda m: m.cost_micro / MICRO_PER_UNIT),),
+        lambda m: format_units(m.cost_micro),
+        short_number,
+    ),
     "requests": MetricChart(
         "Requests",
         (
@@ -261,12 +274,6 @@ CHARTS: Final[Mapping[str, MetricChart]] = {
             ("Output", Colour.SECOND, lambda m: m.output_tokens),
         ),
         lambda m: f"{format_count(m.input_tokens)} in, {format_count(m.output_tokens)} out",
-        short_number,
-    ),
-    "units": MetricChart(
-        "Units",
-        (("Units", Colour.MAIN, lambda m: m.cost_micro / MICRO_PER_UNIT),),
-        lambda m: format_units(m.cost_micro),
         short_number,
     ),
     "times": MetricChart(

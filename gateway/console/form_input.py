@@ -108,6 +108,8 @@ FILTER_FIELDS: Final = {
 """Input of the logs page → field of the filter form."""
 
 _MAX_LISTED_KEYS: Final = 5
+MAX_NAMESAKES: Final = _MAX_LISTED_KEYS + 1
+"""Keys of one name that have to be read to say that there are several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class SpanKind(Enum):
     FAILED = "c5", "failed attempt"
     WAITING = "c2", "waiting for the first token"
     REPLY = "c1", "receiving the reply"
-    BACKOFF = "c3", "backoff before the next attempt"
+    BACKOFF = "c4", "backoff before the next attempt"
 
     @property
     def style(self) -> str:

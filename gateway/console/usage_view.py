@@ -119,7 +119,8 @@ def daily_chart(days: Sequence[DailyUsage]) -> Chart:
     name = "USD" if in_usd else "Units"
     labels = [day.date[5:] for day in days]
     series = Series(name, Colour.MAIN, amounts)
-    return build_chart(f"{name} by day, last {len(days)} days", labels, [series], short_number)
+    title, min_step = f"{name} by day, last {len(days)} days", 0.01 if in_usd else 1
+    return build_chart(title, labels, [series], short_number, min_step=min_step)
 
 
 def _first_day(now: int) -> datetime:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 
 from gateway.store.database import Reader
 from gateway.store.records import Group, Token, TokenState
@@ -50,9 +51,9 @@ class Registry:
         """The active token of that id."""
         return self._tokens.get(token_id)
 
-    def tokens(self) -> tuple[Token, ...]:
-        """Returns all active tokens."""
-        return tuple(self._tokens.values())
+    def tokens(self, limit: int | None = None) -> tuple[Token, ...]:
+        """Returns all active tokens, or the first ones up to a limit."""
+        return tuple(islice(self._tokens.values(), limit))
 
     def group(self, name: str) -> Group | None:
         return self._groups.get(name)

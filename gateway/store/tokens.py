@@ -21,6 +21,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    true,
     update,
 )
 
@@ -113,7 +114,8 @@ async def search_tokens(
     `size`, or the last one."""
     row, is_revoked = tokens.c, tokens.c.state == TokenState.REVOKED
     places = (row.name, row.group, row.id, row.display)
-    matches = or_(*(place.icontains(text, autoescape=True) for place in places))
+    found_in = or_(*(place.icontains(text, autoescape=True) for place in places))
+    matches = found_in if text else true()
     if not with_revoked:
         matches = and_(matches, ~is_revoked)
     number_of = func.count()

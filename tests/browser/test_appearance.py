@@ -159,6 +159,21 @@ async def test_no_text_of_a_chart_is_clipped(
             assert await user.page.evaluate(_OUTSIDE) == [], path
 
 
+async def test_texts_of_charts_have_one_size(
+    browser: Browser, seeded: SeededGateway, cookies: StorageState
+) -> None:
+    """Images scale their texts: all of them have the same width, on every page."""
+    async with signed_in(browser, seeded.gateway, cookies) as user:
+        for width in WIDTHS:
+            await user.page.set_viewport_size({"width": width, "height": 800})
+            seen = set()
+            for path in ("/console", f"/console/tokens/{seeded.token.id}"):
+                await user.page.goto(path)
+                widths = "images => images.map((image) => Math.round(image.clientWidth))"
+                seen |= set(await user.page.locator(".chart img").evaluate_all(widths))
+            assert len(seen) == 1, width
+
+
 async def test_an_invalid_file_is_announced_on_every_page(
     browser: Browser, seeded: SeededGateway, cookies: StorageState, monkeypatch: pytest.MonkeyPatch
 ) -> None:

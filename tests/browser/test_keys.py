@@ -75,6 +75,7 @@ async def test_errors_are_next_to_their_inputs(user: User) -> None:
     assert await field.get_attribute("aria-invalid") == "true"
     assert await field.input_value() == "lots"
     assert await page.get_by_label("Name").input_value() == "wrong"
+    assert await field.evaluate("field => field === document.activeElement")
     user.excuse("status of 422")
 
 

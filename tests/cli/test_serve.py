@@ -314,6 +314,15 @@ def test_a_demo_has_no_configuration(tmp_path: Path) -> None:
     assert "--demo" in result.stderr
 
 
+@pytest.mark.parametrize("host", ["999.1.1.1", "1.2.3", "", "a b"])
+def test_no_address_of_a_host(host: str) -> None:
+    """The file was checked, the option was not."""
+    result = CliRunner().invoke(main, ["serve", "--demo", "--host", host])
+    assert result.exit_code == 2
+    assert "--host" in result.stderr
+    assert "neither an IP address nor the name of a host" in result.stderr
+
+
 @pytest.mark.processes
 def test_rarely_used_modules_are_not_imported(tmp_path: Path) -> None:
     """Each of them delays the start and takes memory until the end. Where there is no database yet,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from gateway.console.pages.tokens import PAGE_SIZE
 from gateway.core.limits import Limits
+from gateway.store import tokens as store_tokens
 from gateway.store.records import TokenState
+from gateway.store.registry import Registry
 from gateway.store.tokens import add_tokens
 from tests.console.access_api import mounted
 from tests.console.visitor import Visitor, signed_in_visitor
@@ -20,6 +23,8 @@ MANY: Final = 5_000
 BATCH: Final = 500
 MAX_GROWTH: Final = 0.06
 """Seconds of a processor that a page may take longer than with a few keys."""
+MAX_READ: Final = 210
+"""Keys that a page may read: suggestions are 200."""
 WHOLE_LISTS: Final = {"/admin/api/budgets", "/admin/api/keys"}
 """They show all: the work is done in steps, between which others run."""
 MAX_STALL: Final = 0.06
@@ -66,7 +71,39 @@ def read_paths(gateway: RunningGateway) -> set[str]:
     }
 
 
-async def add_keys(gateway: RunningGateway, numbers: range) -> None:
+async def test_a_page_reads_the_keys_that_it_shows(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No page reads all keys, not from the database and not from memory, whatever it is asked."""
+    await gateway.operations.create_group("many", ("*",))
+    await add_keys(gateway, range(10, 1000), name="name 7")
+    await add_keys(gateway, range(10))
+    read: list[object] = []
+    from_row, tokens = store_tokens._from_row, Registry.tokens
+
+    def counted_row(record: Any, row: Any) -> Any:
+        read.append(row)
+        return from_row(record, row)
+
+    def counted_tokens(registry: Registry, limit: int | None = None) -> Any:
+        found = tokens(registry, limit)
+        read.extend(found)
+        return found
+
+    monkeypatch.setattr(store_tokens, "_from_row", counted_row)
+    monkeypatch.setattr(Registry, "tokens", counted_tokens)
+    paths = [PLACES.get(path, path.replace("{id}", "tok_1")) for path in read_paths(gateway)]
+    counts = {}
+    async with signed_in_visitor(gateway) as visitor:
+        for path in (*paths, *QUERIES):
+            read.clear()
+            assert (await visitor.get(path)).status < 500, path
+            counts[path] = len(read)
+    assert {path for path, count in counts.items() if count > MAX_READ} == WHOLE_LISTS, counts
+    assert counts["/console/tokens?page=2&revoked="] == PAGE_SIZE
+
+
+async def add_keys(gateway: RunningGateway, numbers: range, **changes: Any) -> None:
     """Of each ten one is revoked; the others have a budget."""
     added = [
         token(
@@ -74,6 +111,7 @@ async def add_keys(gateway: RunningGateway, numbers: range) -> None:
             group="many",
             limits=Limits(budget_day=1_000_000),
             state=TokenState.ACTIVE if number % 10 else TokenState.REVOKED,
+            **changes,
         )
         for number in numbers
     ]

@@ -18,6 +18,7 @@ USED = {
     "cache_read_tokens": 1000,
     "output_tokens": 500,
     "cost_micro": 12_500_000,
+    "usd_micro": 250_000,
     "first_events": 2,
     "first_event_us": 1_000_000,
     "total_us": 5_000_000,
@@ -54,6 +55,7 @@ def test_every_chart_has_its_curves(name: str, step: int) -> None:
 
 def test_summaries() -> None:
     assert {name: chart.summary(Metrics(**USED)) for name, chart in CHARTS.items()} == {
+        "usd": "$0.2500",
         "requests": "1\u202f200, 3 of them failed",
         "tokens": "4\u202f000 in, 500 out",
         "units": "12.5",

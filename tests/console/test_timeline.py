@@ -41,6 +41,14 @@ def test_a_failure_and_then_a_reply() -> None:
     assert [(span.start, span.width) for span in result[:2]] == [(0, 10), (10, 20)]
 
 
+def test_every_kind_has_its_colour() -> None:
+    """Backoff was green."""
+    green = "c3"
+    styles = [kind.style for kind in SpanKind]
+    assert len(set(styles)) == len(styles)
+    assert green not in styles
+
+
 def test_a_rejected_request_was_only_in_the_gateway() -> None:
     (result,) = spans(70, [])
     assert (result.kind, result.duration_us, result.width) == (SpanKind.GATEWAY, 70, 100)

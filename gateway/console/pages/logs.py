@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from heapq import nsmallest
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -13,7 +12,7 @@ from gateway.admin import API_PATH
 from gateway.admin.access.permissions import Permission, requires
 from gateway.admin.api.export import ExportFormat
 from gateway.console.context import CONTEXT, ConsoleContext
-from gateway.console.form_input import LogSearch, parse_search
+from gateway.console.form_input import MAX_NAMESAKES, LogSearch, parse_search
 from gateway.console.rendering import render
 from gateway.store.errors import QueryTimeout
 from gateway.store.log import pages
@@ -45,6 +44,7 @@ async def list_requests(request: web.Request) -> web.Response:
             )
         except QueryTimeout as timeout:
             error = str(timeout)
+    names = await _key_names(context, page.rows)
     return render(
         request,
         "logs.html",
@@ -56,14 +56,14 @@ async def list_requests(request: web.Request) -> web.Response:
         rows=page.rows,
         searched_to=pages.started_us(page.searched_to) if page.searched_to else None,
         is_newer_search=bool(after),
-        names=await _key_names(context, page.rows),
+        names=names,
         newer=_newer_url(search, page, before, after),
         older=_older_url(search, page, after),
         is_newest=before is None and after is None,
         tail_from=page.rows[0].id if page.rows else pages.first_id(context.now()),
         exports=[(form, _export_url(search, form)) for form in ExportFormat],
         feed=_feed_url(search),
-        **_choices(context),
+        **_choices(context, names.values()),
     )
 
 
@@ -89,7 +89,7 @@ async def tail(request: web.Request) -> web.Response:
 
 async def _parse_search(request: web.Request) -> LogSearch:
     context, name = request.app[CONTEXT], request.query.get("key", "").strip()
-    tokens = await context.operations.list_keys(named=name) if name else ()
+    tokens = await context.operations.list_keys(name, MAX_NAMESAKES) if name else ()
     return parse_search(request.query, tokens, context.now())
 
 
@@ -130,11 +130,11 @@ async def _key_names(context: ConsoleContext, rows: Sequence[RequestRow]) -> dic
     return await context.operations.key_names([row.token_id for row in rows])
 
 
-def _choices(context: ConsoleContext) -> dict[str, Any]:
-    """The values that the form of filters offers."""
-    key_names = {token.name for token in context.runtime.registry.tokens()}
+def _choices(context: ConsoleContext, displayed: Iterable[str]) -> dict[str, Any]:
+    """The values that the form of filters offers: of keys those displayed, and some more."""
+    some = context.runtime.registry.tokens(_MAX_SUGGESTED_KEYS)
     return {
-        "keys": nsmallest(_MAX_SUGGESTED_KEYS, key_names),
+        "keys": sorted({*displayed, *(token.name for token in some)}),
         "groups": [group.name for group in context.operations.list_groups()],
         "models": [model.id for model in context.runtime.current.catalog],
         "channels": [channel.name for channel in context.runtime.config.channels],

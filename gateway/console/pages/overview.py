@@ -18,21 +18,22 @@ from gateway.console.rendering import redirect, render, render_chart
 from gateway.quota.budgets import format_utc
 from gateway.store.log.overview import Breakdown, Overview
 from gateway.store.log.usage import Totals
-from gateway.store.records import DAY_US, ExchangeState
+from gateway.store.records import DAY_US, HOUR_US, ExchangeState
 
 LOGS_PATH: Final = "/console/logs"
 
 _RANGES: Final = {
-    "24h": ("24 hours", DAY_US),
-    "7d": ("7 days", 7 * DAY_US),
-    "30d": ("30 days", 30 * DAY_US),
+    "24h": ("24 hours", 24, HOUR_US),
+    "7d": ("7 days", 7, DAY_US),
+    "30d": ("30 days", 30, DAY_US),
 }
+"""Titles; numbers of hours or days, the current one included; and their length."""
 _DEFAULT_RANGE: Final = "24h"
 
 
 @dataclass(frozen=True, slots=True)
 class TopRow:
-    """A key or a model and its percentage of all units; `url` has its requests, None without a
+    """A key or a model and its percentage of the whole cost; `url` has its requests, None without a
     name."""
 
     name: str
@@ -61,14 +62,16 @@ async def show_overview(request: web.Request) -> web.Response:
     return render(
         request,
         "overview.html",
-        ranges=[(name, title) for name, (title, _) in _RANGES.items()],
+        ranges=[(name, title) for name, (title, *_) in _RANGES.items()],
         range=_range_name(request),
         overview=overview,
         total=overview.whole,
         size=(WIDTH, HEIGHT),
         running=context.runtime.active_requests,
         charts=[
-            (name, chart.title, chart.summary(overview.whole)) for name, chart in CHARTS.items()
+            (name, chart.title, chart.summary(overview.whole))
+            for name, chart in CHARTS.items()
+            if name != ("units" if overview.whole.usd_micro else "usd")
         ],
         errors=[(error, _errors_url(overview, error.what)) for error in overview.failures],
         tops=(
@@ -97,20 +100,22 @@ def _range_name(request: web.Request) -> str:
 async def _overview(request: web.Request) -> Overview:
     context = request.app[CONTEXT]
     now = context.now()
-    _, duration = _RANGES[_range_name(request)]
-    return await context.operations.get_overview(now - duration, now)
+    _, number, step = _RANGES[_range_name(request)]
+    current = now // step
+    return await context.operations.get_overview((current + 1 - number) * step, now + 1)
 
 
 def _top_rows(
     overview: Overview, breakdowns: Sequence[Breakdown], field: str, names: dict[str, str]
 ) -> Iterator[TopRow]:
-    total = overview.whole.cost_micro
+    money = "usd_micro" if overview.whole.usd_micro else "cost_micro"
+    total = getattr(overview.whole, money)
     for breakdown in breakdowns:
         yield TopRow(
             name=names.get(breakdown.name, breakdown.name),
             url=_logs_url(overview, field, breakdown.name) if breakdown.name else None,
             totals=breakdown,
-            share=100 * breakdown.cost_micro // total if total else 0,
+            share=100 * getattr(breakdown, money) // total if total else 0,
         )
 
 

@@ -42,7 +42,7 @@ async def show_request(request: web.Request) -> web.Response:
         row=row,
         reply=reply,
         chain=await stored.chain(reply) if reply is not None else [],
-        key=key_name,
+        key=names.get(row.token_id),
         is_running=row.state is ExchangeState.RUNNING,
         headline=headline(fields, key_name, format_utc(row.started_at)),
         summary=list(sections(fields, without_errors, context.runtime.config.money)),

@@ -139,7 +139,7 @@ def read_gauges(runtime: Runtime) -> Families:
     families["gateway_limit_used_ratio"] = dict(_limits(runtime, now))
     if runtime.config.metrics.keys:
         families["gateway_key_info"] = {
-            (token.id, token.name, token.group): 1 for token in runtime.registry.tokens()[:MAX_KEYS]
+            (token.id, token.name, token.group): 1 for token in runtime.registry.tokens(MAX_KEYS)
         }
     return families | _accounts(runtime, now) | runtime.fleet.gauges()
 
@@ -177,5 +177,5 @@ def _holders(runtime: Runtime) -> Iterator[Holder]:
     for group in runtime.registry.groups():
         yield Holder(HolderKind.GROUP, group.name, group.name, group.limits)
     if runtime.config.metrics.keys:
-        for token in runtime.registry.tokens()[:MAX_KEYS]:
+        for token in runtime.registry.tokens(MAX_KEYS):
             yield Holder(HolderKind.KEY, token.id, token.name, token.limits)

@@ -58,7 +58,7 @@ class FailureGroup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """A span of whole hours or days. `series` has a bucket for each `step` (µs), in order. Keys and
-    models are those with the highest cost, failures the most frequent."""
+    models are those with the highest cost, in dollars first; failures the most frequent."""
 
     since: int
     until: int
@@ -71,6 +71,7 @@ class Overview:
 
 
 _TOTALS: Final = tuple(field.name for field in fields(Totals))
+_RANKING: Final = ("usd_micro DESC", "cost_micro DESC", "requests DESC")
 _METRICS: Final = tuple(field.name for field in fields(Metrics))
 
 
@@ -89,9 +90,7 @@ async def overview(database: Database, since: int, until: int) -> Overview:
     sums = sums_between(database, *span, whole_days=True)
     series = sums_between(database, *span, whole_days=step == DAY_US)
     top_keys, top_models = (
-        _sums(sums, _TOTALS, by)
-        .order_by(text("cost_micro DESC"), text("requests DESC"), sums.c[by])
-        .limit(_MAX_ROWS)
+        _sums(sums, _TOTALS, by).order_by(*map(text, _RANKING), sums.c[by]).limit(_MAX_ROWS)
         for by in ("token_id", "model")
     )
     # Both pairs take the database about as long.

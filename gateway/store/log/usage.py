@@ -40,6 +40,7 @@ def hours_since(since: int | ColumnElement[int]) -> Select[Any]:
 
 
 _BATCH: Final = 1000
+_RANKING: Final = ("usd_micro", "cost_micro", "requests")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -129,7 +130,7 @@ async def usage(
 ) -> list[UsageRow]:
     """The sums of the hours from `since` to before `until` (Unix hours) that match every filter
     given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
-    the highest first.
+    in dollars first, the highest first.
     """
     sums = _sums(database, since, until, whole_days=Dimension.HOUR not in by).c
     dimensions: dict[Dimension, ColumnElement[Any]] = {
@@ -147,7 +148,7 @@ async def usage(
         select(*dimensions.values(), *counts.values())
         .where(*conditions)
         .group_by(*dimensions.values())
-        .order_by(*times, counts["cost_micro"].desc(), counts["requests"].desc(), *names)
+        .order_by(*times, *(counts[name].desc() for name in _RANKING), *names)
     )
     async with database.reader.connect() as connection:
         rows = await connection.execute(query)

@@ -12,8 +12,11 @@ import pytest
 
 from gateway.console.charts import CHARTS
 from gateway.core.formats import Format
+from gateway.store.log.pages import first_id
+from gateway.store.log.usage import Dimension, usage
 from tests.console.hostile_text import is_harmless
 from tests.console.visitor import Visitor, signed_in_visitor
+from tests.store.sample_rows import intent, settled
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, channels, run_gateway
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
@@ -84,7 +87,7 @@ async def test_charts_are_images_with_their_own_policy(
     await gateway.rows()
     page = await visitor.get(PAGE)
     images = [unescape(path) for path in re.findall(r'<img src="([^"]*)"', page.html)]
-    assert images == [f"/console/charts/{name}.svg?range=24h" for name in CHARTS]
+    assert images == [f"/console/charts/{name}.svg?range=24h" for name in CHARTS if name != "usd"]
     for image in images:
         async with visitor.http.get(image) as answer:
             assert answer.status == 200
@@ -97,13 +100,13 @@ async def test_charts_are_images_with_their_own_policy(
 
 
 @pytest.mark.parametrize(
-    ("range_name", "buckets"), [("24h", 25), ("7d", 8), ("30d", 31), ("<b>", 25)]
+    ("range_name", "buckets"), [("24h", 24), ("7d", 7), ("30d", 30), ("<b>", 24)]
 )
 async def test_the_table_has_every_bucket(visitor: Visitor, range_name: str, buckets: int) -> None:
-    """An unknown range is the default one."""
+    """As many as its name says, the current one included. An unknown range is the default one."""
     page = await visitor.get(f"{PAGE}?range={range_name}")
     table = page.html.partition("Show as a table")[2].partition("</table>")[0]
-    assert buckets - 1 <= table.count('<th scope="row">') <= buckets
+    assert table.count('<th scope="row">') == buckets
     assert is_harmless(page.html)
 
 
@@ -164,7 +167,34 @@ async def test_the_price_is_apart_from_the_estimates(
         await gateway.rows()
         async with signed_in_visitor(gateway) as visitor:
             page = await visitor.get("/console")
-    assert re.search(r"\$\d+\.\d\d, 1 request estimated", page.text)
+    assert re.search(r"Cost \$\d+\.\d\d [\d.]+ units, 1 request estimated", page.text)
+
+
+async def test_dollars_come_first_and_rank(gateway: RunningGateway, visitor: Visitor) -> None:
+    """Tables were ranked by units. Models without a price in dollars come last."""
+    costs = {"many-units": (9_000_000, 10_000), "dollars": (5, 990_000), "unpriced": (8_000_000, 0)}
+    now = gateway.daemon.console.now()
+    recorder = gateway.daemon.runtime.recorder
+    for number, (model, (units, usd)) in enumerate(costs.items()):
+        row = intent(number, gateway.token.id, started_at=now, model=model, catalog_model=model)
+        row = row._replace(id=f"{first_id(now)}{number:010x}")
+        recorder.record_settlement(settled(row, cost_micro=units, usd_micro=usd))
+    await gateway.rows(len(costs))
+    page = await visitor.get(PAGE)
+    assert page.html.index("<span>Cost</span>") < page.html.index("<span>Requests</span>")
+    assert figure(page.html, "Cost") == "$1.00"
+    table = page.html.partition('aria-label="Models"')[2].partition("</table>")[0]
+    assert re.findall(r'<span class="raw">([^<]*)', table) == ["dollars", "many-units", "unpriced"]
+    assert re.findall(r'<meter [^>]* value="(\d+)"', table) == ["99", "1", "0"]
+    assert "8 units" in table
+    assert re.findall(r"charts/(\w+)\.svg", page.html)[0] == "usd"
+    assert "units.svg" not in page.html
+    logs = await visitor.get("/console/logs?model=dollars")
+    assert "$0.9900<small>0.000005 units</small>" in logs.html
+    request = await visitor.get("/console/logs/" + re.findall(r'data-id="(\w+)"', logs.html)[0])
+    assert figure(request.html, "Cost") == "$0.99"
+    used = await usage(gateway.operations.database, (Dimension.MODEL,), since=0)
+    assert [row.model for row in used] == ["dollars", "many-units", "unpriced"]
 
 
 async def test_alerts_that_fire_are_listed(tmp_path: Path, upstream: ScriptedUpstream) -> None:
