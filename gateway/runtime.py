@@ -81,7 +81,7 @@ class Snapshot:
     def __init__(self, config: Config) -> None:
         """Call it in the running loop, which owns the upstream connections."""
         self.config = config
-        self.catalog = Catalog(config.models, config.money)
+        self.catalog = Catalog(config.models, config.money, config.channels)
         self.router = Router(self.catalog, config.channels, config.families)
         self.failure_policy = FailurePolicy(config.rules)
         self.upstream = UpstreamClient(config)

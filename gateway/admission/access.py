@@ -161,7 +161,10 @@ class Permit:
         """The price for the key's group; None for an unknown model."""
         price = self._prices.get(model_id)
         if price is None and (model := catalog.resolve(model_id)) is not None:
-            price = self._prices[model_id] = Price.for_model(model, self.multiplier, catalog.money)
+            prices = catalog.prices.items()
+            own = {channel: price[model.id] for channel, price in prices if model.id in price}
+            price = Price.for_model(model, self.multiplier, catalog.money, own)
+            self._prices[model_id] = price
         return price
 
 

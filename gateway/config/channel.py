@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from gateway.config.limits import TokenPrices
 from gateway.config.secrets import resolve_header, resolve_key
 from gateway.config.types import (
     ConfigModel,
@@ -225,6 +226,17 @@ def _check_models(models: Mapping[str, str], info: ValidationInfo) -> Mapping[st
     return models
 
 
+def _check_prices(
+    prices: Mapping[str, TokenPrices], info: ValidationInfo
+) -> Mapping[str, TokenPrices]:
+    """A channel that discovers its models may not have them yet."""
+    for id in prices:
+        if id not in info.data.get("models", prices) and not info.data.get("discover"):
+            text = "the channel has no model {id}"
+            raise PydanticCustomError("prices", text, {"id": id})
+    return prices
+
+
 class ChannelImages(ConfigModel):
     """The way in which a channel takes images."""
 
@@ -260,6 +272,9 @@ class Channel(ConfigModel):
     ]
     """The models that it serves: a list of public ids, or a mapping of them to upstream names; all:
     what the upstream lists, as discover: ["*"] does."""
+    prices: Annotated[Mapping[ModelId, TokenPrices], AfterValidator(_check_prices)] = {}
+    """The prices of models at this channel, where they differ from the models' own price, which is
+    not read then: {MODEL: {input: 2, output: 10}}."""
     family: Family | None = None
     """The family of its models that the catalog does not have; null: the catalog has all."""
     accounts: tuple[Account, ...] = Field(min_length=1)

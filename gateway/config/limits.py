@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Annotated, Final, Literal
 
 import re2
@@ -55,6 +56,35 @@ class Rates(ConfigModel):
     """An input token that was written to the cache for one hour."""
 
 
+class LongInputPrices(ConfigModel):
+    """US dollars for a million tokens of requests with more input than `tokens`."""
+
+    tokens: Limit
+    """Input tokens, cached ones included, above which a whole request costs this."""
+    input: Multiplier
+    """Uncached input."""
+    output: Multiplier
+    """Output, reasoning included."""
+    cache_read: Multiplier | None = None
+    """Input that the upstream read from its cache; null: in the proportion that it has to input
+    in shorter requests."""
+    cache_write: Multiplier | None = None
+    """Input that was written to the cache for five minutes; null: in the same way."""
+    cache_write_1h: Multiplier | None = None
+    """Input that was written to the cache for one hour; null: in the same way."""
+
+
+def _check_ascending(prices: tuple[LongInputPrices, ...]) -> tuple[LongInputPrices, ...]:
+    if any(later.tokens <= earlier.tokens for earlier, later in pairwise(prices)):
+        raise PydanticCustomError("above", "tokens must ascend")
+    return prices
+
+
+ServiceTier = Literal[
+    "priority", "fast", "ultrafast", "flex", "batch", "scale", "performance", "reserved"
+]
+
+
 class TokenPrices(ConfigModel):
     """US dollars for a million tokens of each kind."""
 
@@ -68,6 +98,14 @@ class TokenPrices(ConfigModel):
     """Input that was written to the cache for five minutes; null: as input."""
     cache_write_1h: Multiplier | None = None
     """Input that was written to the cache for one hour; null: as cache_write."""
+    above: Annotated[
+        tuple[LongInputPrices, ...], Field(max_length=8), AfterValidator(_check_ascending)
+    ] = ()
+    """The prices of requests with more input, the least first: {tokens: 200000, input: 4, ...}."""
+    service_tiers: Mapping[ServiceTier, Multiplier] = {}
+    """Factors of the prices by service tier, such as {priority: 2, flex: 0.5}: of the tier that the
+    reply states, else of the one that was requested; fast costs what priority does unless it is
+    stated. Other tiers have the factor 1."""
 
 
 class SharedLimits(ConfigModel):

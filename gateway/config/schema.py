@@ -297,11 +297,17 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         served = {name for channel in self.channels for name in channel.models}
         return [model for model in self.models if model.id in served]
 
+    def _is_priced(self, model: Model) -> bool:
+        """Tells whether every channel that serves the model has a price of it."""
+        return model.price is not None or all(
+            model.id in channel.prices for channel in self.channels if model.id in channel.models
+        )
+
     def _unstated_multipliers(self) -> Iterator[str]:
         unstated = [
             model.id
             for model in self._served_models
-            if model.price is None and "multiplier" not in model.model_fields_set
+            if "multiplier" not in model.model_fields_set and not self._is_priced(model)
         ]
         if unstated:
             yield (
@@ -313,8 +319,10 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         """Models without a price, where others have one."""
         if self.money.unit_price is not None and self.money.currency == "USD":
             return
-        unstated = [model.id for model in self._served_models if model.price is None]
-        if unstated and any(model.price is not None for model in self._served_models):
+        served = self._served_models
+        unstated = [model.id for model in served if not self._is_priced(model)]
+        has_prices = len(unstated) < len(served) or any(each.prices for each in self.channels)
+        if unstated and has_prices:
             yield (
                 f"No price is stated for {_listed(unstated)}: usage costs nothing in USD, and "
                 "budgets in USD do not limit it. State the price under models, or money.unit_price."

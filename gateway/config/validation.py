@@ -94,13 +94,14 @@ def _locate(data: Any, steps: KeyPath) -> tuple[KeyPath, Any]:
 def _unknown_key(path: KeyPath) -> str:
     model: type[BaseModel] = Config
     for step in path[:-1]:
-        if isinstance(step, str):
+        if isinstance(step, str) and step in model.model_fields:  # else the key of a mapping
             annotation = model.model_fields[step].annotation
-            model = next(
+            kinds = [
                 kind
                 for kind in (annotation, *get_args(annotation))
                 if isinstance(kind, type) and issubclass(kind, BaseModel)
-            )
+            ]
+            model = kinds[0] if kinds else model
     names = [field.alias or name for name, field in model.model_fields.items()]
     return "unknown key" + _suggestion(str(path[-1]), names)
 

@@ -112,6 +112,11 @@ class Usage:
         names = Usage.__annotations__
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
+    def __sub__(self, other: Usage) -> Usage | None:
+        """Returns what is left; None where `other` is no part of it."""
+        left = {name: getattr(self, name) - getattr(other, name) for name in Usage.__annotations__}
+        return Usage(**left) if min(left.values()) >= 0 else None
+
     @property
     def fresh_input_tokens(self) -> int:
         """Input that was neither read from the cache nor written to it."""

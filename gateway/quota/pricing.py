@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
-from gateway.config.limits import Money, TokenPrices
+from gateway.config.limits import LongInputPrices, Money, TokenPrices
 from gateway.config.schema import Model
 from gateway.core.events import Usage
 from gateway.core.limits import MICRO_PER_UNIT, Cost
@@ -34,6 +34,9 @@ _DECIMAL_CONTEXT: Final = Context(prec=28)
 """More digits than a float or a group's multiplier has."""
 
 _NO_MONEY: Final = Money()
+_NO_CHANNELS: Final[Mapping[str, TokenPrices]] = {}
+_ONE: Final = Fraction(1)
+_BASE_TIERS: Final = (None, "default", "standard", "standard_only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +75,88 @@ class Rates:
         return min(max(0, (numerator + self.half) // self.denominator), MAX_COST)
 
 
+class UsdPrices(NamedTuple):
+    """US dollars of requests with `least_input` tokens of input or more, in the order of `Rates`,
+    and what the row says of them."""
+
+    least_input: int
+    prices: Sequence[Fraction]
+    description: str
+
+    def cost(self, usage: Usage, factor: Fraction = _ONE) -> Fraction:
+        """Dollars; `factor` is that of the service tier, which searches do not have."""
+        hour = usage.cache_write_1h_tokens
+        tokens = (
+            *(usage.fresh_input_tokens, usage.output_tokens, usage.cache_read_tokens),
+            *(usage.cache_write_tokens - hour, hour),
+        )
+        *prices, search = self.prices
+        return factor * sum(map(Fraction.__mul__, prices, tokens)) + usage.web_searches * search
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """The prices in dollars of a model that depend on the request: `levels` by the length of its
+    input, the least first, `factors` by service tier, and `channels` that have their own."""
+
+    levels: Sequence[UsdPrices]
+    factors: Mapping[str, Decimal]
+    channels: Mapping[str, PriceBook]
+
+    def usd(self, usage: Usage, tier: str | None) -> tuple[Fraction, str]:
+        """Dollars of one upstream request, and what the row says of their prices."""
+        size, text = usage.input_tokens, ""
+        level = next(each for each in reversed(self.levels) if size >= each.least_input)
+        factor = self.factors.get(tier or "")
+        if tier == "fast" and factor is None:
+            factor = self.factors.get("priority")
+        if factor is not None:
+            text = f"; service tier {tier}: times {_format_number(factor)}"
+        elif self.factors and tier not in _BASE_TIERS:
+            text = f"; service tier {ascii(tier)[:40]} has no factor"
+        dollars = level.cost(usage, _ONE if factor is None else Fraction(factor))
+        return dollars, level.description + text
+
+    def highest_usd(self, usage: Usage) -> Fraction:
+        """Dollars that requests with this usage together cost at most, whichever channel and
+        service tier serves them, and with up to twice as much input, which may be an estimate."""
+        possible = [
+            [*(price * Fraction(factor) for price in level.prices[:-1]), level.prices[-1]]
+            for book in (self, *self.channels.values())
+            for level in book.levels
+            if 2 * usage.input_tokens >= level.least_input
+            for factor in (Decimal(1), *book.factors.values())
+        ]
+        return UsdPrices(0, [*map(max, *possible, possible[0])], "").cost(usage)
+
+
+class Part(NamedTuple):
+    """What one upstream request used, and the prices and service tier that apply to it."""
+
+    usage: Usage
+    book: PriceBook
+    tier: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """`usd` is None where nothing has a price in dollars. `description` lists the multipliers, with
-    the rates that are not 1, and after a semicolon the prices in dollars."""
+    the rates that are not 1, and after a semicolon the prices in dollars. `book`: these depend on
+    more than the model."""
 
     units: Rates
     usd: Rates | None
     description: str
+    book: PriceBook | None = None
 
     @classmethod
-    def for_model(cls, model: Model, group_multiplier: str, money: Money = _NO_MONEY) -> Self:
+    def for_model(
+        cls,
+        model: Model,
+        group_multiplier: str,
+        money: Money = _NO_MONEY,
+        channels: Mapping[str, TokenPrices] = _NO_CHANNELS,
+    ) -> Self:
         """Raises ValueError for a multiplier that is not a number from 0 to `MAX_MULTIPLIER`."""
         rates = model.rates
         multipliers = {
@@ -104,15 +178,48 @@ class Price:
         }
         if searches:
             shown["1000 searches"] = searches
-        usd, usd_description = _usd_prices(model, group, units, money)
+
+        def build_book(price: TokenPrices | None, channels: Mapping[str, PriceBook]) -> PriceBook:
+            if price is None:
+                return PriceBook(
+                    [UsdPrices(0, *_usd_prices(None, group, units, money))], {}, channels
+                )
+            base = {name: _parse_number(each) for name, each in _token_prices(price).items()}
+            levels = [UsdPrices(0, *_usd_prices(base, group, units, money))]
+            for long in price.above:
+                scope = f" of requests with more than {long.tokens} input tokens"
+                usd = _usd_prices(_long_prices(base, long), group, units, money, scope)
+                levels.append(UsdPrices(long.tokens + 1, *usd))
+            factors: dict[str, Decimal] = {
+                tier: _parse_number(each) for tier, each in price.service_tiers.items()
+            }
+            return PriceBook(levels, factors, channels)
+
+        own = {channel: build_book(price, {}) for channel, price in channels.items()}
+        book = build_book(model.price, own)
+        _, usd, usd_description = book.levels[0]
         return cls(
             Rates.exact(units),
             Rates.exact(usd) if any(usd) else None,
             _describe(shown) + usd_description,
+            book if own or len(book.levels) > 1 or book.factors else None,
         )
 
     def cost(self, usage: Usage) -> Cost:
         return Cost(self.units.cost(usage), self.usd.cost(usage) if self.usd else 0)
+
+    def highest_cost(self, usage: Usage) -> Cost:
+        """What has to be reserved for this usage, before all is known that its price depends on."""
+        if self.book is None:
+            return self.cost(usage)
+        return Cost(self.units.cost(usage), _round_usd(self.book.highest_usd(usage)))
+
+    def cost_of(self, parts: Sequence[Part]) -> tuple[Cost, str]:
+        """The cost of a reply's upstream requests together, and the text that their row has."""
+        usage = sum((part.usage for part in parts), Usage())
+        costs, texts = zip(*(part.book.usd(part.usage, part.tier) for part in parts), strict=True)
+        cost = Cost(self.units.cost(usage), _round_usd(sum(costs, Fraction(0))))
+        return cost, self.description.partition(";")[0] + "".join(dict.fromkeys(texts))
 
     def input_cost(self, tokens: int) -> Cost:
         """The cost of uncached input tokens."""
@@ -138,19 +245,26 @@ def token_costs(model: Model, group_multiplier: str, money: Money) -> dict[str, 
     return {kind: price * factor for kind, price in prices.items()}
 
 
+def _round_usd(dollars: Fraction) -> int:
+    return min(max(0, math.floor(dollars * MICRO_PER_UNIT + Fraction(1, 2))), MAX_COST)
+
+
 def _usd_prices(
-    model: Model, group: Fraction, units: Sequence[Fraction], money: Money
+    numbers: Mapping[str, Decimal] | Mapping[str, Fraction] | None,
+    group: Fraction,
+    units: Sequence[Fraction],
+    money: Money,
+    scope: str = "",
 ) -> tuple[list[Fraction], str]:
     """Returns the prices in the order of `Rates`, and what the row says of them. A model without
-    prices, and searches without one, cost what their units do."""
+    prices, and searches without one, cost what their units do. `scope`: what the prices are for."""
     unit_price = Decimal(0)
     if money.currency == "USD" and money.unit_price is not None:
         unit_price = _parse_number(money.unit_price, most=None)
     prices, texts = [price * Fraction(unit_price) for price in units], []
-    if model.price is not None:
-        numbers = {name: _parse_number(each) for name, each in _token_prices(model.price).items()}
+    if numbers is not None:
         prices[:-1] = [Fraction(number) * group / 1_000_000 for number in numbers.values()]
-        texts.append(f"USD per million tokens: {_describe(numbers)}")
+        texts.append(f"USD per million tokens{scope}: {_describe(numbers)}")
     elif unit_price:
         texts.append(f"USD per million units: {_format_number(unit_price * 1_000_000)}")
     if money.web_search_price is not None:
@@ -172,7 +286,21 @@ def _token_prices(price: TokenPrices) -> dict[str, float]:
     }
 
 
-def _describe(numbers: Mapping[str, Decimal]) -> str:
+def _long_prices(base: Mapping[str, Decimal], long: LongInputPrices) -> dict[str, Fraction]:
+    """Returns the prices in the order of `base`: those of the cache that are not stated have the
+    proportion to input that they have there."""
+    stated, input_price = long.model_dump(exclude_none=True), Fraction(_parse_number(long.input))
+    proportion = input_price / Fraction(base["input"]) if base["input"] else None
+    prices: dict[str, Fraction] = {}
+    for name, number in base.items():
+        if (own := stated.get(name.replace(" ", "_"))) is not None:
+            prices[name] = Fraction(_parse_number(own))
+        else:
+            prices[name] = input_price if proportion is None else Fraction(number) * proportion
+    return prices
+
+
+def _describe(numbers: Mapping[str, Decimal] | Mapping[str, Fraction]) -> str:
     return ", ".join(f"{name} {_format_number(number)}" for name, number in numbers.items())
 
 
@@ -191,7 +319,9 @@ def _parse_multiplier(text: str, most: int | None = MAX_MULTIPLIER) -> Decimal:
     raise ValueError(f"a multiplier is from 0 to {MAX_MULTIPLIER:,}, not {text}")
 
 
-def _format_number(number: Decimal) -> str:
+def _format_number(number: Decimal | Fraction) -> str:
     """1 and not 1.0, 100 and not 1E+2, but 1E-9."""
+    if isinstance(number, Fraction):
+        number = Decimal(number.numerator) / number.denominator
     normalized = number.normalize()
     return f"{normalized:f}" if normalized.adjusted() > 0 else str(normalized)

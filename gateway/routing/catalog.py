@@ -21,10 +21,14 @@ _ORIGIN_DIGITS: Final = 8
 
 
 class Catalog:
-    """The models in the order of the configuration, without retired ones, and `money` of it."""
+    """The models in the order of the configuration, without retired ones, `money` of it, and of the
+    channels that have their own the `prices`, by channel."""
 
-    def __init__(self, models: Iterable[Model], money: Money | None = None) -> None:
+    def __init__(
+        self, models: Iterable[Model], money: Money | None = None, channels: Iterable[Channel] = ()
+    ) -> None:
         self.money = money or Money()
+        self.prices = {channel.name: channel.prices for channel in channels if channel.prices}
         self._models = tuple(model for model in models if model.lifecycle != Lifecycle.RETIRED)
         names = [(alias, model) for model in self._models for alias in model.aliases]
         self._by_name = {alias: model for alias, model in names if _ANY not in alias}

@@ -280,3 +280,55 @@ def test_prices_that_are_not_valid(price: dict[str, Any]) -> None:
     model = {"id": "one", "family": "alpha", "price": price}
     with pytest.raises(ConfigError):
         parse_config(orjson.dumps({"models": [model]}).decode())
+
+
+LONG = {"tokens": 200_000, "input": 4, "output": 15}
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"above": [LONG, LONG]}, "above: tokens must ascend"),
+        ({"above": [LONG | {"tokens": 0}]}, "above[0].tokens: must be greater than"),
+        ({"above": [{"tokens": 1, "input": 4}]}, "above[0].output: is missing"),
+        ({"above": [LONG | {"cached": 1}]}, "above[0].cached: unknown key"),
+        ({"above": [LONG | {"output": -1}]}, "above[0].output: must be greater than"),
+        ({"service_tiers": {"prioriy": 2}}, "service_tiers.prioriy: must be 'priority', 'fast'"),
+        ({"service_tiers": {"flex": -1}}, "service_tiers.flex: must be greater than"),
+        ({"abov": []}, "abov: unknown key; did you mean above?"),
+    ],
+)
+def test_problems_of_prices_have_their_place(fields: dict[str, Any], problem: str) -> None:
+    price = PRICE | fields
+    model = {"id": "one", "family": "alpha", "price": price}
+    channel = {
+        "name": "main",
+        "format": "messages",
+        "base_url": "https://upstream.test",
+        "models": ["one"],
+        "prices": {"one": price},
+        "accounts": [{"name": "a", "key": "key-for-tests"}],
+    }
+    with pytest.raises(ConfigError) as caught:
+        parse_config(orjson.dumps({"models": [model], "channels": [channel]}).decode())
+    texts = [str(each) for each in caught.value.problems]
+    for place in ("models[0].price", "channels[0].prices.one"):
+        assert any(f"{place}.{problem}" in text for text in texts), texts
+
+
+def test_a_channel_states_prices_of_its_own_models() -> None:
+    models = [{"id": id, "family": "alpha", "multiplier": 1} for id in ("one", "two", "three")]
+    channel = {
+        "name": "main",
+        "format": "messages",
+        "base_url": "https://upstream.test",
+        "models": ["one", "two"],
+        "prices": {"one": PRICE},
+        "accounts": [{"name": "a", "key": "key-for-tests"}],
+    }
+    stated = {"models": models, "channels": [channel]}
+    (warning,) = parse_config(orjson.dumps(stated).decode()).warnings
+    assert warning.startswith("No price is stated for two: ")
+    channel["prices"] = {"one": PRICE, "three": PRICE}
+    with pytest.raises(ConfigError, match=r"channels\[0\].prices: the channel has no model three"):
+        parse_config(orjson.dumps(stated).decode())

@@ -170,7 +170,7 @@ class Compactor:
         self._note(_SUMMARIZED)
         usage, source = loop.usage
         if source == "upstream" or exchange.snapshot.config.money.bill_estimates:
-            meter.summary = loop.usage
+            meter.record_summary(usage, source)
         left = self._compacted(request, summary).input_tokens
         if not await meter.reserve_round(self._runtime.admission, usage, left):
             raise InsufficientQuota

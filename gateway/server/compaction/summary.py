@@ -189,11 +189,13 @@ class SummaryLoop(CandidateLoop[SummaryAttempt, str]):
         self, candidate: Candidate, attempt: SummaryAttempt, outcome: AttemptOutcome
     ) -> str:
         meter, limit = self._exchange.meter, self._exchange.snapshot.config.server.max_response
+        meter.charge_at(candidate.channel, attempt.sent[0])
         self._exchange.start_attempt(candidate)
         sending = self._send(candidate, attempt, meter.mark_sent)
         reading = read_reply(sending, attempt, limit, meter)
         whole = attempt.channel.timeouts.whole
         _, reply = await run_with_timeout(self._runtime, whole, reading)
+        meter.confirmed_tier = reply.service_tier
         text, input_tokens = attempt.summary.text, self._client_request.input_tokens
         estimate = Usage.estimated(input_tokens, len(text))
         self.usage = (reply.usage, "upstream") if reply.usage else (estimate, "estimated")

@@ -37,6 +37,7 @@ from gateway.wire.prompt.render_rules import check_stateless
 from gateway.wire.prompt.signatures import lost_proofs
 from gateway.wire.refused import leave_out
 from gateway.wire.registry import CODECS
+from gateway.wire.service_tier import stated_tier
 from gateway.wire.stream.emulation import EventTransformer, event_transformer, transform_reply
 from gateway.wire.stream.event_builder import ReplyCollector
 from gateway.wire.stream.native_translator import NativeTranslator
@@ -71,7 +72,7 @@ class Attempt(ABC):
     succeeded = False
 
     _left_out: tuple[str, ...] = ()
-    _sent: tuple[Payload, Mapping[str, str]]
+    sent: tuple[Payload, Mapping[str, str]]
     """Body and headers, by which a refusal is understood."""
     _client_fields: Collection[str] | None = None
     """The fields of the client's body, where the upstream gets others."""
@@ -113,7 +114,7 @@ class Attempt(ABC):
 
     def _learn_refusal(self, failure: Failure) -> str | None:
         """Notes what the upstream refuses of what it was sent, where it can do without."""
-        (body, headers), refusals, now = self._sent, self._runtime.refusals, self._runtime.now()
+        (body, headers), refusals, now = self.sent, self._runtime.refusals, self._runtime.now()
         proof, names = refused_proof(failure), refused_values(failure)
         if proof is not None:
             proofs: set[int] = set()
@@ -160,7 +161,7 @@ class Attempt(ABC):
             rest = leave_out(body, headers, refused, self._candidate.format)
             body, headers, self._left_out, dropped = rest
             self.dropped |= dropped
-        self._sent = body, headers
+        self.sent = body, headers
         self.forwarded_headers = headers
         return body
 
@@ -309,6 +310,7 @@ class NativeAttempt(Attempt):
             parse_error=parse_error,
             id=id if isinstance(id, str) else "",
             status=read_status(data),
+            service_tier=stated_tier(data),
         )
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:

@@ -91,7 +91,9 @@ def _record_reply(exchange: Exchange, reply: CompleteReply) -> None:
     exchange.reply_id = reply.id
     exchange.stop_reason = reply.stop
     is_final = usage is not None and usage.is_plausible(reply.output_chars, None)
-    exchange.meter.record_usage(usage, reply.output_chars, is_final=is_final)
+    exchange.meter.record_usage(
+        usage, reply.output_chars, is_final=is_final, tier=reply.service_tier
+    )
 
 
 async def send_reply(
@@ -170,7 +172,8 @@ async def _collect_stream(
                 break
     except asyncio.CancelledError:
         if meter is not None:
-            meter.record_usage(translator.usage, translator.chars, is_final=False)
+            usage, tier = translator.usage, translator.service_tier
+            meter.record_usage(usage, translator.chars, is_final=False, tier=tier)
         raise
     translator.close()
     if size > LARGE_REPLY:

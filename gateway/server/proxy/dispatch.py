@@ -224,6 +224,7 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
     ) -> Awaitable[web.StreamResponse]:
         exchange = self._exchange
         exchange.dropped |= attempt.dropped
+        exchange.meter.charge_at(candidate.channel, attempt.sent[0])
         exchange.start_attempt(candidate)
         sending = self._send(candidate, attempt, exchange.meter.mark_sent)
         if self._attempt_factories:

@@ -376,5 +376,8 @@ class StreamRelay:
         exchange.reply_id = translator.reply_id
         exchange.stop_reason = translator.end.stop if translator.end else None
         exchange.meter.record_usage(
-            translator.usage, translator.chars, is_final=translator.usage_is_final
+            translator.usage,
+            translator.chars,
+            is_final=translator.usage_is_final,
+            tier=translator.service_tier,
         )

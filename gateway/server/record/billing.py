@@ -13,11 +13,15 @@ from gateway.core.limits import FREE, UNLIMITED, Cost
 from gateway.core.value import replace
 from gateway.errors import AccountingUnavailable, InsufficientQuota
 from gateway.quota.limits import Reservation, ResourceRequest
-from gateway.quota.pricing import Price
+from gateway.quota.pricing import Part, Price, PriceBook
 from gateway.runtime import Snapshot
 from gateway.store.records import UsageSource
+from gateway.wire.json.fields import Payload
+from gateway.wire.service_tier import stated_tier
 
 _NO_USAGE = Usage()
+
+_UNKNOWN_TIER: Final = (None, "auto")
 
 _MIN_SLICE: Final = 64
 """Output tokens that are reserved at a time for a reply that is longer than expected, at least."""
@@ -49,9 +53,13 @@ class UsageMeter:
     Where a reply takes several upstream requests, rounds, `earlier` is what those that have ended
     used, and `next_input` the input tokens of the one that is running, if any, at least. `summary`
     is what a request used that made the prompt shorter before.
+
+    Where the price depends on the request, `confirmed_tier` is the service tier that the reply of
+    the last upstream request states, and `tariff` the text of what applies.
     """
 
     __slots__ = (
+        *("_book", "_parts", "_requested_tier", "_summary_parts", "confirmed_tier", "tariff"),
         *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_most_output"),
         *("_output_chars", "_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
         *("estimated_tokens", "model", "next_input", "permit", "price", "reservation"),
@@ -70,6 +78,11 @@ class UsageMeter:
         self.model: str | None = None
         self.reserved_chars = maxsize
         self.summary: tuple[Usage, UsageSource] | None = None
+        self._book: PriceBook | None = None
+        self._summary_parts: list[Part] = []
+        self._requested_tier: str | None = None
+        self.confirmed_tier: str | None = None
+        self.tariff: str | None = None
         self.start_attempt()
 
     def entry_demand(self, permit: Permit) -> ResourceRequest:
@@ -101,10 +114,11 @@ class UsageMeter:
         wants it."""
         self.model, self._input_tokens = model, expected.input_tokens
         self.price = price = permit.price(self._snapshot.catalog, model)
+        self._book, self.tariff = price.book if price else None, None
         if self._snapshot.config.money.bill_estimates:
             self.estimated_tokens = self._input_tokens
             self.estimated_cost = price.input_cost(self._input_tokens) if price else FREE
-        cost = price.cost(expected) if price else FREE
+        cost = price.highest_cost(expected) if price else FREE
         tokens = expected.total_tokens
         if output_limit is not None:
             most = min(output_limit, max_output or output_limit)
@@ -114,7 +128,7 @@ class UsageMeter:
             self.reserved_chars = self._chars_within(expected.output_tokens)
         max_cost = FREE
         if price and max_output > expected.output_tokens:
-            max_cost = price.cost(replace(expected, output_tokens=max_output))
+            max_cost = price.highest_cost(replace(expected, output_tokens=max_output))
         return ResourceRequest(permit.holders, self._started, tokens, cost, max_cost)
 
     def start_attempt(self) -> None:
@@ -125,6 +139,16 @@ class UsageMeter:
         self.next_input: int | None = None
         self._earlier_is_exact = False
         self._output_chars = 0
+        self._parts: list[Part] = []
+
+    def charge_at(self, channel: str, body: Payload) -> None:
+        """The next request goes to this channel with this body. Call it before `start_attempt`."""
+        if self._book is None or self.price is None or self.price.book is None:
+            return
+        self._book = self.price.book.channels.get(channel, self.price.book)
+        self._requested_tier, self.confirmed_tier = stated_tier(body), None
+        expected = self._part(Usage(input_tokens=self.estimated_tokens))
+        self.estimated_cost, self.tariff = self.price.cost_of(expected)
 
     def mark_sent(self) -> None:
         """The upstream has the whole request, so from now on the attempt costs something."""
@@ -187,11 +211,16 @@ class UsageMeter:
 
     def _cost(self, used: Usage, slice_: int = 0) -> Cost:
         usage = replace(used, output_tokens=used.output_tokens + slice_)
-        return self.price.cost(usage) if self.price else FREE
+        return self.price.highest_cost(usage) if self.price else FREE
+
+    def record_summary(self, usage: Usage, source: UsageSource) -> None:
+        self.summary = usage, source
+        self._summary_parts = self._part(usage)
 
     def record_rounds(self, used: Usage, *, is_exact: bool) -> None:
         """Records what the rounds that have ended used; no other has been sent. `is_exact`: by the
         upstreams' own counts."""
+        self._parts = self._parts_of(used)
         self.earlier, self._earlier_is_exact, self.next_input = used, is_exact, None
 
     async def reserve_round(self, admission: Admission, used: Usage, input_tokens: int) -> bool:
@@ -206,8 +235,12 @@ class UsageMeter:
             return False
         return True
 
-    def record_usage(self, usage: Usage | None, output_chars: int, *, is_final: bool) -> None:
-        """Records what the upstream reported so far, and the length of its output in characters."""
+    def record_usage(
+        self, usage: Usage | None, output_chars: int, *, is_final: bool, tier: str | None = None
+    ) -> None:
+        """Records what the upstream reported so far, the length of its output in characters, and
+        the service tier that it stated."""
+        self.confirmed_tier = tier
         self._usage, self._output_chars, self._is_final = usage, output_chars, is_final
 
     @property
@@ -225,11 +258,16 @@ class UsageMeter:
             known = self.earlier if self._earlier_is_exact else self._usage
             usage = known or _NO_USAGE
             source = "none" if known is None else "upstream"
+        parts = self._parts_of(usage)
         if self.summary is not None:
             summary, summary_source = self.summary
             usage, used = usage + summary, used + summary
             source = summary_source if source != "estimated" else source
-        cost = self.price.cost(usage) if self.price is not None else FREE
+        cost = FREE
+        if self.price is not None and self._book is None:
+            cost = self.price.cost(usage)
+        elif self.price is not None:
+            cost, self.tariff = self.price.cost_of([*self._summary_parts, *parts])
         return Bill(usage, source, cost, used.total_tokens)
 
     def _used(self, committed: bool, failed: bool) -> tuple[Usage, UsageSource]:
@@ -245,6 +283,22 @@ class UsageMeter:
         if not (committed or self._output_chars):
             return reported or Usage(input_tokens=self._input_tokens), "estimated"
         return self._estimate(reported, self._output_chars), "estimated"
+
+    def _part(self, usage: Usage) -> list[Part]:
+        """Returns what one upstream request used, where the price depends on it, else nothing."""
+        if self._book is None:
+            return []
+        tier = self._requested_tier if self.confirmed_tier in _UNKNOWN_TIER else self.confirmed_tier
+        return [Part(usage, self._book, tier)]
+
+    def _parts_of(self, usage: Usage) -> list[Part]:
+        """Returns what the upstream requests of the reply used of it: each has its own price."""
+        if not self._parts:
+            return self._part(usage)
+        rest = usage - sum((part.usage for part in self._parts), _NO_USAGE)
+        if rest is None:
+            return self._part(usage)
+        return self._parts if rest == _NO_USAGE else [*self._parts, *self._part(rest)]
 
     def _estimate(self, reported: Usage | None, output_chars: int) -> Usage:
         estimate = Usage.estimated(self._input_tokens, output_chars)

@@ -28,8 +28,8 @@ class CompleteReply:
 
     `output_chars` is its length in characters, counted only where the upstream reported no output
     tokens; `parse_error` what could not be read of it; `dropped` what the client's format cannot
-    express; `id` the upstream's name of it; `status` the one in a body that has such. With a
-    `failure` it was read but cannot be written.
+    express; `id` the upstream's name of it; `status` the one in a body that has such;
+    `service_tier` that of the upstream. With a `failure` it was read but cannot be written.
     """
 
     body: bytes
@@ -41,6 +41,7 @@ class CompleteReply:
     id: str = ""
     status: str = ""
     failure: Failure | None = None
+    service_tier: str | None = None
 
 
 @value(kw_only=True)
@@ -100,6 +101,7 @@ class ClientRequest:
             dropped=dropped,
             status=status,
             failure=failure,
+            service_tier=reply.service_tier,
         )
 
     def ping(self) -> bytes:

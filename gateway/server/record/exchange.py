@@ -354,7 +354,7 @@ def build_intent(exchange: Exchange) -> RequestRow:
         expected_input_tokens=meter.estimated_tokens,
         expected_micro=meter.estimated_cost.units,
         expected_usd_micro=meter.estimated_cost.usd,
-        tariff=meter.price.description if meter.price else None,
+        tariff=meter.tariff or (meter.price.description if meter.price else None),
         notes="; ".join(warnings) if warnings else None,
     )
 
@@ -363,7 +363,7 @@ def build_intent(exchange: Exchange) -> RequestRow:
 def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> RequestRow:
     """Build the row of an exchange that has ended from that of its begin."""
     usage, error, failure = bill.usage, exchange.error, exchange.failure
-    candidate, price, committed_at = exchange.candidate, exchange.meter.price, exchange.committed_at
+    candidate, meter, committed_at = exchange.candidate, exchange.meter, exchange.committed_at
     started, ended = exchange.started_clock, exchange.ended_at or perf_counter()
     has_note = failure is not None or exchange.upstream_note is not None
     return intent._replace(
@@ -397,7 +397,8 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
         config_hash=exchange.snapshot.hash,
         attempts=len(exchange.attempts),
         catalog_model=exchange.fallback or intent.catalog_model,
-        tariff=price.description if exchange.fallback and price else intent.tariff,
+        tariff=meter.tariff
+        or (meter.price.description if exchange.fallback and meter.price else intent.tariff),
         notes="; ".join(exchange.warnings) if exchange.warnings else None,
         cost_micro=bill.cost.units,
         usd_micro=bill.cost.usd,

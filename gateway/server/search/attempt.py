@@ -54,7 +54,7 @@ class SearchAttempt(Attempt):
             first.dropped |= unknown_options(request.prompt)
         self.payload, first.payload = first.payload, b""
         self.forwarded_headers, self.query = first.forwarded_headers, first.query
-        self.dropped, self._sent = first.dropped, first._sent
+        self.dropped, self.sent = first.dropped, first.sent
         self._left_out = first._left_out
         self._client_fields = request.body.keys()
 

@@ -265,6 +265,7 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
     ) -> bool:
         self._candidate = candidate
         self._rounds.start_round()
+        self._exchange.meter.charge_at(candidate.channel, attempt.sent[0])
         self._exchange.trace_attempt(candidate)
         sending = self._send(candidate, attempt, self._round_sent)
         limit = attempt.channel.timeouts.first_event
@@ -338,6 +339,8 @@ class SearchLoop(CandidateLoop[TranslatedAttempt, bool]):
         self._round += 1
         usage = usage or Usage(input_tokens=self._plan.request.input_tokens)
         rounds.add_usage(usage)
+        tier = rounds.end.service_tier if rounds.end is not None else None
+        self._exchange.meter.confirmed_tier = tier
         self._next_input = usage.input_tokens
         self._note_usage()
 

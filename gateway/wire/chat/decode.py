@@ -80,7 +80,7 @@ class ChatDecoder:
 
     __slots__ = (
         *("_builder", "_calls", "_fields", "_finish_reason", "_has_reasoning", "_has_refusal"),
-        *("_late_annotations", "_reasoning_details", "_usage"),
+        *("_late_annotations", "_reasoning_details", "_service_tier", "_usage"),
     )
 
     def __init__(self) -> None:
@@ -92,6 +92,7 @@ class ChatDecoder:
         self._finish_reason: str | None = None
         self._has_reasoning = False
         self._has_refusal = False
+        self._service_tier = ""
         self._usage: Usage | None = None
 
     def decode(self, name: bytes, data: Payload) -> Sequence[Event]:
@@ -100,6 +101,7 @@ class ChatDecoder:
             return self._builder.take()
         if usage := data.get("usage"):
             self._usage = parse_usage(usage, self._usage)
+            self._service_tier = lenient_str(data.get("service_tier")) or self._service_tier
         if moderation := data.get(_MODERATION):
             self._fields[_MODERATION] = moderation
         choices = data.get("choices")
@@ -108,6 +110,7 @@ class ChatDecoder:
                 fields = {name: data[name] for name in data if name not in ("choices", "usage")}
                 extra = ProviderData(Format.CHAT, fields)
                 id, model = lenient_str(data.get("id")), lenient_str(data.get("model"))
+                self._service_tier = lenient_str(data.get("service_tier"))
                 self._builder.begin(Begin(id, model, extra=extra))
             for choice in choices:
                 if isinstance(choice, dict) and not choice.get("index"):
@@ -123,7 +126,8 @@ class ChatDecoder:
                 self._builder.open("annotations", UnknownPart("annotations", data))
             for name, value in self._fields.items():
                 self._builder.add_field(ReplyField(name, ProviderData(Format.CHAT, value)))
-            self._builder.end(self._stop_reason(), self._usage)
+            tier = self._service_tier or None
+            self._builder.end(self._stop_reason(), self._usage, service_tier=tier)
         else:
             self._builder.truncate(self._usage)
         return self._builder.take()
@@ -317,6 +321,7 @@ def parse_reply(body: Payload) -> Reply:
         parts=tuple(parts),
         stop=normalize_stop(stop, has_calls),
         usage=parse_usage(body.get("usage") or None),
+        service_tier=lenient_str(body.get("service_tier")) or None,
     )
 
 

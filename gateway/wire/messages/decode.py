@@ -33,6 +33,7 @@ from gateway.wire.json.fields import (
 )
 from gateway.wire.messages.content import parse_citation
 from gateway.wire.messages.usage import merge_usage, parse_usage
+from gateway.wire.service_tier import FAST
 from gateway.wire.stream.event_builder import EventBuilder, normalize_stop
 from gateway.wire.upstream_errors import parse_stream_error
 
@@ -170,12 +171,11 @@ class MessagesDecoder:
             self._append_text(0, _EMPTY_REFUSAL, _explanation(self._fields))
         for field in _reply_fields(self._fields):
             self._builder.add_field(field)
-        tier = lenient_str((self._counts or {}).get("service_tier"))
         self._builder.end(
             self._stop or StopReason.END_TURN,
             parse_usage(self._counts),
             self._stop_sequence,
-            service_tier=_SERVICE_TIERS.get(tier, tier) or None,
+            service_tier=_service_tier(self._counts or {}),
         )
 
     def _on_error(self, data: Payload) -> None:
@@ -200,7 +200,6 @@ def parse_reply(body: Payload) -> Reply:
     if stop is StopReason.REFUSAL and not parts and (explanation := _explanation(body)):
         parts.append(Refusal(explanation))  # nothing else has the reason
     parts += _reply_fields(body)
-    tier = lenient_str(lenient_object(body.get("usage")).get("service_tier"))
     return Reply(
         id=lenient_str(body.get("id")),
         model=lenient_str(body.get("model")),
@@ -208,8 +207,13 @@ def parse_reply(body: Payload) -> Reply:
         stop=stop,
         usage=_usage(body),
         stop_sequence=lenient_str(body.get("stop_sequence")) or None,
-        service_tier=_SERVICE_TIERS.get(tier, tier) or None,
+        service_tier=_service_tier(lenient_object(body.get("usage"))),
     )
+
+
+def _service_tier(counts: Payload) -> str | None:
+    tier = FAST if counts.get("speed") == FAST else lenient_str(counts.get("service_tier"))
+    return _SERVICE_TIERS.get(tier, tier) or None
 
 
 def _explanation(fields: Payload) -> str:

@@ -35,6 +35,7 @@ from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.wire.codec import Decoder, Encoder
 from gateway.wire.json.surrogates import loads_leniently
+from gateway.wire.service_tier import stated_tier
 from gateway.wire.stream.emulation import EventTransformer
 from gateway.wire.stream.frame_template import FrameTemplate, parse_json_texts
 from gateway.wire.stream.sse import (
@@ -68,9 +69,10 @@ class Translator(ABC):
     `begun`: the opening event has come. `started`: the first real event has come, so bytes are sent
     from now on. `end`: the terminal event, once it has come. `failure`: why the reply is
     incomplete. `decode_error`: the decoder's first error. `dropped` names what the client's format
-    cannot express. `reply_id` is the upstream's. `usage` is the upstream's latest count, complete
-    only where `usage_is_final`; `chars` is the number of characters of the reply, exact or nearly.
-    `frames` is the number of frames that were decoded: all of them until the reply has started.
+    cannot express. `reply_id` and `service_tier` are the upstream's. `usage` is the upstream's
+    latest count, complete only where `usage_is_final`; `chars` is the number of characters of the
+    reply, exact or nearly. `frames` is the number of frames that were decoded: all of them until
+    the reply has started.
     `has_more`: what was received takes longer to translate than others should wait; `receive` goes
     on with it.
     """
@@ -79,7 +81,7 @@ class Translator(ABC):
         *("_decoder", "_finished", "_framer", "_held", "_held_size", "_is_released", "_template"),
         *("_frames_left", "has_more"),
         *("begun", "chars", "decode_error", "dropped", "end", "failure", "frames"),
-        *("reply_id", "started", "usage", "usage_is_final"),
+        *("reply_id", "service_tier", "started", "usage", "usage_is_final"),
     )
 
     def __init__(self, decoder: Decoder, dropped: Set[str] = frozenset()) -> None:
@@ -101,6 +103,7 @@ class Translator(ABC):
         self.usage_is_final = False
         self.chars = self.frames = 0
         self.reply_id = ""
+        self.service_tier: str | None = None
 
     def receive(self, chunk: bytes) -> bytes:
         """The bytes to send now: complete frames, maybe none. While it `has_more`, call it again
@@ -234,8 +237,9 @@ class Translator(ABC):
                     self.chars += len(piece)
             case Open(_, part):
                 self.started = self.started or not isinstance(part, Text | Thinking)
-            case Begin(id=id, usage=usage):
+            case Begin(id=id, usage=usage, extra=extra):
                 self.begun = True
+                self.service_tier = stated_tier(extra.data) if extra is not None else None
                 self.usage = usage
                 self.reply_id = id
             case End(stop, usage):
@@ -246,6 +250,7 @@ class Translator(ABC):
                 else:
                     self.started = True
                     self.end = event
+                    self.service_tier = event.service_tier or self.service_tier
             case Fail(failure, usage):
                 # A count that has not grown since the beginning does not include the reply.
                 before, self.usage = self.usage or _NO_USAGE, usage or self.usage

@@ -23,7 +23,7 @@ from gateway.core.reply import Reply
 from gateway.server.record.deadlines import abort_all
 from gateway.store.records import ExchangeState
 from tests.server.format_pairs import TOOLS, parse_stream, usage_option
-from tests.support.gateway import RunningGateway, channel, request_body, run_gateway
+from tests.support.gateway import ALPHA, RunningGateway, channel, request_body, run_gateway
 from tests.support.searches import (
     PAGES,
     found,
@@ -718,6 +718,23 @@ async def test_the_price_of_searches(gateway_of_module: RunningGateway) -> None:
         per_token = plain.cost_micro / (plain.input_tokens + plain.output_tokens)
         assert row.cost_micro == pytest.approx(tokens * per_token + 2 * 10 * 1_000_000)
         assert "1000 searches 10000" in row.tariff
+
+
+@pytest.mark.parametrize(("tokens", "dollars"), [(150, 200), (99, 400)])
+async def test_each_round_has_the_price_of_its_own_length(
+    gateway_of_module: RunningGateway, tokens: int, dollars: int
+) -> None:
+    """Two rounds of 100 tokens."""
+    long = [{"tokens": tokens, "input": 2, "output": 0}]
+    price = {"input": 1, "output": 0, "above": long, "service_tiers": {"priority": 5}}
+    models = [{"id": ALPHA, "family": "alpha", "price": price}]
+    line = {"models": {ALPHA: "m"}}
+    async with searching_gateway(gateway_of_module, CHAT, models=models, line=line) as searching:
+        searching.upstream.respond_with(
+            model_reply(CHAT, LOOK, search()), model_reply(CHAT, ANSWER)
+        )
+        _, (row,) = await ask(searching.gateway)
+        assert (row.input_tokens, row.usd_micro) == (200, dollars)
 
 
 @pytest.mark.parametrize("shape", STREAM_VARIANTS)
