@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -31,10 +31,10 @@ def presets() -> Mapping[str, Any]:
 
 
 def complete_channels(
-    document: Document, catalog: Sequence[Mapping[str, Any]], discovered: Discovered
+    document: Document, catalog: Callable[[], Sequence[dict[str, Any]]], discovered: Discovered
 ) -> None:
     """Completes the channels of a document by their presets and by what was discovered, and adds
-    the models of channels with a `family` that are in no catalog; `catalog` is that of documents
+    the models of channels with a `family` that are in no catalog; `catalog` reads that of documents
     without models. What has another form than it should have is left for the validation."""
     data = document.data
     channels = data.get("channels") if isinstance(data, dict) else None
@@ -82,11 +82,13 @@ def _complete(document: Document, path: KeyPath, channel: dict[str, Any]) -> dic
 def _add_models(
     data: dict[str, Any],
     channels: Sequence[dict[str, Any]],
-    catalog: Sequence[Mapping[str, Any]],
+    catalog: Callable[[], Sequence[dict[str, Any]]],
     details: Mapping[str, dict[str, Any]],
 ) -> None:
+    if not details and not any("family" in channel for channel in channels):
+        return
     stated = data.get("models")
-    known = stated if isinstance(stated, list) else catalog
+    known = stated if isinstance(stated, list) else catalog()
     names = {
         name
         for model in known

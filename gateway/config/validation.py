@@ -46,7 +46,7 @@ def validate(
     """The configuration, with the models that were `discovered`; raises ConfigError with all
     problems of the document. Strict JSON mode is
     what YAML needs: only lists become tuples, and texts enum members."""
-    complete_channels(document, catalog_data(), discovered or {})
+    complete_channels(document, catalog_data, discovered or {})
     _check_across(document, allow_literals=secrets is None or secrets.allow_literals)
     data = {} if document.data is None else document.data
     try:

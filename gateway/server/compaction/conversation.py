@@ -138,6 +138,7 @@ def open_items(items: Sequence[Any], sealer: Sealer) -> list[Any]:
     triggers that have been followed, and without what the last summary of all covers. Raises
     `InvalidRequest`."""
     opened: list[Any] = []
+    covered = 0  # from the front of it, where only settings are left: none is looked at twice
     follows_trigger = False
     for index, item in enumerate(items):
         kind = lenient_object(item).get("type")
@@ -153,7 +154,9 @@ def open_items(items: Sequence[Any], sealer: Sealer) -> list[Any]:
                 item = {"type": "message", "role": "user", "content": content}
                 covers_all = covers_all or summary.covers_all
             if covers_all:
-                opened = [each for each in opened if _is_setting(lenient_object(each))]
+                left = [each for each in opened[covered:] if _is_setting(lenient_object(each))]
+                opened[covered:] = left
+                covered = len(opened)
         opened.append(item)
     return opened
 

@@ -11,10 +11,9 @@ from gateway.errors import UnsupportedField
 from gateway.routing.affinity import state_digest
 from gateway.routing.router import Candidate, Route
 from gateway.server.compaction.conversation import ITEM, upstream_states
-from gateway.server.proxy.attempt import NativeAttempt, parse_json_object
+from gateway.server.proxy.attempt import NativeAttempt
 from gateway.server.proxy.client_errors import may_forward
 from gateway.server.proxy.incoming_request import IncomingRequest
-from gateway.server.record.client_request import CompleteReply
 from gateway.wire.json.fields import Payload, lenient_objects, lenient_str
 from gateway.wire.stream.native_translator import NativeTranslator
 
@@ -72,12 +71,12 @@ class RememberingAttempt(NativeAttempt):
         translator.found = self._remember
         return translator
 
-    def parse_body(self, body: bytes) -> CompleteReply:
-        reply = super().parse_body(body)
-        for item in lenient_objects(parse_json_object(body).get("output")):
+    def _read_body(self, body: bytes) -> Payload:
+        data = super()._read_body(body)
+        for item in lenient_objects(data.get("output")):
             if item.get("type") == ITEM:
                 self._remember(item)
-        return reply
+        return data
 
     def _remember(self, item: Payload) -> None:
         if state := lenient_str(item.get("encrypted_content")):

@@ -284,7 +284,7 @@ class NativeAttempt(Attempt):
     def parse_body(self, body: bytes) -> CompleteReply:
         """The upstream's bytes, unchanged but for the model's name."""
         codec = self._codec
-        data = parse_json_object(body)
+        data = self._read_body(body)
         stop: StopReason | None = None
         usage: Usage | None = None
         parse_error: str | None = None
@@ -312,6 +312,10 @@ class NativeAttempt(Attempt):
             status=read_status(data),
             service_tier=stated_tier(data),
         )
+
+    def _read_body(self, body: bytes) -> Payload:
+        """Raises `AttemptFailed`."""
+        return parse_json_object(body)
 
     def response_headers(self, response: UpstreamResponse, dropped: Set[str]) -> dict[str, str]:
         headers = response_headers_to_forward(response)
