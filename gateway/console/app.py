@@ -22,7 +22,7 @@ from gateway.console.context import ConsoleContext
 from gateway.console.guard import SIGN_IN, Guard, add_guard
 from gateway.console.pages import PAGES
 from gateway.console.rejections import INVALID_TOKEN, TOO_MANY_ATTEMPTS, Rejection
-from gateway.console.rendering import PACKAGE_DIR, TEMPLATES, Templates, redirect, render
+from gateway.console.rendering import PACKAGE_DIR, load_templates, redirect, render
 from gateway.store.errors import DatabaseUnavailable, StoreError
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,6 @@ _MESSAGES: Final = {
 def build_console_app(context: ConsoleContext) -> web.Application:
     """The pages, for the path `CONSOLE_PATH`."""
     app = web.Application(middlewares=[_error_middleware, audit_actions(context.access.audit)])
-    app[TEMPLATES] = Templates(context)
     for add_routes in PAGES:
         add_routes(app)
     app.router.add_static("/static", PACKAGE_DIR / "static")
@@ -60,7 +59,7 @@ def build_console_api(context: ConsoleContext) -> web.Application:
 
 @web.middleware
 async def _load_templates(request: web.Request, handler: Handler) -> web.StreamResponse:
-    await request.app[TEMPLATES].load()
+    await load_templates()
     return await handler(request)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,9 +16,8 @@ from markupsafe import Markup, escape
 
 from gateway.admin import units
 from gateway.admin.access.permissions import current_actor
-from gateway.config.limits import Money
 from gateway.console.charts import HEIGHT, WIDTH, Chart
-from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.context import CONTEXT
 from gateway.console.guard import SESSION, STATIC
 from gateway.core.text import escape_unprintable
 
@@ -31,33 +31,19 @@ _CHART_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """A chart is a document with a style sheet of its own."""
 
 
-class Templates:
-    """The templates; `load` them before the first `render`."""
-
-    def __init__(self, context: ConsoleContext) -> None:
-        self._context = context
-        self._environment: Environment | None = None
-
-    async def load(self) -> None:
-        """Imports Jinja in a thread when the first page is requested: most gateways start without
-        anyone at the console, and the import would block the loop."""
-        if self._environment is None:
-            self._environment = await asyncio.to_thread(build_environment, self._context)
-
-    def render(self, name: str, **values: Any) -> str:
-        if self._environment is None:
-            raise RuntimeError("the templates are not loaded")
-        return self._environment.get_template(name).render(**values)
+async def load_templates() -> None:
+    """Import Jinja and compile the templates in a thread when the first page is requested: most
+    gateways start without anyone at the console, and both would block the loop."""
+    if not environment.cache_info().currsize:
+        await asyncio.to_thread(environment)
 
 
-TEMPLATES: Final = web.AppKey("templates", Templates)
+@cache
+def environment() -> Environment:
+    """Return the compiled templates, one for all gateways of this process."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 
-
-def build_environment(context: ConsoleContext) -> Environment:
-    """Prices are those of the current configuration."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
+    templates = Environment(
         loader=FileSystemLoader(PACKAGE_DIR / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -66,55 +52,62 @@ def build_environment(context: ConsoleContext) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-
-    def money() -> Money:
-        return context.runtime.config.money
-
     filters: dict[str, Callable[..., object]] = {
         "time": format_time,
         "refuses_line": units.refuses_line,
         "duration": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
         "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
         "units": lambda micro: PLACEHOLDER if micro is None else units.format_units(micro),
-        "price": lambda micro: units.format_price(micro, money()) or "",
+        "price": pass_context(
+            lambda context, micro: units.format_price(micro, context["money"]) or ""
+        ),
         "usd": units.format_usd,
         "amount": units.format_amount,
-        "cost": lambda cost: units.format_cost(cost.units, cost.usd, money()),
+        "cost": pass_context(
+            lambda context, cost: units.format_cost(cost.units, cost.usd, context["money"])
+        ),
         "multiline": lambda text: escape(_escape_control(text)),
     }
-    environment.filters.update(filters)
-    environment.globals["asset"] = _asset_paths(PACKAGE_DIR / "static").__getitem__
-    return environment
+    templates.filters.update(filters)
+    templates.globals["asset"] = _asset_paths(PACKAGE_DIR / "static").__getitem__
+    for name in templates.list_templates():
+        templates.get_template(name)
+    return templates
 
 
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
     """A page or a part of one. In addition to `values`, templates have `path`, `session` (None
     without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the messages for this
-    page, `config_error`, and `has_replicas`."""
+    page, `config_error`, `has_replicas`, and `money`, the current prices' settings."""
     session = request.get(SESSION)
-    access = request.app[CONTEXT].access
+    access, runtime = request.app[CONTEXT].access, request.app[CONTEXT].runtime
 
     def pop_flashes() -> Iterator[str]:
         while session is not None and session.flashes:
             yield session.flashes.pop(0)
 
-    text = request.app[TEMPLATES].render(
-        name,
-        path=request.path,
-        session=session,
-        admin=None if session is None else access.sessions.admin_of(session),
-        may=current_actor().may,
-        flashes=pop_flashes,
-        config_error=request.app[CONTEXT].runtime.config_error,
-        has_replicas=request.app[CONTEXT].runtime.fleet.is_replica,
-        **values,
+    text = (
+        environment()
+        .get_template(name)
+        .render(
+            path=request.path,
+            session=session,
+            admin=None if session is None else access.sessions.admin_of(session),
+            may=current_actor().may,
+            flashes=pop_flashes,
+            config_error=runtime.config_error,
+            has_replicas=runtime.fleet.is_replica,
+            money=runtime.config.money,
+            **values,
+        )
     )
     return web.Response(text=text, status=status, content_type="text/html")
 
 
 def render_chart(request: web.Request, chart: Chart) -> web.Response:
     """The chart as an SVG, for an `<img>`."""
-    image = request.app[TEMPLATES].render("chart.svg", chart=chart, width=WIDTH, height=HEIGHT)
+    template = environment().get_template("chart.svg")
+    image = template.render(chart=chart, width=WIDTH, height=HEIGHT)
     headers = {"Content-Security-Policy": _CHART_POLICY}
     return web.Response(text=image, content_type="image/svg+xml", headers=headers)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import cast
 from xml.etree import ElementTree
 
 import pytest
@@ -21,15 +20,14 @@ from gateway.console.charts import (
     build_chart,
     short_number,
 )
-from gateway.console.context import ConsoleContext
-from gateway.console.rendering import build_environment
+from gateway.console.rendering import environment
 
 HOURS = [f"{hour:02d}:00" for hour in range(24)]
 ELEMENTS = {"svg", "style", "title", "g", "rect", "path", "text", "circle"}
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
-TEMPLATE = build_environment(cast("ConsoleContext", None)).get_template("chart.svg")
+TEMPLATE = environment().get_template("chart.svg")
 
 
 def draw(chart: Chart) -> str:

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
 from html import escape
-from pathlib import Path
 
 import pytest
 from jinja2 import UndefinedError
 
-from gateway.console.rendering import build_environment, format_time
+from gateway.config.limits import Money
+from gateway.console.rendering import environment, format_time
 from gateway.core.limits import Cost
 from tests.console.browser import Browser
-from tests.support.gateway import RunningGateway, run_gateway
+from tests.support.gateway import RunningGateway
 
 HOSTILE = "<img onerror=x> \x1b[31m \u202e \r & \"'"
 
 
-RenderText = Callable[..., str]
+def render_text(template: str, money: Money | None = None, **values: object) -> str:
+    return environment().from_string(template).render(money=money or Money(), **values)
 
 
-def renderer(gateway: RunningGateway) -> RenderText:
-    environment = build_environment(gateway.daemon.console)
-    return lambda template, **values: environment.from_string(template).render(**values)
-
-
-@pytest.fixture
-def render_text(gateway: RunningGateway) -> RenderText:
-    """Renders a template with values."""
-    return renderer(gateway)
-
-
-@pytest.fixture
-async def priced(tmp_path: Path) -> AsyncIterator[RenderText]:
-    """The same with a price of the unit."""
-    money = {"unit_price": 2.0, "currency": "EUR"}
-    async with run_gateway(tmp_path / "priced", [], money=money) as gateway:
-        yield renderer(gateway)
-
-
-def test_values_are_escaped(render_text: RenderText) -> None:
+def test_values_are_escaped() -> None:
     for template in ("{{ it }}", '<p title="{{ it }}">', "<pre>{{ it|multiline }}</pre>"):
         text = render_text(template, it=HOSTILE)
         assert "<img" not in text
@@ -48,18 +29,18 @@ def test_values_are_escaped(render_text: RenderText) -> None:
         assert "\\x1b[31m \\u202e \\r" in text
 
 
-def test_line_breaks_and_tabs_remain(render_text: RenderText) -> None:
+def test_line_breaks_and_tabs_remain() -> None:
     assert render_text("{{ it }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
     assert render_text("{{ it|multiline }}", it="a\r\n\tb\nc") == "a\n\tb\nc"
 
 
-def test_none_is_empty_and_undefined_is_an_error(render_text: RenderText) -> None:
+def test_none_is_empty_and_undefined_is_an_error() -> None:
     assert render_text("[{{ it }}]", it=None) == "[]"
     with pytest.raises(UndefinedError):
         render_text("{{ it }}")
 
 
-def test_times_are_in_utc(render_text: RenderText) -> None:
+def test_times_are_in_utc() -> None:
     assert format_time(1_700_000_000_999_999) == (
         '<time datetime="2023-11-14T22:13:20Z">2023-11-14 22:13:20 UTC</time>'
     )
@@ -85,15 +66,16 @@ def test_times_are_in_utc(render_text: RenderText) -> None:
         ("{{ it|price }}", 5_000_000, "10.00 EUR"),
     ],
 )
-def test_filters(priced: RenderText, template: str, value: int | Cost | None, text: str) -> None:
-    assert priced(template, it=value) == text
+def test_filters(template: str, value: int | Cost | None, text: str) -> None:
+    money = Money(unit_price=2.0, currency="EUR")
+    assert render_text(template, money, it=value) == text
 
 
-def test_cost_without_a_price(render_text: RenderText) -> None:
+def test_cost_without_a_price() -> None:
     assert render_text("{{ it|cost }}[{{ 1|price }}]", it=Cost(5_000_000)) == "5 units[]"
 
 
-def test_asset_paths_have_a_hash(render_text: RenderText) -> None:
+def test_asset_paths_have_a_hash() -> None:
     text = render_text("{{ asset('style.css') }}")
     assert text.startswith("/console/static/style.css?v=")
 
