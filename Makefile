@@ -20,6 +20,8 @@ PYTEST = $(VENV)/bin/python -m pytest
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 PIP   = $(VENV)/bin/python -m pip --disable-pip-version-check --no-input --quiet
+# On all processors; pip would compile on one. What no interpreter can compile, such as templates, is skipped.
+COMPILE = { $(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true; }
 TOOLS = $(VENV)/.installed-$(EXTRAS)
 
 .DEFAULT_GOAL := help
@@ -111,12 +113,12 @@ clean: ## remove the environment and everything built; var/ with its ledger stay
 
 $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "Installing the gateway (about half a minute, only this once) ..."
-	@$(PIP) install --editable .
+	@$(PIP) install --no-compile --editable . && $(COMPILE)
 	@touch $@
 
 $(VENV)/.installed-$(EXTRAS): setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "Installing the gateway and its tools [$(EXTRAS)] (a minute or two, only this once) ..."
-	@$(PIP) install --editable '.[$(EXTRAS)]'
+	@$(PIP) install --no-compile --editable '.[$(EXTRAS)]' && $(COMPILE)
 	@touch $@ $(VENV)/.installed
 
 # A candidate must run, not merely be on the PATH: version managers leave stubs there that only complain.

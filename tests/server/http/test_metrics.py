@@ -48,9 +48,10 @@ async def status(gateway: RunningGateway, headers: Mapping[str, str]) -> int:
 
 def value(text: str, name: str, /, **labels: str) -> float:
     """The sum of the samples with these labels."""
+    lines = [line for line in text.splitlines() if line.startswith(name)]
     return sum(
         sample.value
-        for family in parse(text)
+        for family in parse("\n".join(lines) + "\n")
         for sample in family.samples
         if sample.name == name and labels.items() <= sample.labels.items()
     )
