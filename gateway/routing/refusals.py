@@ -17,6 +17,8 @@ from gateway.routing.health import AccountRef
 
 UNSIGNED_CALLS: Final = "unsigned_calls"
 """The value that an upstream refuses that wants a thought signature with every call."""
+COMPACTION: Final = "compaction"
+"""The value that an upstream refuses, or ignores, that does not compact conversations itself."""
 LIFETIME: Final = 24 * 3600 * 1_000_000
 """Microseconds for which a refusal is remembered: an upstream may learn what it did not know."""
 TRIAL: Final = 30 * 1_000_000
@@ -133,6 +135,20 @@ def refused_proof(failure: Failure) -> ProofLoss | str | None:
     if _ACCOUNT.search(text):
         return ProofLoss.ACCOUNT_SWITCHED
     return ProofLoss.REFUSED if _PROOF.search(text) else None
+
+
+_COMPACTION: Final = re.compile(r"\bcompact(?:ion|[_-]20)|\bcontext_management\b")
+
+
+def refuses_compaction(failure: Failure, last_item: int | None) -> bool:
+    """Tells whether a refused request may have been refused because it wants a compaction;
+    `last_item` is the index of the item of the input that says so."""
+    if failure.kind is not FailureKind.RESPONSE or failure.status not in _STATUSES:
+        return False
+    text = f"{failure.param}\n{failure.message[:_MAX_CHARS]}\n{(failure.body or '')[:_MAX_CHARS]}"
+    if last_item is not None and re.search(rf"\binput[.\[]{last_item}\b", text):
+        return True
+    return _COMPACTION.search(text) is not None
 
 
 UpstreamModel = tuple[str, str]
