@@ -137,14 +137,22 @@ def refused_proof(failure: Failure) -> ProofLoss | str | None:
     return ProofLoss.REFUSED if _PROOF.search(text) else None
 
 
-_COMPACTION: Final = re.compile(r"\bcompact(?:ion|[_-]20)|\bcontext_management\b")
+_COMPACTION: Final = re.compile(
+    rf"\bcompaction_trigger\b|\bInput tag {_Q}compact|\binvalid value:? {_Q}compact"
+    r"|\b(?:unknown|unsupported|unrecogni[sz]ed|unexpected)\b[^\n]{0,80}\bcompact"
+    r"|\bcompact(?:ion|_20)[^\n]{0,40}\bnot (?:supported|available|enabled|allowed|permitted)",
+    re.IGNORECASE,
+)
+_COMPACTION_FIELDS: Final = ("context_management", "beta:compact-")
 
 
 def refuses_compaction(failure: Failure, last_item: int | None) -> bool:
-    """Tells whether a refused request may have been refused because it wants a compaction;
-    `last_item` is the index of the item of the input that says so."""
+    """Tells whether the upstream refused a request because it wants a compaction, not because of
+    its threshold; `last_item` is the index of the item of the input that wants it now."""
     if failure.kind is not FailureKind.RESPONSE or failure.status not in _STATUSES:
         return False
+    if any(name.startswith(_COMPACTION_FIELDS) for name in refused_values(failure)):
+        return True
     text = f"{failure.param}\n{failure.message[:_MAX_CHARS]}\n{(failure.body or '')[:_MAX_CHARS]}"
     if last_item is not None and re.search(rf"\binput[.\[]{last_item}\b", text):
         return True
