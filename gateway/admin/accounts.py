@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import isinf
-from typing import Any
+from typing import Any, Final
 
 from gateway.admin.access.audit import Audit
 from gateway.admin.access.permissions import current_actor
@@ -19,6 +19,9 @@ from gateway.routing.health import AccountRef, HealthReport
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
 from gateway.store.settings import Disabling, add_disabled, remove_disabled
+
+_OF_DOCTOR: Final = ("gateway_doctor", "beta:gateway-doctor-2020-01-01")
+"""What `gateway doctor --client` sends so that it is refused."""
 
 ProbeFn = Callable[[Candidate], Awaitable[Any]]
 """Sends one small request; the result is a dataclass with an `ok`."""
@@ -156,7 +159,8 @@ class Accounts:
             return ()
         models = next(each.models for each in runtime.config.channels if each.name == name)
         upstream_model = name, models.get(model, model)
-        return runtime.refusals.values_of(upstream_model, runtime.now())
+        names = runtime.refusals.values_of(upstream_model, runtime.now())
+        return tuple(name for name in names if name not in _OF_DOCTOR)
 
     def _candidate(self, ref: AccountRef, requested: str | None) -> Candidate:
         channel, account = self._find(ref)

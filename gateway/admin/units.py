@@ -7,7 +7,7 @@ ValueError, whose message says what would be valid.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from gateway.config.limits import Money
 from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Currency
 from gateway.core.text import NARROW_SPACE
+from gateway.routing.refusals import COMPACTION
 
 NONE_WORDS: Final = ("none", "never")
 """Words for no value."""
@@ -101,10 +102,13 @@ def format_count(number: int) -> str:
     return f"{number:,}".replace(",", NARROW_SPACE)
 
 
-def refuses_line(names: Iterable[str]) -> str:
+def refuses_line(names: Collection[str]) -> str:
     """The line of the configuration that says what a channel's upstream refuses."""
-    quoted = ", ".join(f'"{name}"' for name in names)
-    return f"traits: {{refuses: [{quoted}]}}"
+    quoted = ", ".join(f'"{name}"' for name in names if name != COMPACTION)
+    traits = [f"refuses: [{quoted}]"] if quoted else []
+    if COMPACTION in names:
+        traits.append("compaction: false")
+    return f"traits: {{{', '.join(traits)}}}"
 
 
 def format_duration(microseconds: int | None) -> str | None:

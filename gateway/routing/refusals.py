@@ -17,6 +17,8 @@ from gateway.routing.health import AccountRef
 
 UNSIGNED_CALLS: Final = "unsigned_calls"
 """The value that an upstream refuses that wants a thought signature with every call."""
+COMPACTION: Final = "compaction"
+"""The value that an upstream refuses, or ignores, that does not compact conversations itself."""
 LIFETIME: Final = 24 * 3600 * 1_000_000
 """Microseconds for which a refusal is remembered: an upstream may learn what it did not know."""
 TRIAL: Final = 30 * 1_000_000
@@ -133,6 +135,28 @@ def refused_proof(failure: Failure) -> ProofLoss | str | None:
     if _ACCOUNT.search(text):
         return ProofLoss.ACCOUNT_SWITCHED
     return ProofLoss.REFUSED if _PROOF.search(text) else None
+
+
+_COMPACTION: Final = re.compile(
+    rf"\bcompaction_trigger\b|\bInput tag {_Q}compact|\binvalid value:? {_Q}compact"
+    r"|\b(?:unknown|unsupported|unrecogni[sz]ed|unexpected)\b[^\n]{0,80}\bcompact"
+    r"|\bcompact(?:ion|_20)[^\n]{0,40}\bnot (?:supported|available|enabled|allowed|permitted)",
+    re.IGNORECASE,
+)
+_COMPACTION_FIELDS: Final = ("context_management", "beta:compact-")
+
+
+def refuses_compaction(failure: Failure, last_item: int | None) -> bool:
+    """Tells whether the upstream refused a request because it wants a compaction, not because of
+    its threshold; `last_item` is the index of the item of the input that wants it now."""
+    if failure.kind is not FailureKind.RESPONSE or failure.status not in _STATUSES:
+        return False
+    if any(name.startswith(_COMPACTION_FIELDS) for name in refused_values(failure)):
+        return True
+    text = f"{failure.param}\n{failure.message[:_MAX_CHARS]}\n{(failure.body or '')[:_MAX_CHARS]}"
+    if last_item is not None and re.search(rf"\binput[.\[]{last_item}\b", text):
+        return True
+    return _COMPACTION.search(text) is not None
 
 
 UpstreamModel = tuple[str, str]

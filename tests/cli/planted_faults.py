@@ -30,7 +30,7 @@ Body = dict[str, Any]
 class Fault:
     """Nothing is wrong; the methods of other classes plant something."""
 
-    def refuse(self, body: Body) -> tuple[int, str] | None:
+    def refuse(self, request: ReceivedRequest) -> tuple[int, str] | None:
         """Status and message of an error."""
         return None
 
@@ -62,9 +62,22 @@ class Rejects(Fault):
         self._error = status, message
         self._fields = fields
 
-    def refuse(self, body: Body) -> tuple[int, str] | None:
+    def refuse(self, request: ReceivedRequest) -> tuple[int, str] | None:
+        body = request.fields
         is_rejected = not self._fields or any(body.get(field) for field in self._fields)
         return self._error if is_rejected else None
+
+
+class RefusesForeign(Fault):
+    """An error for requests with one of these texts, in the body or the header of betas."""
+
+    def __init__(self, **messages: str) -> None:
+        self._messages = {text.replace("_", "-"): each for text, each in messages.items()}
+
+    def refuse(self, request: ReceivedRequest) -> tuple[int, str] | None:
+        sent = request.body.decode().replace("_", "-") + request.headers.get("anthropic-beta", "")
+        found = (each for text, each in self._messages.items() if text in sent)
+        return next(((400, each) for each in found), None)
 
 
 class IgnoresCompactions(Fault):
@@ -101,7 +114,7 @@ def planted(fault: Fault, state_dir: Path) -> AbstractContextManager[str]:
 async def _serve(fault: Fault, state_dir: Path) -> AsyncIterator[str]:
     async def answer(request: ReceivedRequest) -> Response:
         body = request.json
-        if (refusal := fault.refuse(body)) is not None:
+        if (refusal := fault.refuse(request)) is not None:
             status, message = refusal
             error = {"type": "invalid_request_error", "message": message}
             return json_response({"type": "error", "error": error}, status)

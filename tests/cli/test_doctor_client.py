@@ -18,6 +18,7 @@ from tests.cli.planted_faults import (
     IgnoresCompactions,
     IgnoresTools,
     NeverStreams,
+    RefusesForeign,
     Rejects,
     WithoutFrames,
     planted,
@@ -85,14 +86,54 @@ def test_the_simulator_satisfies_every_client(
     assert sent == 3 * profile.cost(1)[0] - 3 * sum(len(step.requests) for step in profile.once)
 
 
-def test_an_upstream_that_does_not_compact_is_named(shell: CommandRunner, tmp_path: Path) -> None:
+def test_an_upstream_that_does_not_compact_is_no_fault(
+    shell: CommandRunner, tmp_path: Path
+) -> None:
     with planted(IgnoresCompactions(), tmp_path / "upstream") as address:
         file = write_config(tmp_path, address, Format.RESPONSES)
         code, report = replay(shell, file, "codex")
-    assert code == 1
-    (text,) = faults(report)["responses-up compaction by the server"]
-    assert "instead of one compaction item" in text
-    assert "traits: {compaction: false}" in text
+    assert (code, faults(report)) == (0, {})
+    (step,) = [each for each in report["steps"] if each["step"] == "compaction by the server"]
+    assert "the upstream has not compacted the conversation" in str(step["notes"])
+
+
+REFUSALS = {
+    "claude-code": (
+        {
+            "ZG9jdG9y": "messages.2.content.0: Invalid `signature` in `thinking` block",
+            "gateway-doctor": "Unexpected value(s) `gateway-doctor-2020-01-01` for the"
+            " `anthropic-beta` header.",
+        },
+        Format.MESSAGES,
+        {"another account", "refused beta"},
+    ),
+    "codex": (
+        {
+            "ZG9jdG9y": "The encrypted content ZG9j... could not be verified.",
+            "gateway-doctor": "Unknown parameter: 'gateway_doctor'.",
+        },
+        Format.RESPONSES,
+        {"another account", "refused field"},
+    ),
+}
+
+
+@pytest.mark.parametrize("client", REFUSALS)
+@pytest.mark.parametrize("known", [True, False])
+def test_refused_proofs_and_betas(
+    shell: CommandRunner, tmp_path: Path, client: str, known: bool
+) -> None:
+    """What the gateway hides is no fault; words that it does not know are."""
+    messages, format, steps = REFUSALS[client]
+    if not known:
+        messages = dict.fromkeys(messages, "Something is wrong with this request.")
+    with planted(RefusesForeign(**messages), tmp_path / "upstream") as address:
+        file = write_config(tmp_path, address, format, traits={"compaction": False})
+        code, report = replay(shell, file, client)
+    found = faults(report)
+    assert code == (0 if known else 1)
+    assert set(found) == (set() if known else {f"{format}-up {step}" for step in steps})
+    assert all("does not know these words" in texts[0] for texts in found.values())
 
 
 @pytest.mark.parametrize("client", ["claude-code", "openai"])
@@ -120,7 +161,8 @@ def test_rejected_thinking_is_named(shell: CommandRunner, tmp_path: Path) -> Non
         file = write_config(tmp_path, address, Format.MESSAGES)
         code, report = replay(shell, file, "claude-code")
     assert code == 1
-    assert set(faults(report)) == {"messages-up thinking", "messages-up agent turn"}
+    steps = {"messages-up thinking", "messages-up agent turn", "messages-up another account"}
+    assert set(faults(report)) == steps
     (text,) = faults(report)["messages-up thinking"]
     assert "thinking {type: adaptive}" in text
     assert "traits: {thinking: budget | adaptive | none" in text

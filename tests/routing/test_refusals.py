@@ -14,6 +14,7 @@ from gateway.routing.refusals import (
     Refusals,
     refused_proof,
     refused_values,
+    refuses_compaction,
 )
 
 VALUES = {
@@ -124,3 +125,27 @@ def test_memory_ends_and_is_bounded() -> None:
     assert refusals.proof(ref, 29_999, LIFETIME) is None
     refusals.retain(set())
     assert not refusals.values and not refusals.proofs
+
+
+COMPACTIONS = {
+    "Invalid value: 'compaction_trigger'. Supported values are: 'message'.": True,
+    "input[7]: unknown item": True,
+    "body.input.7.type: no": True,
+    "input[6]: unknown item": False,
+    "context_management: Extra inputs are not permitted": True,
+    "Unknown parameter: 'context_management'.": True,
+    "Unexpected value(s) `compact-2026-01-12` for the `anthropic-beta` header.": True,
+    "context_management.edits.0: Input tag 'compact_20260112' found using 'type'": True,
+    "compaction is not supported by this model": True,
+    "Invalid 'context_management[0].compact_threshold': below the minimum value.": False,
+    "context_management.edits.0.compact_20260112.trigger.value: at least 50000": False,
+    "prompt is too long: compact the conversation": False,
+    "Unknown parameter: 'verbosity'.": False,
+}
+
+
+@pytest.mark.parametrize("text", COMPACTIONS)
+def test_compactions(text: str) -> None:
+    failure = Failure(kind=FailureKind.RESPONSE, message=text, status=400)
+    assert refuses_compaction(failure, 7) is COMPACTIONS[text]
+    assert not refuses_compaction(Failure(kind=FailureKind.RESPONSE, message=text, status=500), 7)

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.doctor.clients.profile import Request
 from gateway.doctor.clients.remedies import NO_COMPACTION, NO_TOOL_CALL, SEE_LOG
-from gateway.doctor.clients.reply import Answer, Call, Reply, part, text_at
+from gateway.doctor.clients.reply import Answer, Call, Reply, objects_at, part, text_at
 
 _WHOLE_REPLY: Final = 30
 """Characters of text that no streaming upstream sends in one piece."""
@@ -66,6 +66,15 @@ def _expect_models(request: Request, model: str, answer: Answer, reply: Reply) -
         reply.fault(f"the list has no {model}", "gateway group show GROUP shows its patterns")
     if not all(part(each, "object") == "model" for each in entries):
         reply.fault("an entry of the list is no object of type model", SEE_LOG)
+
+
+def _expect_codex_models(request: Request, model: str, answer: Answer, reply: Reply) -> None:
+    _expect_models(request, model, answer, reply)
+    slugs = [text_at(each, "slug") for each in objects_at(answer.json, "models")]
+    if model not in slugs:
+        reply.fault(f"the list for Codex, `models`, has no {model}", SEE_LOG)
+    if not answer.headers.get("etag"):
+        reply.warn("the list of models has no etag: Codex asks for all of it each time", SEE_LOG)
 
 
 def _expect_token_count(request: Request, model: str, answer: Answer, reply: Reply) -> None:
@@ -160,6 +169,7 @@ OF_ANY_ANSWER: Final[dict[str, Check]] = {
 OF_BODIES: Final[dict[str, Check]] = {
     "success": _accept,
     "models": _expect_models,
+    "codex_models": _expect_codex_models,
     "token_count": _expect_token_count,
     "stored": _expect_stored,
 }

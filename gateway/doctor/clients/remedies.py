@@ -28,6 +28,11 @@ _BY_TEXT: Final = (
     (r"convert_request_failed", "families: in the configuration closes this endpoint to the model"),
     (r"no_available_accounts", "gateway account list shows why; gateway account reset NAME"),
 )
+_UNKNOWN_REFUSAL: Final = (
+    r"that another account|that upstreams refuse",
+    "the gateway does not know these words of the upstream: report them as a bug; "
+    "`lane: translated` sends neither foreign reasoning nor what the format does not have",
+)
 _BY_FEATURE: Final = (
     (
         r"thinking|budget_tokens|reasoning|effort",
@@ -65,6 +70,9 @@ def remedy_for_answer(what: str, text: str, attempts: Iterable[_Attempt]) -> str
     for pattern, remedy in _BY_TEXT:
         if re.search(pattern, text, re.IGNORECASE):
             return remedy
+    pattern, remedy = _UNKNOWN_REFUSAL
+    if re.search(pattern, what):
+        return remedy
     upstream = " ".join(each.error or "" for each in attempts) or text
     for source in (upstream, what):
         for pattern, remedy in _BY_FEATURE:

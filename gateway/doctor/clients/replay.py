@@ -78,6 +78,10 @@ class Replay:
     requests: list[str] = field(default_factory=list)
     channels: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    posted: list[str] = field(default_factory=list)
+    """The ids of those that may have gone to an upstream."""
+    is_repeated: bool = False
+    """An upstream was asked more than once for one of them."""
 
     async def run(self, step: Step) -> None:
         """Send the requests of a step; a later one can continue the reply before."""
@@ -125,6 +129,8 @@ class Replay:
             raise StepEnded from None
         if answer.request_id:
             self.requests.append(answer.request_id)
+            self.posted += [answer.request_id] if request.method == "POST" else []
+        self.is_repeated |= answer.headers.get("x-gateway-attempts", "1") != "1"
         if answer.channel is not None:
             self.channels.append(answer.channel)
         if dropped := answer.headers.get("x-gateway-dropped"):
@@ -148,11 +154,12 @@ class Replay:
         self.faults.append(Fault(text, remedy))
 
     async def result(self, step: str, *, once: bool) -> StepResult:
-        if self.requests and not once and (self.faults or not self.channels):
-            attempts = await self.target.lookup(self.requests[-1])
-            self.channels += [each.channel for each in attempts[-1:]]
+        if not once and (self.faults or self.is_repeated or not self.channels):
             told = "".join(fault.text for fault in self.faults)
-            self.notes += [words for words in _failures(attempts) if words not in told]
+            for request in self.posted:
+                attempts = await self.target.lookup(request)
+                self.channels += [each.channel for each in attempts[-1:]]
+                self.notes += [words for words in _failures(attempts) if words not in told]
         return StepResult(
             step,
             "" if once else self.model,

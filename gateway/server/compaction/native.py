@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Final
 
-from gateway.core.events import Event, Open
+from gateway.core.events import Delta, End, Event, Failure, FailureKind, Open, Usage
 from gateway.core.formats import Format, Lane
-from gateway.core.parts import UnknownPart
+from gateway.core.parts import Thinking, UnknownPart
+from gateway.core.reply import Reply
+from gateway.core.value import replace
 from gateway.errors import UnsupportedField
 from gateway.routing.affinity import state_digest
+from gateway.routing.refusals import COMPACTION, LIFETIME, TRIAL, refuses_compaction
 from gateway.routing.router import Candidate, Route
+from gateway.runtime import Runtime
 from gateway.server.compaction.conversation import ITEM, upstream_states
 from gateway.server.proxy.attempt import NativeAttempt
 from gateway.server.proxy.client_errors import may_forward
 from gateway.server.proxy.incoming_request import IncomingRequest
+from gateway.server.record.client_request import ClientRequest, CompleteReply
+from gateway.upstream.response import AttemptFailed
 from gateway.wire.json.fields import Payload, lenient_objects, lenient_str
 from gateway.wire.stream.native_translator import NativeTranslator
+
+_NOT_COMPACTED: Final = Failure(
+    kind=FailureKind.MALFORMED, message="the upstream has not compacted the conversation"
+)
 
 
 def is_native(candidate: Candidate) -> bool:
     """Tells whether the upstream gets the client's own request and compacts itself."""
     return candidate.lane is Lane.NATIVE and candidate.target.compaction
+
+
+def use_learned(incoming: IncomingRequest) -> None:
+    """Has the gateway compact for upstreams that have shown that they do not; not what only such an
+    upstream can read."""
+    runtime, now = incoming.exchange.runtime, incoming.exchange.runtime.now()
+    if not runtime.refusals.values or upstream_states(incoming.prompt):
+        return
+    candidates = tuple(
+        for_summary(each)
+        if is_native(each)
+        and COMPACTION in runtime.refusals.values_of((each.channel, each.target.model), now)
+        else each
+        for each in incoming.route.candidates
+    )
+    incoming.route = replace(incoming.route, candidates=candidates)
+
+
+def for_summary(candidate: Candidate) -> Candidate:
+    """The candidate as one that compacts nothing itself."""
+    target = replace(candidate.target, compaction=False)
+    return replace(candidate, lane=Lane.TRANSLATED, target=target)
 
 
 async def bind_to_account(incoming: IncomingRequest) -> None:
@@ -48,37 +81,109 @@ async def bind_to_account(incoming: IncomingRequest) -> None:
     incoming.route = Route(incoming.route.model, tuple(candidates))
 
 
-class RememberingTranslator(NativeTranslator):
-    """Tells `found` of each compaction in the reply."""
+class CompactionTranslator(NativeTranslator):
+    """Tells the attempt of each compaction in the reply; holds a reply that has to be one until it
+    is."""
 
-    __slots__ = ("found",)
+    __slots__ = ("attempt",)
 
-    found: Callable[[Payload], None]
+    attempt: CompactingAttempt
+
+    def release(self) -> bytes:
+        return b"" if self.attempt.is_missing else super().release()
 
     def _observe(self, event: Event) -> None:
+        attempt = self.attempt
         if type(event) is Open and isinstance(event.part, UnknownPart) and event.part.kind == ITEM:
-            self.found(event.part.data.data)
+            attempt.note(event.part.data.data)
+        if attempt.is_missing and isinstance(event, Open | Delta | End):
+            if type(event) is End or (type(event) is Open and type(event.part) is not Thinking):
+                attempt.is_ignored = True
+                self._fail(_NOT_COMPACTED)
+            return
         super()._observe(event)
+        if type(event) is End:
+            attempt.compare(self.usage)
 
 
-class RememberingAttempt(NativeAttempt):
-    """Remembers whose the compactions in the reply are."""
+class CompactingAttempt(NativeAttempt):
+    """Remembers whose the compactions in the reply are. An upstream that makes none where it should
+    have made one is learned to compact nothing; what it sent instead reaches no client."""
 
-    def translator(self) -> RememberingTranslator:
-        rewriter = self._codec.rewriter(self._request.prompt)
-        decoder = self._codec.decoder()
-        translator = RememberingTranslator(decoder, rewriter, self._redact, may_forward)
-        translator.found = self._remember
-        return translator
+    def __init__(
+        self, threshold: int, runtime: Runtime, request: ClientRequest, candidate: Candidate
+    ) -> None:
+        super().__init__(runtime, request, candidate)
+        self._threshold, self._found = threshold, False
+        self.is_ignored = False
 
-    def _read_body(self, body: bytes) -> Payload:
-        data = super()._read_body(body)
-        for item in lenient_objects(data.get("output")):
-            if item.get("type") == ITEM:
-                self._remember(item)
-        return data
+    @property
+    def is_missing(self) -> bool:
+        """Tells whether the reply has to be a compaction, and none has come."""
+        return not (self._threshold or self._found)
 
-    def _remember(self, item: Payload) -> None:
+    def learn(self, failure: Failure) -> str | None:
+        """Where the upstream does not compact, the gateway is the next to do so."""
+        items = lenient_objects(self.sent[0].get("input"))
+        last_item = None if self._threshold else len(items) - 1
+        is_refused = self.is_ignored or refuses_compaction(failure, last_item)
+        if not is_refused or upstream_states(self._request.prompt):
+            return super().learn(failure)
+        self._learn_compaction(LIFETIME if self.is_ignored else TRIAL)
+        self._candidate = for_summary(self._candidate)
+        return "compacts nothing"
+
+    def note(self, item: Payload) -> None:
+        """Notes a compaction of the reply."""
+        self._found = True
         if state := lenient_str(item.get("encrypted_content")):
             index, account_ref = self._runtime.affinity_index, self._candidate.account_ref
             index.record_state(self._request.key, state, account_ref)
+
+    def compare(self, usage: Usage | None) -> None:
+        """Notes that the upstream has not compacted what was longer than the threshold; the reply
+        is still good."""
+        request, threshold = self._request, self._threshold
+        if self._found or usage is None or upstream_states(request.prompt):
+            return
+        if min(usage.input_tokens, request.input_tokens) > threshold:
+            self._learn_compaction(LIFETIME)
+
+    def translator(self) -> CompactionTranslator:
+        rewriter = self._codec.rewriter(self._request.prompt)
+        decoder = self._codec.decoder()
+        translator = CompactionTranslator(decoder, rewriter, self._redact, may_forward)
+        translator.attempt = self
+        return translator
+
+    def _learn_compaction(self, lifetime: int) -> None:
+        upstream_model, now = (self._candidate.channel, self._target.model), self._runtime.now()
+        self._runtime.refusals.add_values(upstream_model, (COMPACTION,), now, lifetime)
+
+    def parse_body(self, body: bytes) -> CompleteReply:
+        reply = super().parse_body(body)
+        self.compare(reply.usage)
+        return reply
+
+    def _read_body(self, body: bytes) -> Payload:
+        data = super()._read_body(body)
+        if not data.get("error") and data.get("status") != "failed":
+            self._check(lenient_objects(data.get("output", data.get("content"))))
+        return data
+
+    def _render_reply(
+        self, reply: Reply, usage: Usage | None, *, stream: bool = False
+    ) -> CompleteReply:
+        parts = (part for part in reply.parts if type(part) is UnknownPart)
+        self._check([{"type": part.kind} | part.data.data for part in parts])
+        self.compare(usage)
+        return super()._render_reply(reply, usage, stream=stream)
+
+    def _check(self, items: Sequence[Payload]) -> None:
+        """Raises `AttemptFailed` where the reply has to be a compaction."""
+        for item in items:
+            if item.get("type") == ITEM:
+                self.note(item)
+        if self.is_missing:
+            self.is_ignored = True
+            raise AttemptFailed(_NOT_COMPACTED)

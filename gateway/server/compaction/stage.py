@@ -7,6 +7,7 @@ it as its first part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -16,7 +17,9 @@ from gateway.core.parts import UnknownPart
 from gateway.core.prompt import Prompt, Role
 from gateway.core.value import replace
 from gateway.errors import GatewayError, InsufficientQuota
+from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
+from gateway.runtime import Runtime
 from gateway.server.compaction.conversation import (
     FIELD,
     Compaction,
@@ -26,13 +29,19 @@ from gateway.server.compaction.conversation import (
     wanted_compaction,
     without_request,
 )
-from gateway.server.compaction.native import RememberingAttempt, bind_to_account, is_native
+from gateway.server.compaction.native import (
+    CompactingAttempt,
+    bind_to_account,
+    is_native,
+    use_learned,
+)
 from gateway.server.compaction.prefixed_reply import with_first_part
 from gateway.server.compaction.seal import SEALS, Sealer, Summary
 from gateway.server.compaction.summary import MakeSummary, SummaryAttempt, SummaryLoop
 from gateway.server.http.headers import without_beta
 from gateway.server.http.request_body import adopt
-from gateway.server.proxy.incoming_request import IncomingRequest, Stage
+from gateway.server.proxy.attempt import Attempt, TranslatedAttempt
+from gateway.server.proxy.incoming_request import IncomingRequest, NewAttempt, Stage
 from gateway.server.record.client_request import ClientRequest
 from gateway.upstream.response import AttemptFailed
 from gateway.wire.json.fields import Payload
@@ -50,8 +59,7 @@ async def open_summaries(incoming: IncomingRequest) -> None:
     `ServiceUnavailable` or as `adopt`."""
     items = input_items(incoming.body)
     sealer = await incoming.request.app[SEALS].sealer()
-    run, in_turn = incoming.exchange.run_in_turn, incoming.exchange.turns
-    opened = await run(open_items, items, sealer) if in_turn else open_items(items, sealer)
+    opened = await incoming.exchange.run_sized(open_items, items, sealer)
     if opened != items:
         await replace_body(incoming, incoming.body | {"input": opened})
 
@@ -61,7 +69,7 @@ async def replace_body(incoming: IncomingRequest, body: Payload) -> None:
     exchange, parse, before = incoming.exchange, incoming.parse, incoming.prompt
     incoming.raw_body = await adopt(exchange, body, len(incoming.raw_body))
     incoming.body = body
-    prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
+    prompt = await exchange.run_sized(parse, body)
     incoming.prompt = replace(
         prompt,
         previous_response_id=before.previous_response_id,
@@ -72,22 +80,21 @@ async def replace_body(incoming: IncomingRequest, body: Payload) -> None:
 
 
 async def plan_compaction(incoming: IncomingRequest) -> None:
-    """Decides who compacts the conversation, if it is to be compacted. Raises `InvalidRequest`,
-    `UnsupportedField` or `ServiceUnavailable`."""
+    """Decides who compacts the conversation, if it is to be compacted. Raises `InvalidRequest` or
+    `UnsupportedField`."""
+    use_learned(incoming)
     await bind_to_account(incoming)
-    wanted, factories = wanted_compaction(incoming.prompt), incoming.attempt_factories
-    others = [each for each in incoming.route.candidates if not is_native(each)]
-    if others:
-        sealer = await incoming.request.app[SEALS].sealer()
-        compactor = Compactor(incoming, sealer, wanted)
-        incoming.adapters.append(compactor.adapt)
-        translate_for_others(incoming)
-        if compactor.is_due and compactor.wanted.pauses:
-            summarize = compactor.summary_attempts(covers_all=False)
-            factories |= {each.account_ref: summarize for each in others}
-    if wanted is not None and incoming.prompt.output is None:
-        for each in filter(is_native, incoming.route.candidates):
-            factories.setdefault(each.account_ref, RememberingAttempt)
+    wanted = wanted_compaction(incoming.prompt)
+    if wanted is None and all(map(is_native, incoming.route.candidates)):
+        return
+    factories = incoming.attempt_factories
+    compactor = Compactor(incoming, wanted, dict(factories))
+    incoming.adapters.append(compactor.adapt)
+    translate_for_others(incoming)
+    if wanted is not None:
+        for each in incoming.route.candidates:
+            if is_native(each) or wanted.pauses:
+                factories[each.account_ref] = compactor.make_attempt
 
 
 def translate_for_others(incoming: IncomingRequest) -> None:
@@ -103,42 +110,60 @@ def translate_for_others(incoming: IncomingRequest) -> None:
 
 
 async def count_compacted(incoming: IncomingRequest) -> None:
+    use_learned(incoming)
     translate_for_others(incoming)
 
 
 class Compactor:
-    """Adapts one request to the candidates that compact nothing themselves. `is_due`: the
-    conversation is to be compacted now."""
+    """Adapts one request to the candidates that compact nothing themselves, and makes the attempts
+    of all that may; `others` are those of other features."""
+
+    _sealer: Sealer
 
     def __init__(
-        self, incoming: IncomingRequest, sealer: Sealer, wanted: Compaction | None
+        self,
+        incoming: IncomingRequest,
+        wanted: Compaction | None,
+        others: Mapping[AccountRef, NewAttempt],
     ) -> None:
         self._exchange, self._route = incoming.exchange, incoming.route
         self._runtime, self._format = incoming.exchange.runtime, incoming.codec.format
-        self._sealer = sealer
-        self.wanted = wanted or Compaction(0)
-        self.is_due = wanted is not None and self._is_long(incoming.prompt)
+        self._seals, self._others = incoming.request.app[SEALS], others
+        self._wanted = wanted or Compaction(0)
+        self._is_due = None if wanted is not None else False
         self._is_asked = False
         self._summary: str | None = None
 
     def _is_long(self, prompt: Prompt) -> bool:
-        if not self.wanted.threshold:
+        """Tells whether the conversation is to be compacted now."""
+        if not self._wanted.threshold:
             return True
         left = without_request(prompt)
         if not any(turn.role is Role.ASSISTANT for turn in left.turns):
             return False  # nothing would be left to answer
         tokens = self._runtime.input_estimates.estimate(self._route.model, left)
-        return tokens > self.wanted.threshold
+        return tokens > self._wanted.threshold
 
-    def summary_attempts(self, *, covers_all: bool) -> MakeSummary:
+    def make_attempt(
+        self, runtime: Runtime, request: ClientRequest, candidate: Candidate
+    ) -> Attempt:
+        """The attempt of a candidate, to which the request is adapted."""
+        if is_native(candidate):
+            return CompactingAttempt(self._wanted.threshold, runtime, request, candidate)
+        make = self._others.get(candidate.account_ref, TranslatedAttempt)
+        if self._is_due and self._wanted.pauses:
+            make = self._summary_attempts(covers_all=False)
+        return make(runtime, request, candidate)
+
+    def _summary_attempts(self, *, covers_all: bool) -> MakeSummary:
         write = partial(self._part, covers_all=covers_all)
-        return partial(SummaryAttempt, write, self.wanted.instructions)
+        return partial(SummaryAttempt, write, self._wanted.instructions)
 
     async def adapt(self, request: ClientRequest, candidate: Candidate) -> ClientRequest:
-        """Raises `InsufficientQuota`."""
+        """Raises `InsufficientQuota` or `ServiceUnavailable`."""
         if is_native(candidate):
             return request
-        server = request.snapshot.config.server
+        run, server = self._exchange.run_sized, request.snapshot.config.server
         request = replace(
             request,
             prompt=without_request(request.prompt),
@@ -146,22 +171,27 @@ class Compactor:
                 request.forwarded_headers, server.beta_headers[0], _BETA
             ),
         )
-        if not self.is_due:
+        if self._is_due is None:
+            self._sealer = await self._seals.sealer()
+            self._is_due = await run(self._is_long, request.prompt)
+        if not self._is_due:
             return request
-        if self.wanted.pauses:
+        if self._wanted.pauses:
             self._note(_SUMMARIZED)
             return request
         if not self._is_asked:
             self._is_asked = True
             self._summary = await self._summarize(request, candidate)
-        return request if self._summary is None else self._compacted(request, self._summary)
+        if self._summary is None:
+            return request
+        return await run(self._compacted, request, self._summary)
 
     async def _summarize(self, request: ClientRequest, candidate: Candidate) -> str | None:
         """The summary; None if nobody has written one: the request goes on as it is. Raises
         `InsufficientQuota` where it leaves no budget for the reply."""
         exchange, meter = self._exchange, self._exchange.meter
         loop = SummaryLoop(exchange, request, self._route)
-        loop.make_attempt = self.summary_attempts(covers_all=True)
+        loop.make_attempt = self._summary_attempts(covers_all=True)
         try:
             summary = await loop.run(candidate)
         except (AttemptFailed, GatewayError):
@@ -171,7 +201,7 @@ class Compactor:
         usage, source = loop.usage
         if source == "upstream" or exchange.snapshot.config.money.bill_estimates:
             meter.record_summary(usage, source)
-        left = self._compacted(request, summary).input_tokens
+        left = (await exchange.run_sized(self._compacted, request, summary)).input_tokens
         if not await meter.reserve_round(self._runtime.admission, usage, left):
             raise InsufficientQuota
         return summary

@@ -58,10 +58,7 @@ _LARGE_BODY: Final = 1024 * 1024
 
 async def check_request_images(incoming: IncomingRequest) -> None:
     """Corrects the images of a request if they have to be. Raises `InvalidImage`."""
-    if incoming.exchange.turns:
-        await incoming.exchange.run_in_turn(_check, incoming)
-    else:
-        _check(incoming)
+    await incoming.exchange.run_sized(_check, incoming)
 
 
 def _check(incoming: IncomingRequest) -> None:

@@ -18,7 +18,13 @@ from gateway.core.reply import Reply, ReplyFailed, count_output_chars, is_empty_
 from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
-from gateway.routing.refusals import TRIAL, UNSIGNED_CALLS, refused_proof, refused_values
+from gateway.routing.refusals import (
+    COMPACTION,
+    TRIAL,
+    UNSIGNED_CALLS,
+    refused_proof,
+    refused_values,
+)
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.http.headers import DROPPED_HEADER, response_headers_to_forward, version_header
@@ -136,10 +142,18 @@ class Attempt(ABC):
         refusals.add_values(upstream_model, left_out, now, TRIAL)
         return "refuses a part of the request"
 
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate as the attempt leaves it: what it has learned may change the lane."""
+        return self._candidate
+
     def confirm(self) -> None:
         """Notes that the upstream has accepted the request without what it refused."""
         upstream_model, now = (self._candidate.channel, self._target.model), self._runtime.now()
-        self._runtime.refusals.add_values(upstream_model, self._left_out, now)
+        refusals, accepted = self._runtime.refusals, self._left_out
+        if not self._target.compaction and COMPACTION in refusals.values_of(upstream_model, now):
+            accepted += (COMPACTION,)
+        refusals.add_values(upstream_model, accepted, now)
 
     def _accepted(self, body: Payload, headers: Mapping[str, str]) -> Payload:
         """The body and the `forwarded_headers` without what the upstream refuses."""

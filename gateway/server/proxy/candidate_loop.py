@@ -154,7 +154,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
             self._lessons += 1
             self._retries.attempts -= 1  # nothing has failed
             outcome.record_lesson(failure, lesson)
-            self._remaining.insert(0, ranked)
+            self._remaining.insert(0, ranked._replace(candidate=attempt.candidate))
             return
         verdict = self._last_verdict = outcome.fail(failure, committed=has_sent)
         self._failed(attempt, failure)

@@ -75,14 +75,14 @@ async def _count(
     exchange = request[EXCHANGE]
     runtime, server = exchange.runtime, exchange.snapshot.config.server
     incoming = await receive(request, permit, codec, parse, stages)
-    prompt, route, run = incoming.prompt, incoming.route, exchange.run_in_turn
+    prompt, route, run = incoming.prompt, incoming.route, exchange.run_sized
     candidate = _first_available(route, runtime)
     await exchange.meter.acquire_free(runtime.admission, permit, route.model)
     source = incoming.raw_body, incoming.body, prompt, candidate
     payload: bytes | Buffers | None = None
     short: bytes | None = None
     if exchange.snapshot.upstream.channel(candidate).path is None:  # else counts have no address
-        payload = short = await run(_payload, *source) if exchange.turns else _payload(*source)
+        payload = short = await run(_payload, *source)
     if short is not None and exchange.long_texts is not None:
         payload = exchange.long_texts.restore(short)
     upstream_headers = incoming.headers
@@ -95,11 +95,7 @@ async def _count(
     if count is not None:
         return count, {}
     estimate = runtime.input_estimates.estimate
-    tokens = (
-        await run(estimate, candidate.model, prompt)
-        if exchange.turns
-        else estimate(candidate.model, prompt)
-    )
+    tokens = await run(estimate, candidate.model, prompt)
     return {"input_tokens": tokens}, {ESTIMATED_HEADER: "true"}
 
 

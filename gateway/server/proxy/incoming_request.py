@@ -101,7 +101,7 @@ async def receive(
         await next_stage()
         if codec.format is Format.CHAT and "system" in body:  # chat would lose it
             check_system(request)
-        prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
+        prompt = await exchange.run_sized(parse, body)
     except InvalidRequest as error:
         if others is None:
             raise
@@ -109,7 +109,7 @@ async def receive(
         codec = codec_of(request, body, codec, error)
         parse, stages = codec.parse_prompt, others[codec.format]
         headers = request_headers_to_forward(request, codec, server)
-        prompt = await exchange.run_in_turn(parse, body) if exchange.turns else parse(body)
+        prompt = await exchange.run_sized(parse, body)
     incoming = IncomingRequest(
         request=request,
         exchange=exchange,

@@ -149,6 +149,10 @@ class Exchange:
         """Runs a function whose time grows with the body. Call it if there are `turns`."""
         return (self.turns or self.runtime.worker).run(self.key, self.id, function, *args)
 
+    async def run_sized(self, function: Callable[[*Args], Result], *args: *Args) -> Result:
+        """The result of a function whose time grows with the body: in a turn if it is large."""
+        return await self.run_in_turn(function, *args) if self.turns else function(*args)
+
     def run_in_thread(self, function: Callable[[*Args], Result], *args: *Args) -> Awaitable[Result]:
         """Runs a function that may take long, whatever the size of the body."""
         return self.runtime.worker.run(self.key, self.id, function, *args)

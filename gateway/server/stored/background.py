@@ -332,10 +332,7 @@ async def answer_in_background(
     frames = FrameLog(exchange, BackgroundEvents(opening, own), keep=prompt.stream)
     response = BackgroundResponse(exchange, frames, storing)
     body = orjson.dumps(response.response)
-    if exchange.turns:
-        as_stream = await exchange.run_in_turn(streamed, client_request)
-    else:
-        as_stream = streamed(client_request)
+    as_stream = await exchange.run_sized(streamed, client_request)
     incoming.request = request.clone()  # the client's own ends before
     incoming.request[EXCHANGE] = exchange
     dispatch = BackgroundDispatch(incoming, as_stream, affinity, response.log)

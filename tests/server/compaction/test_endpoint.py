@@ -72,10 +72,13 @@ async def test_native(tmp_path: Path) -> None:
 
 
 async def test_upstream_that_does_not_compact(tmp_path: Path) -> None:
-    """Is no success."""
+    """The gateway does, then."""
     async with compacting_gateway(tmp_path, RESPONSES, line={"traits": {}}) as (gateway, _):
-        answer = await gateway.post(RESPONSES, path=PATH, input="Hello")
-        assert answer.status == 502
+        for attempts in (2, 1):
+            answer = await gateway.post(RESPONSES, path=PATH, input="Hello")
+            assert answer.status == 200
+            assert [each["type"] for each in (await answer.json())["output"]] == ["compaction"]
+            assert (await gateway.rows())[-1].attempts == attempts
 
 
 async def test_invalid_requests(tmp_path: Path) -> None:
