@@ -12,7 +12,7 @@ from gateway.core.formats import Format
 from gateway.core.limits import UNLIMITED
 from gateway.errors import PermissionDenied, UserAgentNotAllowed
 from gateway.quota.limits import Holder, HolderKind, Quota
-from gateway.quota.pricing import Price
+from gateway.quota.pricing import Price, price_periods
 from gateway.routing.catalog import Catalog
 from gateway.routing.router import ModelAccess, Route, Router
 from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
@@ -60,7 +60,7 @@ class Permit:
     user_agent_rules: tuple[UserAgentRule, ...]
     stores_replies: bool = True
     on_shared_loss: OnSharedLoss = OnSharedLoss.SHARE
-    _prices: dict[str, Price] = field(default_factory=dict)
+    _prices: dict[str, list[tuple[int, Price]]] = field(default_factory=dict)
 
     @classmethod
     def for_token(
@@ -157,15 +157,17 @@ class Permit:
         limit = self.tokens_per_minute
         return output_tokens if limit is None else min(output_tokens, max(0, limit - input_tokens))
 
-    def price(self, catalog: Catalog, model_id: str) -> Price | None:
-        """The price for the key's group; None for an unknown model."""
-        price = self._prices.get(model_id)
-        if price is None and (model := catalog.resolve(model_id)) is not None:
-            prices = catalog.prices.items()
-            own = {channel: price[model.id] for channel, price in prices if model.id in price}
-            price = Price.for_model(model, self.multiplier, catalog.money, own)
-            self._prices[model_id] = price
-        return price
+    def price(self, catalog: Catalog, model_id: str, time: int) -> Price | None:
+        """The price for the key's group of requests that start then (Unix microseconds); None for
+        an unknown model."""
+        periods = self._prices.get(model_id)
+        if periods is None:
+            if (model := catalog.resolve(model_id)) is None:
+                return None
+            own = catalog.own_prices(model.id)
+            periods = price_periods(model, self.multiplier, catalog.money, own)
+            self._prices[model_id] = periods
+        return next(price for start, price in periods if start <= time)
 
 
 def _holder(kind: HolderKind, id: str, record: Token | Group) -> Holder:

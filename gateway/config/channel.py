@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from gateway.config.limits import TokenPrices
+from gateway.config.limits import DatedPrices
 from gateway.config.secrets import resolve_header, resolve_key
 from gateway.config.types import (
     ConfigModel,
@@ -227,8 +227,8 @@ def _check_models(models: Mapping[str, str], info: ValidationInfo) -> Mapping[st
 
 
 def _check_prices(
-    prices: Mapping[str, TokenPrices], info: ValidationInfo
-) -> Mapping[str, TokenPrices]:
+    prices: Mapping[str, DatedPrices], info: ValidationInfo
+) -> Mapping[str, DatedPrices]:
     """A channel that discovers its models may not have them yet."""
     for id in prices:
         if id not in info.data.get("models", prices) and not info.data.get("discover"):
@@ -272,7 +272,7 @@ class Channel(ConfigModel):
     ]
     """The models that it serves: a list of public ids, or a mapping of them to upstream names; all:
     what the upstream lists, as discover: ["*"] does."""
-    prices: Annotated[Mapping[ModelId, TokenPrices], AfterValidator(_check_prices)] = {}
+    prices: Annotated[Mapping[ModelId, DatedPrices], AfterValidator(_check_prices)] = {}
     """The prices of models at this channel, where they differ from the models' own price, which is
     not read then: {MODEL: {input: 2, output: 10}}."""
     family: Family | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
 from itertools import pairwise
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import re2
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from gateway.config.types import Bytes, ConfigModel, Seconds
@@ -72,6 +73,36 @@ class LongInputPrices(ConfigModel):
     """Input that was written to the cache for five minutes; null: in the same way."""
     cache_write_1h: Multiplier | None = None
     """Input that was written to the cache for one hour; null: in the same way."""
+    reasoning: Multiplier | None = None
+    """Output that is reasoning; null: as output."""
+
+
+def _parse_time(value: Any) -> Any:
+    """Minutes of a text such as 16:30, which YAML reads as that number."""
+    if isinstance(value, str) and re2.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d|24:00", value):
+        hours, _, minutes = value.partition(":")
+        return int(hours) * 60 + int(minutes)
+    return value
+
+
+TimeOfDay = Annotated[
+    int,
+    Field(ge=0, le=1440),
+    BeforeValidator(_parse_time),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d{1,2}:\d{2}$"}),
+]
+"""Minutes after midnight, in UTC."""
+
+
+class DayHours(ConfigModel):
+    """A part of each day, by the start of requests, in which the prices of tokens are others."""
+
+    start: TimeOfDay
+    """When it starts, in UTC: "16:30"."""
+    end: TimeOfDay
+    """When it ends, in UTC; before start: on the next day."""
+    factor: Multiplier
+    """The factor of the prices, such as 0.5."""
 
 
 def _check_ascending(prices: tuple[LongInputPrices, ...]) -> tuple[LongInputPrices, ...]:
@@ -106,6 +137,48 @@ class TokenPrices(ConfigModel):
     """Factors of the prices by service tier, such as {priority: 2, flex: 0.5}: of the tier that the
     reply states, else of the one that was requested; fast costs what priority does unless it is
     stated. Other tiers have the factor 1."""
+    reasoning: Multiplier | None = None
+    """Output that is reasoning; null: as output."""
+    searches: Multiplier | None = None
+    """1,000 web searches, of the upstream or the gateway; null: money.web_search_price."""
+    requests: Multiplier = 0.0
+    """1,000 requests to the upstream, besides their tokens."""
+    hours: Annotated[tuple[DayHours, ...], Field(max_length=8)] = ()
+    """Factors of the prices of tokens by time of day: {start: "16:30", end: "00:30", factor: 0.5};
+    the first that matches."""
+
+
+class LaterPrices(TokenPrices):
+    """The prices from a date on."""
+
+    valid_from: date = Field(alias="from")
+    """The day from whose start on, in UTC, they apply to the requests that start then."""
+
+    @property
+    def start(self) -> int:
+        """Unix microseconds."""
+        day = datetime(self.valid_from.year, self.valid_from.month, self.valid_from.day, tzinfo=UTC)
+        return int(day.timestamp()) * 1_000_000
+
+
+def _check_dates(changes: tuple[LaterPrices, ...]) -> tuple[LaterPrices, ...]:
+    if any(later.valid_from <= earlier.valid_from for earlier, later in pairwise(changes)):
+        raise PydanticCustomError("changes", "dates must ascend")
+    return changes
+
+
+class DatedPrices(TokenPrices):
+    """US dollars for a million tokens of each kind, now and from dates on."""
+
+    changes: Annotated[
+        tuple[LaterPrices, ...], Field(max_length=100), AfterValidator(_check_dates)
+    ] = ()
+    """The prices from a date on, the earliest first: {from: "2027-01-01", input: 3, output: 12}.
+    Each states all that it does not leave at its default."""
+
+    def at(self, time: int) -> TokenPrices:
+        """Returns the prices of requests that start then (Unix microseconds)."""
+        return next((each for each in reversed(self.changes) if each.start <= time), self)
 
 
 class SharedLimits(ConfigModel):

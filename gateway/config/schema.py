@@ -18,13 +18,13 @@ from gateway.config.channel import Channel, FailureRule, Traits
 from gateway.config.cluster import DatabaseOption, Replica, SharedOption
 from gateway.config.limits import (
     AuditLog,
+    DatedPrices,
     Money,
     Multiplier,
     Rates,
     RequestLog,
     SharedLimits,
     StoredReplies,
-    TokenPrices,
     UserAgents,
 )
 from gateway.config.monitoring import Alerts, MetricsSettings, ProcessLogOptions, TraceOptions
@@ -70,7 +70,7 @@ class Model(ConfigModel):
     1.0, with a warning unless price is stated."""
     rates: Rates = Rates()
     """The price of its kinds of tokens in units; a fresh input token costs 1."""
-    price: TokenPrices | None = None
+    price: DatedPrices | None = None
     """Its prices in USD for a million tokens; its group's multiplier applies too. null: units times
     money.unit_price, if that is in USD."""
     context: int | None = Field(default=None, gt=0)

@@ -68,7 +68,10 @@ class ConfigModel(BaseModel):
 
 def _attribute_docstrings(model: type) -> dict[str, str]:
     """option -> docstring"""
-    docstrings = {}
+    docstrings: dict[str, str] = {}
+    for base in model.__bases__:
+        if base is not ConfigModel and issubclass(base, ConfigModel):
+            docstrings |= _attribute_docstrings(base)
     (definition,) = ast.parse(inspect.getsource(model)).body
     for pair in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
         match pair:

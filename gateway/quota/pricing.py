@@ -8,13 +8,13 @@ never derived from the rounded other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Final, NamedTuple, Self
 
-from gateway.config.limits import LongInputPrices, Money, TokenPrices
+from gateway.config.limits import DatedPrices, DayHours, LongInputPrices, Money, TokenPrices
 from gateway.config.schema import Model
 from gateway.core.events import Usage
 from gateway.core.limits import MICRO_PER_UNIT, Cost
@@ -34,8 +34,10 @@ _DECIMAL_CONTEXT: Final = Context(prec=28)
 """More digits than a float or a group's multiplier has."""
 
 _NO_MONEY: Final = Money()
-_NO_CHANNELS: Final[Mapping[str, TokenPrices]] = {}
+_NO_CHANNELS: Final[Mapping[str, DatedPrices]] = {}
 _ONE: Final = Fraction(1)
+_MINUTE_US: Final = 60_000_000
+_DAY_MINUTES: Final = 1440
 _BASE_TIERS: Final = (None, "default", "standard", "standard_only")
 
 
@@ -77,65 +79,111 @@ class Rates:
 
 class UsdPrices(NamedTuple):
     """US dollars of requests with `least_input` tokens of input or more, in the order of `Rates`,
-    and what the row says of them."""
+    and what the row says of them; `reasoning` is the price of such tokens of the output."""
 
     least_input: int
     prices: Sequence[Fraction]
     description: str
+    reasoning: Fraction
 
     def cost(self, usage: Usage, factor: Fraction = _ONE) -> Fraction:
-        """Dollars; `factor` is that of the service tier, which searches do not have."""
+        """Dollars; `factor` is that of the tier and the hour, which searches do not have."""
         hour = usage.cache_write_1h_tokens
         tokens = (
             *(usage.fresh_input_tokens, usage.output_tokens, usage.cache_read_tokens),
             *(usage.cache_write_tokens - hour, hour),
         )
         *prices, search = self.prices
-        return factor * sum(map(Fraction.__mul__, prices, tokens)) + usage.web_searches * search
+        of_tokens = sum(map(Fraction.__mul__, prices, tokens))
+        if (more := self.reasoning - prices[1]) and usage.reasoning_tokens:
+            of_tokens += more * min(usage.reasoning_tokens, usage.output_tokens)
+        return factor * of_tokens + usage.web_searches * search
 
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
     """The prices in dollars of a model that depend on the request: `levels` by the length of its
-    input, the least first, `factors` by service tier, and `channels` that have their own."""
+    input, the least first, `factors` by service tier, `hours` by the time of day, `request` besides
+    its tokens, and `channels` that have their own."""
 
     levels: Sequence[UsdPrices]
     factors: Mapping[str, Decimal]
     channels: Mapping[str, PriceBook]
+    hours: Sequence[DayHours] = ()
+    request: Fraction = Fraction(0)
 
-    def usd(self, usage: Usage, tier: str | None) -> tuple[Fraction, str]:
-        """Dollars of one upstream request, and what the row says of their prices."""
-        size, text = usage.input_tokens, ""
+    @property
+    def is_flat(self) -> bool:
+        """Tells whether each token of a kind always costs the same."""
+        (first, *more), others = self.levels, (self.factors, self.channels, self.hours)
+        return not (more or any(others) or self.request or first.reasoning != first.prices[1])
+
+    def usd(self, usage: Usage, tier: str | None, time: int) -> tuple[Fraction, str]:
+        """Dollars of one upstream request of an exchange that started then (Unix microseconds), and
+        what the row says of their prices."""
+        size, text, total = usage.input_tokens, "", _ONE
         level = next(each for each in reversed(self.levels) if size >= each.least_input)
         factor = self.factors.get(tier or "")
         if tier == "fast" and factor is None:
             factor = self.factors.get("priority")
         if factor is not None:
-            text = f"; service tier {tier}: times {_format_number(factor)}"
+            text, total = f"; service tier {tier}: times {_format_number(factor)}", Fraction(factor)
         elif self.factors and tier not in _BASE_TIERS:
             text = f"; service tier {ascii(tier)[:40]} has no factor"
-        dollars = level.cost(usage, _ONE if factor is None else Fraction(factor))
+        hours = self._hours(time)
+        if hours is not None:
+            of_day = _parse_number(hours.factor)
+            text += (
+                f"; {_clock(hours.start)} to {_clock(hours.end)}: times {_format_number(of_day)}"
+            )
+            total *= Fraction(of_day)
+        dollars = level.cost(usage, total)
+        if self.request and usage.total_tokens:
+            dollars += self.request
         return dollars, level.description + text
 
-    def highest_usd(self, usage: Usage) -> Fraction:
-        """Dollars that requests with this usage together cost at most, whichever channel and
-        service tier serves them, and with up to twice as much input, which may be an estimate."""
+    def _hours(self, time: int) -> DayHours | None:
+        minute = time // _MINUTE_US % _DAY_MINUTES
+        for each in self.hours:
+            length = (each.end - each.start) % _DAY_MINUTES or _DAY_MINUTES
+            if (minute - each.start) % _DAY_MINUTES < length:
+                return each
+        return None
+
+    def highest_usd(self, usage: Usage, requests: int) -> Fraction:
+        """Dollars that so many requests with this usage together cost at most, whichever channel
+        and service tier serves them, and with up to twice as much input, which may be an estimate.
+        """
+        books = (self, *self.channels.values())
         possible = [
-            [*(price * Fraction(factor) for price in level.prices[:-1]), level.prices[-1]]
-            for book in (self, *self.channels.values())
+            [
+                *(price * Fraction(factor) * Fraction(hour) for price in prices[:-1]),
+                prices[-1],
+            ]
+            for book in books
             for level in book.levels
             if 2 * usage.input_tokens >= level.least_input
+            for prices in (_with_output(level.prices, max(level.prices[1], level.reasoning)),)
             for factor in (Decimal(1), *book.factors.values())
+            for hour in (Decimal(1), *(_parse_number(each.factor) for each in book.hours))
         ]
-        return UsdPrices(0, [*map(max, *possible, possible[0])], "").cost(usage)
+        highest = [*map(max, *possible, possible[0])]
+        request = max(book.request for book in books)
+        return UsdPrices(0, highest, "", highest[1]).cost(usage) + requests * request
 
 
 class Part(NamedTuple):
-    """What one upstream request used, and the prices and service tier that apply to it."""
+    """What one upstream request used, the prices and service tier that apply to it, and when its
+    exchange started (Unix microseconds)."""
 
     usage: Usage
     book: PriceBook
     tier: str | None
+    time: int
+
+    def usd(self) -> tuple[Fraction, str]:
+        """Returns dollars, and what the row says of their prices."""
+        return self.book.usd(self.usage, self.tier, self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +203,11 @@ class Price:
         model: Model,
         group_multiplier: str,
         money: Money = _NO_MONEY,
-        channels: Mapping[str, TokenPrices] = _NO_CHANNELS,
+        channels: Mapping[str, DatedPrices] = _NO_CHANNELS,
+        time: int = 0,
     ) -> Self:
-        """Raises ValueError for a multiplier that is not a number from 0 to `MAX_MULTIPLIER`."""
+        """Returns the price of requests that start then (Unix microseconds). Raises ValueError for
+        a multiplier that is not a number from 0 to `MAX_MULTIPLIER`."""
         rates = model.rates
         multipliers = {
             "model": _parse_number(model.multiplier),
@@ -179,45 +229,55 @@ class Price:
         if searches:
             shown["1000 searches"] = searches
 
-        def build_book(price: TokenPrices | None, channels: Mapping[str, PriceBook]) -> PriceBook:
-            if price is None:
-                return PriceBook(
-                    [UsdPrices(0, *_usd_prices(None, group, units, money))], {}, channels
-                )
+        def build_book(stated: DatedPrices | None, channels: Mapping[str, PriceBook]) -> PriceBook:
+            if stated is None:
+                usd, text = _usd_prices(None, group, units, money)
+                return PriceBook([UsdPrices(0, usd, text, usd[1])], {}, channels)
+            price = stated.at(time)
             base = {name: _parse_number(each) for name, each in _token_prices(price).items()}
-            levels = [UsdPrices(0, *_usd_prices(base, group, units, money))]
-            for long in price.above:
-                scope = f" of requests with more than {long.tokens} input tokens"
-                usd = _usd_prices(_long_prices(base, long), group, units, money, scope)
-                levels.append(UsdPrices(long.tokens + 1, *usd))
+            if price.searches is not None:
+                charged = money.model_copy(update={"web_search_price": price.searches})
+            else:
+                charged = money
+            levels, of_requests = [], ""
+            if request := _parse_number(price.requests):
+                of_requests = f"; USD per 1000 requests: {_format_number(request)}"
+            for least, scope, numbers, reasoning in _levels(price, base):
+                usd, text = _usd_prices(numbers, group, units, charged, scope, reasoning)
+                own = numbers["output"] if reasoning is None else reasoning
+                of_reasoning = Fraction(own) * group / 1_000_000
+                levels.append(UsdPrices(least, usd, text + of_requests, of_reasoning))
             factors: dict[str, Decimal] = {
                 tier: _parse_number(each) for tier, each in price.service_tiers.items()
             }
-            return PriceBook(levels, factors, channels)
+            return PriceBook(
+                levels, factors, channels, price.hours, Fraction(request) * group / 1000
+            )
 
         own = {channel: build_book(price, {}) for channel, price in channels.items()}
         book = build_book(model.price, own)
-        _, usd, usd_description = book.levels[0]
+        _, usd, usd_description, _ = book.levels[0]
         return cls(
             Rates.exact(units),
             Rates.exact(usd) if any(usd) else None,
             _describe(shown) + usd_description,
-            book if own or len(book.levels) > 1 or book.factors else None,
+            None if book.is_flat else book,
         )
 
     def cost(self, usage: Usage) -> Cost:
         return Cost(self.units.cost(usage), self.usd.cost(usage) if self.usd else 0)
 
-    def highest_cost(self, usage: Usage) -> Cost:
-        """What has to be reserved for this usage, before all is known that its price depends on."""
+    def highest_cost(self, usage: Usage, requests: int = 1) -> Cost:
+        """What has to be reserved for this usage of so many upstream requests, before all is known
+        that its price depends on."""
         if self.book is None:
             return self.cost(usage)
-        return Cost(self.units.cost(usage), _round_usd(self.book.highest_usd(usage)))
+        return Cost(self.units.cost(usage), _round_usd(self.book.highest_usd(usage, requests)))
 
     def cost_of(self, parts: Sequence[Part]) -> tuple[Cost, str]:
         """The cost of a reply's upstream requests together, and the text that their row has."""
         usage = sum((part.usage for part in parts), Usage())
-        costs, texts = zip(*(part.book.usd(part.usage, part.tier) for part in parts), strict=True)
+        costs, texts = zip(*map(Part.usd, parts), strict=True)
         cost = Cost(self.units.cost(usage), _round_usd(sum(costs, Fraction(0))))
         return cost, self.description.partition(";")[0] + "".join(dict.fromkeys(texts))
 
@@ -225,6 +285,19 @@ class Price:
         """The cost of uncached input tokens."""
         units, usd = self.units, self.usd
         return Cost(units.round(tokens * units.fresh), usd.round(tokens * usd.fresh) if usd else 0)
+
+
+def price_periods(
+    model: Model, group_multiplier: str, money: Money, channels: Mapping[str, DatedPrices]
+) -> list[tuple[int, Price]]:
+    """Returns the price from each time on (Unix microseconds), the latest first. Raises as
+    `Price.for_model`."""
+    stated = [price for price in (model.price, *channels.values()) if price is not None]
+    starts = {0, *(change.start for price in stated for change in price.changes)}
+    return [
+        (start, Price.for_model(model, group_multiplier, money, channels, start))
+        for start in sorted(starts, reverse=True)
+    ]
 
 
 def token_costs(model: Model, group_multiplier: str, money: Money) -> dict[str, float]:
@@ -250,21 +323,24 @@ def _round_usd(dollars: Fraction) -> int:
 
 
 def _usd_prices(
-    numbers: Mapping[str, Decimal] | Mapping[str, Fraction] | None,
+    numbers: Mapping[str, Decimal | Fraction] | None,
     group: Fraction,
     units: Sequence[Fraction],
     money: Money,
     scope: str = "",
+    reasoning: Decimal | None = None,
 ) -> tuple[list[Fraction], str]:
     """Returns the prices in the order of `Rates`, and what the row says of them. A model without
-    prices, and searches without one, cost what their units do. `scope`: what the prices are for."""
+    prices, and searches without one, cost what their units do. `scope`: what the prices are for;
+    `reasoning`: such tokens have their own."""
     unit_price = Decimal(0)
     if money.currency == "USD" and money.unit_price is not None:
         unit_price = _parse_number(money.unit_price, most=None)
     prices, texts = [price * Fraction(unit_price) for price in units], []
     if numbers is not None:
         prices[:-1] = [Fraction(number) * group / 1_000_000 for number in numbers.values()]
-        texts.append(f"USD per million tokens{scope}: {_describe(numbers)}")
+        text = _describe(numbers if reasoning is None else {**numbers, "reasoning": reasoning})
+        texts.append(f"USD per million tokens{scope}: {text}")
     elif unit_price:
         texts.append(f"USD per million units: {_format_number(unit_price * 1_000_000)}")
     if money.web_search_price is not None:
@@ -286,6 +362,26 @@ def _token_prices(price: TokenPrices) -> dict[str, float]:
     }
 
 
+def _levels(
+    price: TokenPrices, base: Mapping[str, Decimal]
+) -> Iterator[tuple[int, str, Mapping[str, Decimal | Fraction], Decimal | None]]:
+    """Yields, by the length of the input, from which on, for what, the price of each kind of token,
+    and that of reasoning where it has its own."""
+    yield 0, "", base, None if price.reasoning is None else _parse_number(price.reasoning)
+    for long in price.above:
+        scope = f" of requests with more than {long.tokens} input tokens"
+        reasoning = None if long.reasoning is None else _parse_number(long.reasoning)
+        yield long.tokens + 1, scope, _long_prices(base, long), reasoning
+
+
+def _with_output(prices: Sequence[Fraction], output: Fraction) -> list[Fraction]:
+    return [prices[0], output, *prices[2:]]
+
+
+def _clock(minute: int) -> str:
+    return f"{minute // 60:02}:{minute % 60:02}"
+
+
 def _long_prices(base: Mapping[str, Decimal], long: LongInputPrices) -> dict[str, Fraction]:
     """Returns the prices in the order of `base`: those of the cache that are not stated have the
     proportion to input that they have there."""
@@ -300,7 +396,7 @@ def _long_prices(base: Mapping[str, Decimal], long: LongInputPrices) -> dict[str
     return prices
 
 
-def _describe(numbers: Mapping[str, Decimal] | Mapping[str, Fraction]) -> str:
+def _describe(numbers: Mapping[str, Decimal | Fraction]) -> str:
     return ", ".join(f"{name} {_format_number(number)}" for name, number in numbers.items())
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from gateway.config.channel import Account, Channel, Traits
-from gateway.config.limits import Money
+from gateway.config.limits import DatedPrices, Money
 from gateway.config.schema import Lifecycle, Model, default_catalog
 from gateway.core.formats import Family, Format
 from gateway.core.target import Target
@@ -47,6 +47,11 @@ class Catalog:
         return self._by_name.get(name) or next(
             (model for pattern, model in self._patterns if fnmatchcase(name, pattern)), None
         )
+
+    def own_prices(self, model_id: str) -> dict[str, DatedPrices]:
+        """Returns the prices that channels have of the model."""
+        prices = self.prices.items()
+        return {channel: price[model_id] for channel, price in prices if model_id in price}
 
     def matching_ids(self, patterns: Iterable[str]) -> frozenset[str]:
         """The ids of the models that match any of a group's patterns."""

@@ -209,10 +209,10 @@ def test_expected_output_leaves_room_for_every_prompt_that_fits() -> None:
 
 def test_prices_are_those_of_the_group() -> None:
     own = permit(replace(GROUP, multiplier="0.1"))
-    price = own.price(CATALOG, "alpha-one")
+    price = own.price(CATALOG, "alpha-one", 0)
     assert price is not None and price.description == "model 3, group 0.1"
-    assert own.price(CATALOG, "alpha-one") is price
+    assert own.price(CATALOG, "alpha-one", 0) is price
     assert price.cost(Usage(input_tokens=10)) == (3_000_000, 0)
-    assert own.price(CATALOG, "gamma") is None
-    of_no_group = permit(None).price(CATALOG, "alpha-one")
+    assert own.price(CATALOG, "gamma", 0) is None
+    of_no_group = permit(None).price(CATALOG, "alpha-one", 0)
     assert of_no_group is not None and of_no_group.description == "model 3, group 1"

@@ -282,6 +282,7 @@ def test_prices_that_are_not_valid(price: dict[str, Any]) -> None:
         parse_config(orjson.dumps({"models": [model]}).decode())
 
 
+LATER = {"from": "2027-01-01", "input": 1, "output": 1}
 LONG = {"tokens": 200_000, "input": 4, "output": 15}
 
 
@@ -295,6 +296,11 @@ LONG = {"tokens": 200_000, "input": 4, "output": 15}
         ({"above": [LONG | {"output": -1}]}, "above[0].output: must be greater than"),
         ({"service_tiers": {"prioriy": 2}}, "service_tiers.prioriy: must be 'priority', 'fast'"),
         ({"service_tiers": {"flex": -1}}, "service_tiers.flex: must be greater than"),
+        ({"hours": [{"start": "25:00", "end": 1, "factor": 1}]}, "hours[0].start: must be"),
+        ({"changes": [LATER, LATER]}, "changes: dates must ascend"),
+        ({"changes": [{"input": 1, "output": 1}]}, "changes[0].from: is missing"),
+        ({"changes": [LATER | {"from": "soon"}]}, "changes[0].from: must be a valid date"),
+        ({"changes": [LATER | {"inputs": 1}]}, "changes[0].inputs: unknown key"),
         ({"abov": []}, "abov: unknown key; did you mean above?"),
     ],
 )

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.config.limits import Money, TokenPrices
+from gateway.config.limits import DatedPrices, Money
 from gateway.config.schema import Model
 from gateway.core.events import Usage
 from gateway.core.formats import Family
-from gateway.quota.pricing import Part, Price
+from gateway.quota.pricing import Part, Price, price_periods
 
 PRICE: dict[str, Any] = {
     "input": 2,
@@ -28,19 +28,23 @@ CHEAP = {"input": 1, "output": 5}
 DEAR = {"input": 3, "output": 50, "service_tiers": {"fast": 6}}
 
 
+def parsed(fields: dict[str, Any]) -> DatedPrices:
+    return DatedPrices.model_validate_json(orjson.dumps(fields))
+
+
 def price(group: str = "1", own: dict[str, Any] | None = PRICE, **channels: Any) -> Price:
-    def parsed(fields: dict[str, Any]) -> TokenPrices:
-        return TokenPrices.model_validate_json(orjson.dumps(fields))
 
     model = Model(id="one", family=Family.ALPHA, price=parsed(own) if own else None)
     prices = {name: parsed(fields) for name, fields in channels.items()}
     return Price.for_model(model, group, Money(web_search_price=10), prices)
 
 
-def cost(own: Price, *requests: tuple[Usage, str | None], channel: str = "") -> tuple[int, str]:
+def cost(
+    own: Price, *requests: tuple[Usage, str | None], channel: str = "", time: int = 0
+) -> tuple[int, str]:
     assert own.book is not None
     book = own.book.channels.get(channel, own.book)
-    dollars, text = own.cost_of([Part(usage, book, tier) for usage, tier in requests])
+    dollars, text = own.cost_of([Part(usage, book, tier, time) for usage, tier in requests])
     return dollars.usd, text
 
 
@@ -137,3 +141,50 @@ def test_prices_that_depend_on_nothing_are_as_before() -> None:
     assert flat.book is None
     usage = Usage(input_tokens=7, output_tokens=1)
     assert flat.highest_cost(usage) == flat.cost(usage)
+
+
+NIGHT = [{"start": "16:30", "end": "00:30", "factor": 0.5}]
+HOUR = 3600 * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "usage", "tier", "time", "usd"),
+    [
+        ({"reasoning": 30}, Usage(output_tokens=10, reasoning_tokens=4), None, 0, 6 * 10 + 4 * 30),
+        ({"reasoning": 30}, Usage(output_tokens=10, reasoning_tokens=4), "flex", 0, 90),
+        ({"reasoning": 1}, Usage(output_tokens=3, reasoning_tokens=9), None, 0, 3),
+        ({"searches": 25}, Usage(input_tokens=1, web_searches=2), "priority", 0, 4 + 50_000),
+        ({"requests": 5}, Usage(input_tokens=1), "priority", 0, 4 + 5000),
+        ({"requests": 5}, Usage(), None, 0, 0),
+        ({"hours": NIGHT}, Usage(input_tokens=10), None, 16 * HOUR, 20),
+        ({"hours": NIGHT}, Usage(input_tokens=10), None, 24 * HOUR + 17 * HOUR, 10),
+        ({"hours": NIGHT}, Usage(input_tokens=10), "priority", HOUR // 3, 20),
+        ({"hours": NIGHT}, Usage(input_tokens=10), None, HOUR // 2, 20),
+        ({"hours": [{"start": 0, "end": 1440, "factor": 3}]}, Usage(input_tokens=1), None, 5, 6),
+    ],
+)
+def test_other_kinds(
+    changes: dict[str, Any], usage: Usage, tier: str | None, time: int, usd: int
+) -> None:
+    own = price(own=PRICE | changes)
+    assert cost(own, (usage, tier), time=time)[0] == usd
+    assert own.highest_cost(usage).usd >= usd
+
+
+def test_the_price_of_the_date() -> None:
+    later = [
+        {"from": "1970-01-02", "input": 3, "output": 1},
+        {"from": "1970-01-04", "input": 4, "output": 1, "requests": 1},
+    ]
+    model = Model(id="one", family=Family.ALPHA, price=parsed(CHEAP | {"changes": later}))
+    own = parsed(CHEAP | {"changes": [{"from": "1970-01-03", "input": 9, "output": 1}]})
+    periods = price_periods(model, "1", Money(), {"own": own})
+    assert [start // HOUR for start, _ in periods] == [72, 48, 24, 0]
+    usage, found = Usage(input_tokens=1000), []
+    for start, each in periods:
+        assert each.book is not None
+        books = each.book, each.book.channels["own"]
+        costs = [each.cost_of([Part(usage, book, None, start)])[0].usd for book in books]
+        assert each.highest_cost(usage).usd >= max(costs)
+        found.append(costs)
+    assert found == [[5000, 9000], [3000, 9000], [3000, 1000], [1000, 1000]]

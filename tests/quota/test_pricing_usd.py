@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.limits import Money, Rates, TokenPrices
+from gateway.config.limits import DatedPrices, Money, Rates
 from gateway.config.schema import Model
 from gateway.core.events import Usage
 from gateway.core.formats import Family
@@ -36,7 +36,7 @@ def price(
         family=Family.ALPHA,
         multiplier=multiplier,
         rates=Rates(completion=5),
-        price=None if prices is None else TokenPrices(**prices),
+        price=None if prices is None else DatedPrices(**prices),
     )
     return Price.for_model(model, group, Money(**money))
 

@@ -113,7 +113,7 @@ class UsageMeter:
         `max_output` tokens at most, if any holder has a budget, and `output_limit` as the client
         wants it."""
         self.model, self._input_tokens = model, expected.input_tokens
-        self.price = price = permit.price(self._snapshot.catalog, model)
+        self.price = price = permit.price(self._snapshot.catalog, model, self._started)
         self._book, self.tariff = price.book if price else None, None
         if self._snapshot.config.money.bill_estimates:
             self.estimated_tokens = self._input_tokens
@@ -211,7 +211,7 @@ class UsageMeter:
 
     def _cost(self, used: Usage, slice_: int = 0) -> Cost:
         usage = replace(used, output_tokens=used.output_tokens + slice_)
-        return self.price.highest_cost(usage) if self.price else FREE
+        return self.price.highest_cost(usage, len(self._parts) + 1) if self.price else FREE
 
     def record_summary(self, usage: Usage, source: UsageSource) -> None:
         self.summary = usage, source
@@ -289,7 +289,7 @@ class UsageMeter:
         if self._book is None:
             return []
         tier = self._requested_tier if self.confirmed_tier in _UNKNOWN_TIER else self.confirmed_tier
-        return [Part(usage, self._book, tier)]
+        return [Part(usage, self._book, tier, self._started)]
 
     def _parts_of(self, usage: Usage) -> list[Part]:
         """Returns what the upstream requests of the reply used of it: each has its own price."""
