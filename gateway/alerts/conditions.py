@@ -114,7 +114,7 @@ def _account(
         is_due = any(report.status.state is HealthState.HALF_OPEN for report in reports)
         return Condition(kind, name, None if is_due or not reports else False)
     error = next((report.error for report in failed if report.error), "")
-    reason = failed[0].status.reason
+    reason = _public_error(runtime, failed[0].status.reason)
     what = "its credential was rejected, or its quota is used up" if is_auth else "fails too often"
     return Condition(
         kind,

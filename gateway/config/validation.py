@@ -96,9 +96,10 @@ def _unknown_key(path: KeyPath) -> str:
     for step in path[:-1]:
         if isinstance(step, str) and step in model.model_fields:  # else the key of a mapping
             annotation = model.model_fields[step].annotation
+            bare = (getattr(kind, "__origin__", kind) for kind in get_args(annotation))
             kinds = [
                 kind
-                for kind in (annotation, *get_args(annotation))
+                for kind in (annotation, *bare)
                 if isinstance(kind, type) and issubclass(kind, BaseModel)
             ]
             model = kinds[0] if kinds else model
