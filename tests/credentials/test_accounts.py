@@ -81,7 +81,9 @@ async def running(
         oidc = {"token_file": str(identity), "token_url": f"{issuer.server.address}/token"}
         expiring = {"name": REF[1], "key": {"oidc": oidc}}
         lines = [channel(Format.CHAT, upstream.address, accounts=[expiring, *others])]
-        async with run_gateway(tmp_path / "state", lines, alerts={"webhooks": []}) as gateway:
+        async with run_gateway(
+            tmp_path / "state", lines, alerts={"webhooks": [], "check_every": 0.1}
+        ) as gateway:
             yield Setting(gateway, upstream, issuer)
 
 
