@@ -85,8 +85,9 @@ def _locate(data: Any, steps: KeyPath) -> tuple[KeyPath, Any]:
     for step in steps:
         if isinstance(data, list) and step in data:
             step = data.index(step)
-        if (isinstance(data, dict) and step in data) or isinstance(data, list):
-            data = data[step]  # type: ignore[index]  # a key of the dict, an index of the list
+        is_index = isinstance(data, list) and isinstance(step, int)
+        if is_index or (isinstance(data, dict) and step in data):
+            data = data[step]  # a key of the dict, an index of the list
             path = (*path, step)
     return path, data
 
