@@ -33,6 +33,7 @@ from gateway.alerts.monitor import run_alerts
 from gateway.app import build_app
 from gateway.config.schema import Config
 from gateway.console.context import ConsoleContext
+from gateway.credentials.accounts import run_credentials
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Quota
 from gateway.replicas import Fleet
@@ -109,6 +110,8 @@ async def run_daemon(
     async with AsyncExitStack() as stack:
         database, recorder, member = await _open_store(stack, config)
         runtime = await _start_runtime(stack, config, database, recorder, member)
+        learn = process_log.learn if process_log is not None else None
+        await stack.enter_async_context(run_credentials(runtime, learn))
         registry, now, quota = runtime.registry, runtime.now, runtime.quota
         operations = AdminOperations(
             database, registry, now, boot_id=recorder.boot_id, quota=quota, refusal=runtime.refusal
@@ -123,7 +126,10 @@ async def run_daemon(
             await stack.enter_async_context(reloader.watch())
             await stack.enter_async_context(
                 run_discovery(
-                    lambda: runtime.config, config.state_dir, fetch_models, reloader.request_reload
+                    lambda: runtime.config,
+                    config.state_dir,
+                    lambda channel: fetch_models(runtime.current.upstream, channel),
+                    reloader.request_reload,
                 )
             )
         console = await _start_admin(stack, config, runtime, operations, reloader, member)

@@ -175,6 +175,8 @@ class Runtime:
     """Held while their text is made."""
     begin_trace: BeginTrace | None = None
     """The function that begins a trace; None: traces are off."""
+    prepare_snapshot: Callable[[Snapshot], None] | None = None
+    """Called with each later snapshot before it serves requests."""
     observers: tuple[Observer, ...] = ()
     """Observers, each of which is told of every exchange that has ended; replace the tuple to
     change them."""
@@ -213,6 +215,8 @@ class Runtime:
         except that it stays disabled.
         """
         old, new = self.current, Snapshot(config)
+        if self.prepare_snapshot is not None:
+            self.prepare_snapshot(new)
         self.current = new
         before, now = account_identities(old.config), account_identities(config)
         self._retain({ref for ref, same in now.items() if before.get(ref) == same}, set(now))

@@ -1,7 +1,7 @@
 """The layout of the code: which package imports which, and where tests are.
 
     cli, doctor, daemon                              put everything together
-      → alerts, console, admin, fleet, app           wings, and the routes
+      → alerts, console, admin, fleet, credentials, app   wings, and the routes
       → server/{stored, images, search, compaction}  wings of requests
       → server/proxy → server/http → server/record   the way of a request
       → runtime → {upstream, admission, telemetry, store} → {wire, routing, quota}
@@ -45,7 +45,8 @@ REQUEST_WINGS = frozenset({"server/stored", "server/images", "server/search", "s
 APP = PROXY | REQUEST_WINGS | CONSOLE | {"app"}
 ALERTS = ADMIN | {"upstream", "telemetry", "alerts"}
 FLEET = RUNTIME | {"fleet"}
-DAEMON = APP | ALERTS | FLEET | {"daemon"}
+CREDENTIALS = RUNTIME | {"credentials"}
+DAEMON = APP | ALERTS | FLEET | CREDENTIALS | {"daemon"}
 DOCTOR = DAEMON | {"doctor"}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -72,6 +73,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "server/search": PROXY | {"server/search"},
     "server/compaction": PROXY | {"server/compaction"},
     "fleet": FLEET,
+    "credentials": CREDENTIALS,
     "admin": ADMIN,
     "console": CONSOLE,
     "app": APP,

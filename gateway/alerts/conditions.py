@@ -20,6 +20,7 @@ from gateway.core.value import FastStrEnum
 from gateway.quota.budgets import format_utc
 from gateway.quota.limits import BudgetStatus
 from gateway.routing.circuit_breaker import HealthState
+from gateway.routing.failure_policy import NO_CREDENTIAL
 from gateway.routing.health import AccountRef, HealthReport
 from gateway.runtime import Runtime
 from gateway.store.records import sanitize_text
@@ -114,8 +115,10 @@ def _account(
         is_due = any(report.status.state is HealthState.HALF_OPEN for report in reports)
         return Condition(kind, name, None if is_due or not reports else False)
     error = next((report.error for report in failed if report.error), "")
-    reason = failed[0].status.reason
+    reason = _public_error(runtime, failed[0].status.reason)
     what = "its credential was rejected, or its quota is used up" if is_auth else "fails too often"
+    if reason.startswith(NO_CREDENTIAL):
+        what = "its credential has expired"
     return Condition(
         kind,
         name,

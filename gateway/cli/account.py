@@ -78,6 +78,7 @@ _FAILURE_COLUMNS: Final = _TRY_COLUMNS | {
         "{verdict} ({blame})".format_map(result) if result["verdict"] else None
     ),
     "Error": "error",
+    "What to do": lambda result: result.get("hint"),
 }
 
 _ACCOUNT_NAME: Final = click.argument("name")

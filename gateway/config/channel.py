@@ -21,8 +21,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from gateway.config.key_source import Key, KeySource
 from gateway.config.limits import DatedPrices
-from gateway.config.secrets import resolve_header, resolve_key
+from gateway.config.secrets import resolve_header
 from gateway.config.types import (
     ConfigModel,
     HeaderName,
@@ -52,7 +53,7 @@ _MODELS_SCHEMA: Final = WithJsonSchema(
     }
 )
 
-Auth = Literal["bearer", "x-api-key", "api-key", "none"]
+Auth = Literal["bearer", "x-api-key", "api-key", "none", "sigv4"]
 _PATH_PATTERN: Final = r"^/([A-Za-z0-9._~!$&'()*+,;=:@/%-]|\{model\})*$"
 """What a path can have, and the place of the model's name."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -151,18 +152,37 @@ class Account(ConfigModel):
 
     name: Name
     """The account's name in logs and commands; unique in its channel."""
-    key: Annotated[SecretStr, AfterValidator(resolve_key)]
+    key: Key
     """The upstream's key: "${NAME}" (environment), "file:/path", "file:NAME" in
     $CREDENTIALS_DIRECTORY, or the key itself in a file that only its owner can read; none: the
-    upstream asks for no key, and gets none."""
+    upstream asks for no key, and gets none. Of a credential that expires, its source: {command:
+    [...]}, {google: adc}, {azure: {...}}, {aws: {...}} or {oidc: {...}}."""
     auth: Auth | None = None
-    """The header that has the key; null: as its channel says."""
+    """The header that has the key; null: as its channel says, but bearer for tokens of google,
+    azure and oidc, and sigv4, which is all that they can have, for keys of aws."""
     priority: int = 0
     """Accounts of a channel with higher priority are tried first; the others are for failover."""
     weight: Weight = 1
     """Share of the requests among accounts of equal priority; 0: only where no other is left."""
     concurrency: int | None = Field(default=None, gt=0)
     """Maximum number of concurrent requests; more go to another account; null: no limit."""
+
+    @property
+    def source(self) -> KeySource | None:
+        """Where its credential comes from, if that expires."""
+        return self.key if isinstance(self.key, KeySource) else None
+
+    @property
+    def static_key(self) -> str:
+        """Its key, or the reference to it; empty if it has none, or one that expires."""
+        return "" if isinstance(self.key, KeySource) else self.key.get_secret_value()
+
+    @model_validator(mode="after")
+    def _check_auth(self) -> Self:
+        is_aws = self.source is not None and self.source.aws is not None
+        if self.auth is not None and is_aws is not (self.auth == "sigv4"):
+            raise PydanticCustomError("auth", "auth: sigv4 and key: {aws: ...} need each other")
+        return self
 
 
 class Timeouts(ConfigModel):
@@ -281,7 +301,8 @@ class Channel(ConfigModel):
     """The credentials to call it with."""
     auth: Auth | None = None
     """The header that has an account's key: bearer (authorization), x-api-key, api-key, or none;
-    null: x-api-key on messages channels, else bearer."""
+    sigv4: each request is signed with an account's keys of AWS; null: x-api-key on messages
+    channels, else bearer."""
     query: Mapping[
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")],
         Annotated[str, StringConstraints(max_length=256)],
@@ -354,6 +375,16 @@ class Channel(ConfigModel):
             raise PydanticCustomError("path", "stream_path needs path")
         if self.params.get("model") is not None:
             raise PydanticCustomError("reserved", "params: model can only be removed")
+        if self.auth == "sigv4" and any(
+            each.auth is None and (each.source is None or each.source.aws is None)
+            for each in self.accounts
+        ):
+            raise PydanticCustomError("auth", "auth: sigv4 needs accounts with key: {aws: ...}")
+        for account in self.accounts:
+            aws = account.source.aws if account.source is not None else None
+            if aws is not None and aws.scope(self.base_url) is None:
+                text = "key: {aws: ...} needs service and region, which base_url does not show"
+                raise PydanticCustomError("key", text.replace("{", "{{").replace("}", "}}"))
         return self
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
@@ -25,9 +26,16 @@ _PLACEHOLDER: Final = {
 
 @cache
 def presets() -> Mapping[str, Any]:
-    """Returns the presets by name: `formats`, `variable`, `example`."""
+    """Returns the presets by name: `formats`, `variable`, `example`, `hints`."""
     text = files("gateway.config").joinpath("presets.yaml").read_text(encoding="utf-8")
     return cast(Mapping[str, Any], yaml.load(text, Loader=yaml.CSafeLoader))
+
+
+def platform_hint(preset: str | None, error: str) -> str | None:
+    """Returns what to do about an error of a preset's platform, in the platform's own terms."""
+    hints = presets().get(preset or "", {}).get("hints", {})
+    matching = (hint for pattern, hint in hints.items() if re.search(pattern, error, re.IGNORECASE))
+    return next(matching, None)
 
 
 def complete_channels(

@@ -6,7 +6,7 @@ Operators read the text without secrets; clients must not see an address, an acc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -83,7 +83,8 @@ class Redactor:
         self._accounts = re.compile(rf"(?<![\w-])(?:{'|'.join(accounts) or '(?!)'})(?![\w-])")
 
     @classmethod
-    def from_config(cls, config: Config) -> Redactor:
+    def from_config(cls, config: Config, issued: Iterable[str] = ()) -> Redactor:
+        """`issued` are credentials that the configuration does not have itself."""
         accounts = [account for channel in config.channels for account in channel.accounts]
         addresses = [
             address
@@ -94,7 +95,7 @@ class Redactor:
             addresses.append(config.search.url)
         keys, values = config_secrets(config)
         return cls(
-            keys=keys,
+            keys=[*keys, *issued],
             values=values,
             hosts=(urlsplit(address).hostname or "" for address in addresses),
             accounts=(account.name for account in accounts),
@@ -157,6 +158,7 @@ class LogRedactor:
     def __init__(self) -> None:
         self._keys: set[str] = set()
         self._values: set[str] = set()
+        self._issued = frozenset[str]()
         self._known = Redactor((), (), ())
         self._fields = re.compile(_FIELD_PATTERN)
 
@@ -165,7 +167,12 @@ class LogRedactor:
         if not (self._keys.issuperset(keys) and self._values.issuperset(values)):
             self._keys.update(keys)
             self._values.update(values)
-            self._known = Redactor(self._keys, (), (), self._values)
+            self.learn_issued(self._issued)
+
+    def learn_issued(self, issued: Collection[str]) -> None:
+        """Learns credentials that are valid now, in place of those of the last call."""
+        self._issued = frozenset(issued)
+        self._known = Redactor(self._keys | self._issued, (), (), self._values)
 
     def redact(self, text: str) -> str:
         """`text`, at most 65,536 characters of it, without secrets."""

@@ -85,8 +85,9 @@ def _locate(data: Any, steps: KeyPath) -> tuple[KeyPath, Any]:
     for step in steps:
         if isinstance(data, list) and step in data:
             step = data.index(step)
-        if (isinstance(data, dict) and step in data) or isinstance(data, list):
-            data = data[step]  # type: ignore[index]  # a key of the dict, an index of the list
+        is_index = isinstance(data, list) and isinstance(step, int)
+        if is_index or (isinstance(data, dict) and step in data):
+            data = data[step]  # a key of the dict, an index of the list
             path = (*path, step)
     return path, data
 
@@ -96,9 +97,10 @@ def _unknown_key(path: KeyPath) -> str:
     for step in path[:-1]:
         if isinstance(step, str) and step in model.model_fields:  # else the key of a mapping
             annotation = model.model_fields[step].annotation
+            bare = (getattr(kind, "__origin__", kind) for kind in get_args(annotation))
             kinds = [
                 kind
-                for kind in (annotation, *get_args(annotation))
+                for kind in (annotation, *bare)
                 if isinstance(kind, type) and issubclass(kind, BaseModel)
             ]
             model = kinds[0] if kinds else model

@@ -52,7 +52,8 @@ class FailureKind(FastStrEnum):
     """RESPONSE is an error that the upstream sent; the others are detected by the gateway. REUSED
     is a connection that broke at the second request or later, or brought the response to an earlier
     one. PAGE is a complete response that is no reply, such as a login page; UNWRITABLE is a reply
-    that could be read, but not written for the client."""
+    that could be read, but not written for the client; CREDENTIAL is a request that was not sent,
+    as its account has no credential now."""
 
     RESPONSE = "said"
     CONNECT = "connect"
@@ -67,6 +68,7 @@ class FailureKind(FastStrEnum):
     TOO_LARGE = "too_large"
     EVENT_TOO_LARGE = "event_too_large"
     UNWRITABLE = "unwritable"
+    CREDENTIAL = "credential"
 
 
 @value(kw_only=True)

@@ -61,7 +61,8 @@ def check_probes(results: Iterable[Mapping[str, Any]]) -> list[Finding]:
         if not result["ok"]:
             status = f"{result['status']}: " if result["status"] else ""
             text = f"{model}: {status}{result['error']}"
-            area.problem(name, text, remedy_for(f"{result['verdict']} {text}"))
+            remedy = result.get("hint") or remedy_for(f"{result['verdict']} {text}")
+            area.problem(name, text, remedy)
         elif result["output_tokens"] is None:
             remedy = "nothing to do: the gateway estimates what such upstreams do not count"
             area.warn(name, f"{model}: replied, but reported no usage", remedy)

@@ -126,7 +126,9 @@ def _check_accounts(
         subject = f"{channel.name}/{account.name}"
         if (error := errors.get(account.name)) is not None:
             report(subject, f"the credential cannot be used here: {error}", _REMEDY)
-        elif account.key.get_secret_value() == NO_KEY:
+        elif account.source is not None:
+            area.ok(subject, f"the credential comes from {account.source.kind}")
+        elif account.static_key == NO_KEY:
             area.ok(subject, "needs no credential")
         elif (other := first.setdefault(_resolve(account, env), account.name)) != account.name:
             area.warn(
@@ -142,13 +144,13 @@ def _check_accounts(
 
 def _resolve(account: Account, env: Mapping[str, str]) -> str:
     """The key of an account without an error."""
-    return SecretResolver(env).resolve(account.key.get_secret_value())
+    return SecretResolver(env).resolve(account.static_key)
 
 
 def secret_files(config: Config) -> Iterator[Path]:
     """The files that references of accounts name by their absolute path."""
     for channel in config.channels:
         for account in channel.accounts:
-            reference = account.key.get_secret_value()
+            reference = account.static_key
             if reference.startswith("file:/"):
                 yield Path(reference.removeprefix("file:"))

@@ -26,9 +26,11 @@ def _digest(channel: Channel, account: Account) -> str:
     headers = {name: value.get_secret_value() for name, value in channel.headers.items()}
     same: tuple[object, ...] = (
         *(channel.name, account.name, channel.format.value, channel.base_url, channel.proxy),
-        *(sorted(headers.items()), account.key.get_secret_value()),
+        *(sorted(headers.items()), account.static_key),
     )
     transport = account.auth or channel.auth, dict(channel.query), channel.path
     if any(transport):  # digests of accounts without it stay those of earlier releases
         same = (*same, transport)
+    if account.source is not None:
+        same = (*same, account.source.model_dump_json())
     return blake2b(repr(same).encode(), digest_size=_DIGEST_SIZE).hexdigest()

@@ -18,6 +18,7 @@ MAX_SAME_ACCOUNT_WAIT: Final = 3.0
 
 CONTENT_POLICY: Final = "content policy"
 MODEL_NOT_FOUND: Final = "model not found"
+NO_CREDENTIAL: Final = "no credential"
 
 _MAX_SEARCHED_CHARS: Final = 2000
 """Characters of a message or an error body."""
@@ -355,6 +356,7 @@ TABLE: Final[tuple[_Row, ...]] = (
     _Row("a page, no reply",  _is_kind(_K.PAGE),         _UPSTREAM,  _ONCE,  _OPEN),
     _Row("unreadable",        _is_kind(_K.MALFORMED),    _UPSTREAM,  _YES,   _FAILURE),
     _Row("not written",       _is_kind(_K.UNWRITABLE),   _UPSTREAM,  _NEVER, _NONE),
+    _Row(NO_CREDENTIAL,       _is_kind(_K.CREDENTIAL),   _ACCOUNT,   _YES,   _NONE),
     # Error codes and messages, for any status.
     _Row("refused",           _is_thread_error,          _CLIENT,    _NEVER, _NONE),
     _Row("account closed",    _IS_ACCOUNT_CLOSED,        _ACCOUNT,   _YES,   _AUTH, alert=True),

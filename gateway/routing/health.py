@@ -17,7 +17,7 @@ from gateway.routing.circuit_breaker import (
     HealthState,
     Thresholds,
 )
-from gateway.routing.failure_policy import AccountPenalty, Verdict
+from gateway.routing.failure_policy import NO_CREDENTIAL, AccountPenalty, Verdict
 from gateway.routing.retry_budget import SecondBuckets
 
 AccountRef = tuple[str, str]
@@ -313,13 +313,33 @@ class Health:
             model_health.recover()
             self._note(account, model_health.model, decides=True)
 
+    def reject(self, ref: AccountRef, cause: str, now: float) -> None:
+        """Marks an account that has no credential here. Other replicas, which have their own, are
+        not told; an account that is disabled stays so."""
+        account, seconds = self._account(ref), self._thresholds.auth_failed
+        if account.breaker.state is not HealthState.DISABLED:
+            state, until = HealthState.AUTH_FAILED, now + seconds
+            reason = f"{NO_CREDENTIAL}: {cause}"
+            account.breaker = CircuitBreaker(state, now, seconds, until, reason)
+
+    def restore(self, ref: AccountRef) -> None:
+        """Lets an account whose credential was missing or rejected try a new one."""
+        account = self._account(ref)
+        if account.breaker.state is HealthState.AUTH_FAILED:
+            is_own = account.breaker.reason.startswith(NO_CREDENTIAL)
+            account.breaker = CircuitBreaker()
+            if not is_own:
+                self._note(account, None, decides=True)
+
     def states(self) -> Iterator[tuple[BreakerKey, BreakerState]]:
-        """Yields the state of every breaker that is open, other than by hand."""
+        """Yields the state of every breaker that is open, other than by hand or for want of a
+        credential of this replica."""
         for ref, account in self._accounts.items():
             breakers: dict[str | None, CircuitBreaker] = {None: account.breaker}
             breakers.update((model, each.breaker) for model, each in account.models.items())
             for model, breaker in breakers.items():
-                if breaker.state not in (_HEALTHY, HealthState.DISABLED):
+                is_own = breaker.reason.startswith(NO_CREDENTIAL)
+                if breaker.state not in (_HEALTHY, HealthState.DISABLED) and not is_own:
                     yield BreakerKey(ref, model), breaker.export()
 
     def apply(self, key: BreakerKey, state: BreakerState) -> bool:

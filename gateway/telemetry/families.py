@@ -131,6 +131,18 @@ FAMILIES: Final = (
         "Requests of an account that are running.",
     ),
     Family(
+        "gateway_credential_refreshes_total",
+        "counter",
+        ("channel", "account", "outcome"),
+        "Renewals of credentials that expire: ok or failed.",
+    ),
+    Family(
+        "gateway_credential_expiry_timestamp_seconds",
+        "gauge",
+        ("channel", "account"),
+        "When the credential of an account ends.",
+    ),
+    Family(
         "gateway_channel_accounts",
         "gauge",
         ("channel",),

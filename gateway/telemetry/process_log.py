@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
@@ -66,6 +66,10 @@ class ProcessLog(logging.Handler):
         self._redactor.learn(config)
         self._options = config.server.log
         self._set_level()
+
+    def learn(self, issued: Collection[str]) -> None:
+        """Learns the credentials that are issued now, in place of those before."""
+        self._redactor.learn_issued(issued)
 
     def emit(self, record: logging.LogRecord) -> None:
         incident = Incident.of(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -11,13 +11,14 @@ import orjson
 from yarl import URL
 
 from gateway import __version__
-from gateway.config.channel import Account, Channel
+from gateway.config.channel import Account, Auth, Channel
 from gateway.config.schema import Config, Server
 from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
 from gateway.upstream.connection import Origin
+from gateway.upstream.credential import Credential
 from gateway.upstream.pool import ConnectionPool
 from gateway.upstream.response import AttemptFailed, UpstreamResponse, attempt_failed
 from gateway.wire.registry import CODECS
@@ -31,12 +32,20 @@ MAX_JSON_BODY: Final = 64 * 1024
 
 _OK: Final = 200
 
+_MAX_TOKENS: Final = 3
+"""Tokens that a request is sent with, one after the other, where the upstream refuses them."""
+
 _AUTH_HEADERS: Final = {
     "bearer": ("authorization", "Bearer "),
     "x-api-key": ("x-api-key", ""),
     "api-key": ("api-key", ""),
 }
 """Of `Channel.auth`: the header, and what stands before the key."""
+
+_SOURCE_AUTH: Final[Mapping[str, Auth]] = {
+    **{"google": "bearer", "azure": "bearer", "oidc": "bearer", "aws": "sigv4"},
+}
+"""The same of credentials of these kinds, whatever their channel says."""
 
 _MAX_CACHED_HEADS: Final = 64
 """Per account, as clients send the same few headers."""
@@ -61,6 +70,7 @@ class _Endpoint:
     headers: Mapping[str, str]
     override_headers: Mapping[str, str]
     max_concurrent: int | None
+    credential: Credential | None = None
     in_flight: int = 0
     cached_heads: dict[tuple[object, ...], bytes] = field(default_factory=dict)
     model_urls: dict[tuple[str, bool], URL] = field(default_factory=dict)
@@ -105,13 +115,12 @@ class _Endpoint:
         is_absolute = self.origin.proxy is not None and not self.origin.tls
         target = str(url) if is_absolute else url.raw_path_qs
         host = url.host_port_subcomponent or ""
-        headers = {"host": host, **self.headers, **forwarded, **self.override_headers}
-        lines = [
-            f"POST {target} HTTP/1.1",
-            *(f"{name}: {_one_line(value)}" for name, value in headers.items()),
-            "",
-        ]
-        return "\r\n".join(lines).encode("utf-8", "surrogateescape")
+        headers = {"host": host, **self.other_headers(forwarded)}
+        return f"POST {target} HTTP/1.1\r\n".encode() + _header_lines(headers)
+
+    def other_headers(self, forwarded: Mapping[str, str]) -> dict[str, str]:
+        """The headers that do not authorize the request."""
+        return {**self.headers, **forwarded, **self.override_headers}
 
 
 class UpstreamClient:
@@ -129,6 +138,23 @@ class UpstreamClient:
         }
         self._pool = ConnectionPool()
         self.distrusted: Mapping[str, int] = self._pool.distrusted
+
+    def use_credential(self, ref: AccountRef, credential: Credential) -> None:
+        """Provides the credential of an account that has none in the configuration."""
+        self._endpoints[ref].credential = credential
+
+    def credentials(self) -> Iterator[tuple[AccountRef, Credential]]:
+        """Yields what `use_credential` has provided."""
+        for ref, endpoint in self._endpoints.items():
+            if endpoint.credential is not None:
+                yield ref, endpoint.credential
+
+    async def credential_headers(self, channel: Channel, account: Account, url: URL) -> Any:
+        """Returns the headers that authorize reading `url`. Raises `AttemptFailed`."""
+        endpoint = self._endpoints.get((channel.name, account.name))
+        if endpoint is None or (credential := endpoint.credential) is None:
+            return credential_header(channel, account)
+        return await credential.headers(await credential.token(), "GET", url, {}, b"")
 
     def channel(self, candidate: Candidate) -> Channel:
         return self._endpoints[candidate.account_ref].channel
@@ -219,14 +245,28 @@ class UpstreamClient:
         trace_header: bytes,
         key_id: str | None = None,
     ) -> UpstreamResponse:
-        head = endpoint.head(url, forwarded, query, len(body), trace_header)
         connect_timeout, origin = endpoint.channel.timeouts.connect, endpoint.origin
         if endpoint.channel.reuse == "within_key":
             origin = origin._replace(scope=key_id)
-        response = await self._pool.send(origin, head, body, connect_timeout, on_sent)
-        if response.status != _OK:
-            raise AttemptFailed(await _read_error(response))
-        return response
+        credential, token, left, more = endpoint.credential, None, _MAX_TOKENS, trace_header
+        while True:
+            if credential is not None:
+                token = await credential.token()
+                target = url.extend_query(query) if query else url
+                others = endpoint.other_headers(forwarded)
+                added = await credential.headers(token, "POST", target, others, body)
+                more = trace_header + _header_lines(added)
+            head = endpoint.head(url, forwarded, query, len(body), more)
+            response = await self._pool.send(origin, head, body, connect_timeout, on_sent)
+            if response.status == _OK:
+                return response
+            date = response.header(b"date") or ""
+            failure = await _read_error(response)
+            left -= 1
+            if credential is None or not left:
+                raise AttemptFailed(failure)
+            if not await credential.replace(token, failure, date):
+                raise AttemptFailed(failure)
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
@@ -252,6 +292,11 @@ async def _read_error(response: UpstreamResponse) -> Failure:
     return parse_http_error(response.status, response.headers, body)
 
 
+def _header_lines(headers: Mapping[str, str]) -> bytes:
+    lines = [*(f"{name}: {_one_line(value)}" for name, value in headers.items()), ""]
+    return "\r\n".join(lines).encode("utf-8", "surrogateescape")
+
+
 def _one_line(value: str) -> str:
     """Raises `AttemptFailed` if a header's value would begin another header."""
     if "\r" in value or "\n" in value or "\0" in value:
@@ -260,12 +305,19 @@ def _one_line(value: str) -> str:
 
 
 def credential_header(channel: Channel, account: Account) -> dict[str, str]:
-    """The header with the account's key; empty if it has none."""
-    auth = account.auth or channel.auth or CODECS[channel.format].auth
-    key = account.key.get_secret_value()
-    if auth == "none" or not key:
+    """The header with the account's key; empty if it has none, or one that expires."""
+    key = account.static_key
+    return header_of(channel, account, key) if key else {}
+
+
+def header_of(channel: Channel, account: Account, key: str) -> dict[str, str]:
+    """The header with a key of the account."""
+    auth = account.auth or channel.auth
+    if account.source is not None:
+        auth = account.auth or _SOURCE_AUTH.get(account.source.kind, channel.auth)
+    name, prefix = _AUTH_HEADERS.get(auth or CODECS[channel.format].auth, ("", ""))
+    if not name:
         return {}
-    name, prefix = _AUTH_HEADERS[auth]
     return {name: prefix + key}
 
 

@@ -9,12 +9,14 @@ from typing import Any, Final
 
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
+from yarl import URL
 
 from gateway import __version__
-from gateway.config.channel import Channel
+from gateway.config.channel import Account, Channel
 from gateway.config.discovered import MAX_MODELS, parse_models
 from gateway.core.formats import Format
-from gateway.upstream.client import credential_header
+from gateway.upstream.client import UpstreamClient
+from gateway.upstream.response import AttemptFailed
 
 TIMEOUT: Final = 20.0
 """Seconds for a whole list."""
@@ -34,7 +36,7 @@ class ModelListFailed(Exception):
     """The text says why, without secrets."""
 
 
-async def fetch_models(channel: Channel) -> list[dict[str, Any]] | None:
+async def fetch_models(upstream: UpstreamClient, channel: Channel) -> list[dict[str, Any]] | None:
     """Returns the models that the channel's upstream lists, as `parse_models` does. The first
     account that gets an answer decides; None, with a warning in the log, where none does."""
     reason = ""
@@ -43,30 +45,33 @@ async def fetch_models(channel: Channel) -> list[dict[str, Any]] | None:
         headers = {
             "accept": "application/json",
             "user-agent": channel.user_agent or f"model-gateway/{__version__}",
-            **credential_header(channel, account),
             **({"anthropic-version": "2023-06-01"} if channel.format is Format.MESSAGES else {}),
             **extra,
         }
         try:
             async with asyncio.timeout(TIMEOUT), _session(headers) as session:
-                return await _read_pages(session, channel)
+                return await _read_pages(session, upstream, channel, account)
         except TimeoutError:
             reason = f"no complete answer within {TIMEOUT:.0f} s"
         except (ClientError, OSError) as error:
             reason = type(error).__name__
-        except ModelListFailed as error:
+        except (ModelListFailed, AttemptFailed) as error:
             reason = str(error)
     log.warning("channel %s: its list of models cannot be read: %s", channel.name, reason)
     return None
 
 
-async def _read_pages(session: ClientSession, channel: Channel) -> list[dict[str, Any]]:
+async def _read_pages(
+    session: ClientSession, upstream: UpstreamClient, channel: Channel, account: Account
+) -> list[dict[str, Any]]:
     is_messages = channel.format is Format.MESSAGES
     url = channel.base_url.rstrip("/") + ("/v1/models" if is_messages else "/models")
     query: dict[str, str] = {"limit": str(_PAGE)} if is_messages else {}
     entries: list[object] = []
     for _ in range(_MAX_PAGES):
-        page = await _read_page(session, url, {**channel.query, **query}, channel.proxy)
+        page_url = URL(url).with_query({**channel.query, **query})
+        headers = await upstream.credential_headers(channel, account, page_url)
+        page = await _read_page(session, page_url, headers, channel.proxy)
         listed = page.get("data")
         if not isinstance(listed, list):
             raise ModelListFailed("the answer has no list of models")
@@ -81,9 +86,9 @@ async def _read_pages(session: ClientSession, channel: Channel) -> list[dict[str
 
 
 async def _read_page(
-    session: ClientSession, url: str, query: Mapping[str, str], proxy: str | None
+    session: ClientSession, url: URL, headers: Mapping[str, str], proxy: str | None
 ) -> dict[str, Any]:
-    async with session.get(url, params=query, proxy=proxy, allow_redirects=False) as response:
+    async with session.get(url, headers=headers, proxy=proxy, allow_redirects=False) as response:
         if response.status != _OK:
             raise ModelListFailed(f"status {response.status}")
         body = bytearray()

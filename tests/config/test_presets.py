@@ -10,7 +10,7 @@ import pytest
 from gateway.config.channel import Channel
 from gateway.config.document import ConfigError
 from gateway.config.load import parse_config
-from gateway.config.presets import presets
+from gateway.config.presets import platform_hint, presets
 from gateway.config.schema import Config, default_catalog
 from tests.support.cases import in_one_test
 
@@ -112,3 +112,31 @@ def test_models_of_the_catalog_stay_as_they_are() -> None:
 )
 def test_what_is_wrong_is_said(stated: dict[str, Any], problem: str) -> None:
     assert problem_of({"models": ["m"], **stated}) == problem
+
+
+@pytest.mark.parametrize(
+    ("preset", "error", "hint"),
+    [
+        ("azure", '{"error":{"code":"DeploymentNotFound","message":"no"}}', "that of a deployment"),
+        ("foundry", "Principal does not have required permission", 'role "Cognitive Services'),
+        ("bedrock", '{"message":"Signature expired: 20261124T1 is now earlier than"}', "the clock"),
+        ("bedrock", "The request signature we calculated does not match", "secret key"),
+        ("claude-aws", "The security token included in the request is invalid.", "access key id"),
+        ("bedrock", "User: arn:x is not authorized to perform: bedrock:InvokeModel", "permission"),
+        ("bedrock", "Invocation with on-demand throughput isn't supported", "inference profile"),
+        (
+            "vertex",
+            "Permission 'aiplatform.endpoints.predict' denied on resource",
+            "Vertex AI User",
+        ),
+        ("vertex-gemini", "Publisher Model `x` was not found or your project", "Model Garden"),
+        ("azure", "another error", None),
+        ("openai", "DeploymentNotFound", None),
+        (None, "DeploymentNotFound", None),
+    ],
+)
+def test_errors_of_a_platform_have_a_hint_in_its_terms(
+    preset: str | None, error: str, hint: str | None
+) -> None:
+    found = platform_hint(preset, error)
+    assert found is None if hint is None else hint in str(found)

@@ -766,3 +766,22 @@ def test_overall_an_account_is_unusable_until_a_request_succeeds(world: World) -
     assert world.health.overall(A, world.now) == OverallHealth(HealthState.HEALTHY, True)
     world.health.disable(A)
     assert world.health.overall(A, world.now) == OverallHealth(HealthState.DISABLED, False)
+
+
+def test_an_account_without_a_credential_is_this_replicas_own_matter() -> None:
+    health, told = Health(), list[object]()
+    health.on_change = told.append
+    ref = ("channel", "account")
+    health.reject(ref, "its source is away", 100.0)
+    status = health.status(ref, "model", 100.0)
+    assert (status.state, status.reason) == (
+        HealthState.AUTH_FAILED,
+        "no credential: its source is away",
+    )
+    assert list(health.states()) == [] and told == []
+    health.restore(ref)
+    assert health.status(ref, "model", 100.0).state is HealthState.HEALTHY and told == []
+    health.disable(ref)
+    health.reject(ref, "again", 100.0)
+    health.restore(ref)
+    assert health.status(ref, "model", 100.0).state is HealthState.DISABLED

@@ -141,6 +141,17 @@ def read_gauges(runtime: Runtime) -> Families:
         families["gateway_key_info"] = {
             (token.id, token.name, token.group): 1 for token in runtime.registry.tokens(MAX_KEYS)
         }
+    credentials = dict(snapshot.upstream.credentials())
+    families["gateway_credential_refreshes_total"] = {
+        (*ref, outcome): count
+        for ref, credential in credentials.items()
+        for outcome, count in credential.refreshes.items()
+    }
+    families["gateway_credential_expiry_timestamp_seconds"] = {
+        ref: credential.expires_at
+        for ref, credential in credentials.items()
+        if credential.expires_at is not None
+    }
     return families | _accounts(runtime, now) | runtime.fleet.gauges()
 
 

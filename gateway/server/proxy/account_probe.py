@@ -11,6 +11,7 @@ from typing import Final
 
 import orjson
 
+from gateway.config.presets import platform_hint
 from gateway.core.formats import Format
 from gateway.core.parts import Text
 from gateway.core.prompt import Prompt, Role, Turn
@@ -39,7 +40,8 @@ _SUCCESS: Final = 200
 class ProbeResult:
     """`total_us` is in microseconds. `words` is the beginning of the reply, empty where it has no
     text. `error` is the upstream's own, without secrets; `verdict` and `blame` are the
-    classification that the failure of a client's request would get."""
+    classification that the failure of a client's request would get; `hint` says what to do, where
+    the platform's error is known."""
 
     ok: bool
     status: int | None = None
@@ -51,6 +53,7 @@ class ProbeResult:
     error: str | None = None
     verdict: str | None = None
     blame: str | None = None
+    hint: str | None = None
 
 
 async def probe_account(runtime: Runtime, candidate: Candidate) -> ProbeResult:
@@ -80,6 +83,7 @@ async def probe_account(runtime: Runtime, candidate: Candidate) -> ProbeResult:
             error=error[:MAX_ERROR_TEXT],
             verdict=verdict.reason,
             blame=verdict.blame.value,
+            hint=platform_hint(snapshot.upstream.channel(candidate).preset, error),
         )
     finally:
         runtime.release(snapshot)

@@ -54,6 +54,7 @@ _NETWORK_ERRORS: dict[FailureKind, type[GatewayError]] = {
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
     FailureKind.UNWRITABLE: BadUpstreamReply,
+    FailureKind.CREDENTIAL: UpstreamForbidden,
 }
 _CLIENT_STATUSES = frozenset({400, 404, 413, 422})
 _REJECTED_STATUSES = _CLIENT_STATUSES | {409}

@@ -1,0 +1,1 @@
+"""Credentials that expire: obtaining them in time, and signing requests with them."""

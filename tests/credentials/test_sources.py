@@ -1,0 +1,188 @@
+"""Credentials from commands, OAuth servers and the libraries of platforms, against loopback."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pytest
+
+from gateway.config.key_source import KeySource
+from gateway.credentials import sources
+from gateway.credentials.sources import AwsKeys, Issued, IssueFailed, issuer
+from tests.credentials.issuer import run_issuer
+from tests.support.upstream import Response, json_response
+
+_DENIED = (
+    b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not authorized</Message></Error>"
+    b"</ErrorResponse>"
+)
+SH = ("/bin/sh", "-c")
+
+
+def source_of(**fields: Any) -> KeySource:
+    return KeySource.model_validate_json(orjson.dumps(fields))
+
+
+async def issue(**fields: Any) -> Issued:
+    return await issuer(source_of(**fields))()
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("the-key", Issued("the-key")),
+        ("the-key\n", Issued("the-key")),
+        ('{"access_token": "a", "expires_in": 60}', Issued("a", None, 60.0)),
+        ('{"accessToken": "a", "expires_on": 2000000000}', Issued("a", 2000000000.0)),
+        ('{"token": "a", "expires_on": "2000000000"}', Issued("a", 2000000000.0)),
+        ('{"token": "a", "expires_in": -1}', Issued("a")),
+        ("", "gives an empty credential"),
+        ("two words", "gives no credential"),
+        ("two\nlines", "gives no credential"),
+        ('{"error": "no"}', "gives no credential"),
+    ],
+)
+async def test_what_a_command_writes(output: str, expected: Issued | str) -> None:
+    running = issue(command=["/usr/bin/printf", "%s", output])
+    if isinstance(expected, Issued):
+        assert await running == expected
+    else:
+        with pytest.raises(IssueFailed, match=expected):
+            await running
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["/nowhere/at/all"], "cannot be started: No such file"),
+        ([*SH, "echo key; echo first >&2; echo denied >&2; exit 3"], "status 3: denied"),
+        ([*SH, "exit 4"], "status 4: without a word"),
+        ([*SH, "cat /dev/zero"], "writes 65536 bytes or more"),
+        ([*SH, "sleep 60 & sleep 60"], "has not ended within 0.2 s"),
+    ],
+)
+async def test_a_command_that_fails(
+    command: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "TIMEOUT", 0.2 if "sleep" in command[-1] else 10)
+    with pytest.raises(IssueFailed, match=reason):
+        await issue(command=command)
+
+
+@pytest.mark.parametrize(
+    ("grant", "encoding", "sent"),
+    [
+        (
+            "token-exchange",
+            "form",
+            {
+                "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+                "subject_token": "identity",
+                "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+            },
+        ),
+        (
+            "jwt-bearer",
+            "json",
+            {
+                "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+                "assertion": "identity",
+            },
+        ),
+    ],
+)
+async def test_an_exchange(tmp_path: Path, grant: str, encoding: str, sent: dict[str, str]) -> None:
+    file = tmp_path / "identity"
+    file.write_text("identity\n")
+    async with run_issuer(lifetime=600) as server:
+        fields = {
+            **{"token_file": str(file), "token_url": f"{server.server.address}/oauth/token"},
+            **{"grant": grant, "encoding": encoding, "audience": "gateway", "scope": "all"},
+            **{"params": {"service_account_id": "sa"}, "headers": {"x-beta": "b"}},
+        }
+        assert await issue(oidc=fields) == Issued("issued-token-0001", None, 600.0)
+        more = {"audience": "gateway", "scope": "all", "service_account_id": "sa"}
+        assert server.calls == [sent | more]
+        assert server.server.last_request.headers["x-beta"] == "b"
+        error = {"error": "invalid_grant", "error_description": "too old", "assertion": "identity"}
+        server.refuses = json_response(error, 400)
+        with pytest.raises(IssueFailed) as failed:
+            await issue(oidc=fields)
+        assert str(failed.value) == "the OAuth server answers 400: invalid_grant, too old"
+        file.write_text("")
+        with pytest.raises(IssueFailed, match="is empty"):
+            await issue(oidc=fields)
+    with pytest.raises(IssueFailed, match="cannot be asked"):
+        file.write_text("identity")
+        await issue(oidc=fields)
+
+
+async def test_google_from_a_metadata_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = pytest.importorskip("google.auth.compute_engine._metadata")
+    async with run_issuer(lifetime=600) as server:
+        host = server.server.address.removeprefix("http://")
+        monkeypatch.delenv("NO_GCE_CHECK")
+        monkeypatch.setattr(metadata, "_NO_GCE_CHECK", False)
+        monkeypatch.setattr(metadata, "_GCE_METADATA_HOST", host)
+        monkeypatch.setenv("GCE_METADATA_IP", host)
+        monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "project")
+        issued = await issue(google="adc")
+        assert issued.value == server.token
+        assert issued.expires_at is not None
+        assert abs(issued.expires_at - time.time() - 600) < 60
+    with pytest.raises(IssueFailed):
+        await issue(google="adc")
+
+
+async def test_google_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = pytest.importorskip("google.auth.compute_engine._metadata")
+    monkeypatch.setattr(metadata, "_NO_GCE_CHECK", True)
+    with pytest.raises(IssueFailed, match="credentials were not found"):
+        await issue(google="adc")
+
+
+async def test_azure_from_a_managed_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("azure.identity")
+    async with run_issuer(lifetime=600) as server:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", f"{server.server.address}/msi/token")
+        monkeypatch.setenv("IDENTITY_HEADER", "header-secret")
+        issued = await issue(azure={"identity": "managed"})
+        assert issued.value == "issued-token-0001"
+        assert issued.expires_at is not None
+        assert abs(issued.expires_at - time.time() - 600) < 60
+        target = server.server.last_request.target
+        assert "resource=https://cognitiveservices.azure.com" in unquote(target)
+        assert (await issue(azure={"identity": "managed"})).value == "issued-token-0002"
+        server.refuses = json_response({"statusCode": 400, "message": "no identity"}, 400)
+        with pytest.raises(IssueFailed, match=r"no identity|400"):
+            await issue(azure={"identity": "managed"})
+
+
+async def test_aws_keys_and_roles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("botocore")
+    with pytest.raises(IssueFailed, match="no keys of AWS"):
+        await issue(aws={})
+    file = tmp_path / "credentials"
+    file.write_text("[work]\naws_access_key_id = AKIAFILE\naws_secret_access_key = file-secret\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    keys = AwsKeys("AKIAFILE", "file-secret", None)
+    assert await issue(aws={"profile": "work"}) == Issued(keys)
+    with pytest.raises(IssueFailed, match="gone"):
+        await issue(aws={"profile": "gone"})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "env-secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "env-session")
+    assert await issue(aws={}) == Issued(AwsKeys("AKIAENV", "env-secret", "env-session"))
+    async with run_issuer(lifetime=900) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.server.address)
+        issued = await issue(aws={"role": "arn:aws:iam::123456789012:role/gateway"})
+        assert issued.value == AwsKeys("ASIAROLE", "role-secret", "issued-token-0001")
+        assert issued.expires_at is not None and abs(issued.expires_at - time.time() - 900) < 60
+        assert server.calls[0]["RoleSessionName"] == "model-gateway"
+        server.refuses = Response(status=403, chunks=(_DENIED,))
+        with pytest.raises(IssueFailed, match=r"AccessDenied.*AssumeRole.*not authorized"):
+            await issue(aws={"role": "arn:aws:iam::123456789012:role/gateway"})
