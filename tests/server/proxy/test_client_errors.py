@@ -38,6 +38,7 @@ NETWORK_ERRORS = {
     FailureKind.TOO_LARGE: UpstreamReplyTooLarge,
     FailureKind.EVENT_TOO_LARGE: UpstreamEventTooLarge,
     FailureKind.UNWRITABLE: BadUpstreamReply,
+    FailureKind.CREDENTIAL: UpstreamForbidden,
 }
 BY_STATUS: dict[int | None, type[GatewayError]] = {
     **dict.fromkeys((400, 404, 413, 422), UpstreamRejected),
