@@ -16,10 +16,10 @@ from gateway.runtime import Runtime
 _NO_MODEL: Final = "MODEL"
 
 
-def add_routes(app: web.Application) -> None:
-    app.router.add_get("/connect", show_connect)
+routes = web.RouteTableDef()
 
 
+@routes.get("/connect")
 @requires(Permission.READ)
 async def show_connect(request: web.Request) -> web.Response:
     runtime = request.app[CONTEXT].runtime
