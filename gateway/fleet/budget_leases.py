@@ -264,16 +264,13 @@ class BudgetLeases:
         if lease is None:
             lease = self._leases[key] = _HolderLease(holder, self._trackers(key))
             for tracker in lease.trackers:
-                tracker.is_over = self._is_over
+                tracker.is_over = lambda: self._own.lease_seconds <= 0
         elif lease.holder is not holder:
             if lease.holder.budgets != holder.budgets:  # the lease was granted for others
                 for tracker in lease.trackers:
                     tracker.checked_from = _NEVER
             lease.holder = holder
         return lease
-
-    def _is_over(self) -> bool:
-        return self._own.lease_seconds <= 0
 
     def _trackers(self, key: HolderKey) -> tuple[LeasedTracker, LeasedTracker]:
         kind = HolderKind(key[0])

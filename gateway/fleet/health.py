@@ -145,7 +145,7 @@ class SharedHealth:
             await self._exchange()
         fields = [field for each in tested if (field := self._field(each)) is not None]
         owner = self._unique()
-        claim = _Claim(owner, [self._claim_key(field) for field in fields])
+        claim = _Claim(owner, [f"{self._connection.root}health:claim:{field}" for field in fields])
         args: list[Word] = [owner, round(CLAIM_TTL * 1000)]
         for field in fields:
             args += field, self._seen.get(field, 0)
@@ -163,9 +163,6 @@ class SharedHealth:
         """Return the name of a claim, or of a generation: one that this replica has named before
         would not tell it that the server has forgotten everything since."""
         return f"{self._id}:{next(self._numbers)}"
-
-    def _claim_key(self, field: str) -> str:
-        return f"{self._connection.root}health:claim:{field}"
 
     def _note(self, change: BreakerChange) -> None:
         if (field := self._field(change.key)) is None:

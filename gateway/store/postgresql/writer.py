@@ -77,7 +77,8 @@ class PostgresqlWriter(EntryWriter):
         self.spool = spool
         self._outage: Outage | None = None
         if spool is not None:
-            self._outage = Outage(spool, self._write_spooled, boot_id, committed)
+            write = partial(self.write_batch, opened=None, seconds=server.timeout)
+            self._outage = Outage(spool, write, boot_id, committed)
         self._is_open = False
         self._connection: asyncpg.Connection | None = None
         self._record: Any = None
@@ -146,9 +147,6 @@ class PostgresqlWriter(EntryWriter):
             if not isinstance(error, RowsChanged):
                 self.disconnect()
             raise
-
-    async def _write_spooled(self, entries: Sequence[LogEntry]) -> None:
-        await self.write_batch(entries, None, self._server.timeout)
 
     def disconnect(self) -> None:
         """Disconnects at once, without a word to the server."""
