@@ -15,6 +15,7 @@ import orjson
 from gateway.config.channel import Channel
 from gateway.config.discovered import FILE_NAME, read_discovered, select_models
 from gateway.config.schema import Config
+from gateway.core.text import list_names
 
 INTERVAL: Final = 600.0
 """Seconds between two readings of a list."""
@@ -113,5 +114,5 @@ def _log_changes(
         ("disappeared", [id for id in old if id not in {*new}]),
     ):
         if ids:
-            names = ", ".join(ids[:_MAX_LOGGED]) + (", …" if len(ids) > _MAX_LOGGED else "")
+            names = list_names(ids, _MAX_LOGGED)
             log.info("channel %s: %d models %s: %s", channel.name, len(ids), verb, names)
