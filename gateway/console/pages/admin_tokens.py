@@ -20,7 +20,6 @@ from gateway.store.records import Scope
 
 _INPUTS = {ExpiryPassed: "expires_at", TokenNameTaken: "name"}
 
-
 routes = web.RouteTableDef()
 
 

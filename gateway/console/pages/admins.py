@@ -23,7 +23,6 @@ NEW_STASH: Final = "created"
 
 _INPUTS: Final[dict[type[AdminError], str]] = {AdminExists: "name", LastAdmin: "role"}
 
-
 routes = web.RouteTableDef()
 
 

@@ -22,7 +22,6 @@ LIST_PATH: Final = "/console/audit"
 _PAGE_SIZE: Final = 50
 _INPUTS: Final = ("who", "what", "target", "since")
 
-
 routes = web.RouteTableDef()
 
 

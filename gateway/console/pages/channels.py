@@ -28,7 +28,6 @@ _STATE_CLASSES: Final = {
 }
 """Classes of the style sheet."""
 
-
 routes = web.RouteTableDef()
 
 

@@ -24,7 +24,6 @@ LIST_PATH: Final = "/console/logs"
 _PAGE_SIZE: Final = 50
 _MAX_SUGGESTED_KEYS: Final = 200
 
-
 routes = web.RouteTableDef()
 
 

@@ -20,7 +20,6 @@ _STATE_CLASSES: Final = {
 }
 """Classes of the style sheet."""
 
-
 routes = web.RouteTableDef()
 
 

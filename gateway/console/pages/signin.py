@@ -23,7 +23,6 @@ from gateway.console.rendering import redirect, render
 
 THROTTLE: Final = web.AppKey("login_throttle", LoginThrottle)
 
-
 routes = web.RouteTableDef()
 
 

@@ -19,7 +19,6 @@ from gateway.store.records import Token
 _INPUTS = {ExpiryPassed: "expires_at", UnknownGroup: "group"}
 """The input that an error is about."""
 
-
 routes = web.RouteTableDef()
 
 
