@@ -31,6 +31,7 @@ from gateway.routing.health import (
     Health,
     HealthTicket,
 )
+from gateway.scheduler import running
 
 POLL: Final = 0.5
 """Seconds between two polls, in case a message of the channel was lost."""
@@ -98,13 +99,11 @@ class SharedHealth:
         """Exchanges health for the time of the block."""
         health = self._health
         health.on_change, health.on_ticket_end = self._note, self._release
-        task = asyncio.ensure_future(self._exchange_forever())
-        try:
-            yield
-        finally:
-            health.on_change = health.on_ticket_end = None
-            task.cancel()
-            await asyncio.wait({task})
+        async with running(self._exchange_forever()):
+            try:
+                yield
+            finally:
+                health.on_change = health.on_ticket_end = None
 
     async def confirm(
         self, ticket: HealthTicket, model: str, pool: Sequence[AccountRef]
