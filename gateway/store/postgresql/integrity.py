@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.log.expressions import sum_of
+from gateway.store.log.expressions import HOURS_OF_A_DAY, sum_of
 from gateway.store.log.integrity import compare
 from gateway.store.postgresql.batch import GROUP, KEY
 from gateway.store.postgresql.schema import spending, usage_days
@@ -17,7 +17,6 @@ from gateway.store.schema import usage_hours
 
 _HOLDERS: Final = {KEY: usage_hours.c.token_id, GROUP: usage_hours.c.group_name}
 _MONEY: Final = ("units", "usd")
-_HOURS_OF_A_DAY: Final = literal(24, literal_execute=True)
 _HOUR: Final = literal(HOUR_US, literal_execute=True)
 _DAY: Final = literal(DAY_US, literal_execute=True)
 _STARTS: Final[dict[str, ColumnElement[Any]]] = {
@@ -32,14 +31,14 @@ sum of its days."""
 def sums_of_days() -> tuple[Select[Any], Select[Any]]:
     """Selects the daily sums as they stand and as they are counted; each day as its first hour."""
     key = ("token_id", "group_name", "model")
-    day = usage_hours.c.hour // _HOURS_OF_A_DAY
+    day = usage_hours.c.hour // HOURS_OF_A_DAY
     stands = select(
-        (usage_days.c.day * _HOURS_OF_A_DAY).label("hour"),
+        (usage_days.c.day * HOURS_OF_A_DAY).label("hour"),
         *(usage_days.c[name] for name in (*key, *USAGE_COUNTS)),
     )
     counted = (
         select(
-            (day * _HOURS_OF_A_DAY).label("hour"),
+            (day * HOURS_OF_A_DAY).label("hour"),
             *(usage_hours.c[name] for name in key),
             *(sum_of(usage_hours.c[name]).label(name) for name in USAGE_COUNTS),
         )

@@ -25,7 +25,7 @@ from gateway.store.errors import InvalidRows, NotKept, RowsChanged, error_reason
 from gateway.store.log.batch import build_batch
 from gateway.store.log.entry_writer import EntryWriter
 from gateway.store.postgresql.batch import function_arguments
-from gateway.store.postgresql.connection import connect
+from gateway.store.postgresql.connection import connect, time_limits
 from gateway.store.postgresql.errors import is_temporary
 from gateway.store.postgresql.function import CALL, LOCK, ROWS_CHANGED, function_text
 from gateway.store.postgresql.outage import Outage
@@ -156,20 +156,11 @@ class PostgresqlWriter(EntryWriter):
 
     async def _connect(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = connection = await connect(
-                self._server, settings=_SETTINGS | self._limits()
-            )
+            settings = _SETTINGS | time_limits(self._server)
+            self._connection = connection = await connect(self._server, settings=settings)
             await connection.execute(function_text())
             self._record = await connection.prepare(CALL)
         return self._connection
-
-    def _limits(self) -> dict[str, str]:
-        """A server that no longer hears from this connection gives its locks back soon."""
-        milliseconds = str(int(self._server.timeout * 1000))
-        return {
-            "statement_timeout": milliseconds,
-            "idle_in_transaction_session_timeout": milliseconds,
-        }
 
     async def _write(self, entries: Sequence[LogEntry], opened: Container[str] | None) -> None:
         connection = await self._connect()
