@@ -90,6 +90,15 @@ class ClientError(GatewayError):
     messages_type = "invalid_request_error"
 
 
+class AboutName(ClientError):
+    """An error about what the client has named in the field `field`: `text` has {} in its place."""
+
+    field: ClassVar[str]
+
+    def __init__(self, name: str) -> None:
+        super().__init__(self.text.format(name), param=self.field)
+
+
 class InvalidRequest(ClientError):
     """`param` is the path of the invalid field."""
 
@@ -222,13 +231,10 @@ class ImageDownloadFailed(UnsupportedByUpstream):
         super().__init__(message, param=path, detail=detail)
 
 
-class PreviousResponseNotFound(InvalidRequest):
+class PreviousResponseNotFound(AboutName, InvalidRequest):
     code = "previous_response_not_found"
-
-    def __init__(self, response_id: str) -> None:
-        super().__init__(
-            f"Previous response with id '{response_id}' not found.", param="previous_response_id"
-        )
+    text = "Previous response with id '{}' not found."
+    field = "previous_response_id"
 
 
 class ItemNotFound(InvalidRequest):
@@ -261,22 +267,20 @@ class NotFound(ClientError):
     permanent = True
 
 
-class ResponseNotFound(NotFound):
+class ResponseNotFound(AboutName, NotFound):
     """`/v1/responses/{id}` for an id of no stored response of the key."""
 
-    def __init__(self, response_id: str) -> None:
-        super().__init__(f"Response with id '{response_id}' not found.", param="id")
+    text = "Response with id '{}' not found."
+    field = "id"
 
 
-class NotInBackground(InvalidRequest):
+class NotInBackground(AboutName, InvalidRequest):
     code = "response_not_cancellable"
-
-    def __init__(self, response_id: str) -> None:
-        super().__init__(
-            f"Response with id '{response_id}' was not created in the background: only such "
-            "responses can be cancelled",
-            param="id",
-        )
+    text = (
+        "Response with id '{}' was not created in the background: only such responses can be "
+        "cancelled"
+    )
+    field = "id"
 
 
 class MissingApiKey(ClientError):
@@ -311,58 +315,48 @@ class InvalidUrl(NotFound):
         super().__init__(f"{message}: {hint}" if hint else message)
 
 
-class UnknownModelId(NotFound):
+class UnknownModelId(AboutName, NotFound):
     """`GET /v1/models/{id}` for an id that is not available to the key."""
 
     code = "model_not_found"
+    text = "The model '{}' does not exist"
+    field = "model"
 
-    def __init__(self, model: str) -> None:
-        super().__init__(f"The model '{model}' does not exist", param="model")
 
-
-class ConversationNotFound(NotFound):
+class ConversationNotFound(AboutName, NotFound):
     """Unknown, deleted, expired, or another key's."""
 
     code = "conversation_not_found"
+    text = "Conversation with id '{}' not found."
+    field = "conversation"
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"Conversation with id '{id}' not found.", param="conversation")
 
-
-class ConversationItemNotFound(NotFound):
+class ConversationItemNotFound(AboutName, NotFound):
     code = "item_not_found"
+    text = "Item with id '{}' not found in the conversation."
+    field = "item_id"
 
-    def __init__(self, id: str) -> None:
-        super().__init__(f"Item with id '{id}' not found in the conversation.", param="item_id")
 
-
-class ConversationLocked(ClientError):
+class ConversationLocked(AboutName):
     """Two requests would extend it at once, and one of them would be lost."""
 
     status = 409
     code = "conversation_locked"
-
-    def __init__(self, id: str) -> None:
-        super().__init__(
-            f"Another request is extending the conversation '{id}'. Try again once it has ended.",
-            param="conversation",
-            retry_after=1.0,
-        )
+    text = "Another request is extending the conversation '{}'. Try again once it has ended."
+    field = "conversation"
+    retry_after = 1.0
 
 
-class ThreadNotFound(ClientError):
+class ThreadNotFound(AboutName):
     """A message thread that the gateway does not hold. `details` tells client libraries to send the
     whole conversation as a new thread."""
 
     status = 404
     code = "thread_not_found"
     messages_type = "not_found_error"
+    text = "thread: the message '{}' is not known"
+    field = "thread.previous_message_id"
     details = {"error_code": code}  # noqa: RUF012  # never changed
-
-    def __init__(self, id: str) -> None:
-        super().__init__(
-            f"thread: the message '{id}' is not known", param="thread.previous_message_id"
-        )
 
 
 class MethodNotAllowed(ClientError):

@@ -1,4 +1,4 @@
-"""When work runs: many deadlines on one timer, and the stages of requests.
+"""When work runs: many deadlines on one timer, the stages of requests, and tasks beside a block.
 
 Most deadlines are discarded long before they are due, so a timer for each would be expensive; an
 entry in a dict is cheap.
@@ -7,13 +7,25 @@ entry in a dict is cheap.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
 from math import inf
 from types import coroutine
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 MIN_INTERVAL: Final = 0.01
 """Seconds between two checks of all entries, so an entry can be called this late."""
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """Runs work as a task for the time of the block; at its end it is cancelled and waited for."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 @coroutine

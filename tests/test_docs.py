@@ -55,7 +55,7 @@ def rows(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]]
 
 
 NO_ROWS = (
-    *(errors.ClientError, errors.NotFound),
+    *(errors.ClientError, errors.AboutName, errors.NotFound),
     *(errors.UnsupportedByUpstream, errors.UpstreamRejected),
 )
 """Base classes, and the upstream's own status and message."""

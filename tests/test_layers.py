@@ -30,7 +30,7 @@ CONFIG = VALUES | {"config"}
 UPSTREAM = CONFIG | {"wire", "routing", "upstream"}
 STORE = CONFIG | {"store"}
 ADMISSION = STORE | {"routing", "quota", "admission"}
-TELEMETRY = STORE | {"telemetry"}
+TELEMETRY = STORE | {"scheduler", "telemetry"}
 RUNTIME = UPSTREAM | ADMISSION | TELEMETRY | {"replicas", "runtime", "scheduler", "turns"}
 RECORD = RUNTIME | {"server/record"}
 HTTP = RECORD | {"server/http"}
@@ -38,7 +38,7 @@ PROXY = HTTP | {"server/proxy"}
 CORE = PROXY | {"server", "__init__"}
 """A request from its socket to its settled row."""
 
-ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "admin"}
+ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "scheduler", "admin"}
 CONSOLE = ADMIN | {"console"}
 REQUEST_WINGS = frozenset({"server/stored", "server/images", "server/search", "server/compaction"})
 """Optional features of requests, which `app` registers."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -15,6 +15,8 @@ import orjson
 from gateway.config.channel import Channel
 from gateway.config.discovered import FILE_NAME, read_discovered, select_models
 from gateway.config.schema import Config
+from gateway.core.text import list_names
+from gateway.scheduler import running
 
 INTERVAL: Final = 600.0
 """Seconds between two readings of a list."""
@@ -34,18 +36,12 @@ Fetch = Callable[[Channel], Awaitable[list[dict[str, Any]] | None]]
 log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def run_discovery(
+def run_discovery(
     config: Callable[[], Config], state_dir: Path, fetch: Fetch, changed: Callable[[], None]
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Reads the lists of the channels of the active configuration for the time of the block;
     `changed` is called when the file in the state directory has other models."""
-    task = asyncio.ensure_future(_run(config, state_dir, fetch, changed))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    return running(_run(config, state_dir, fetch, changed))
 
 
 async def _run(
@@ -113,5 +109,5 @@ def _log_changes(
         ("disappeared", [id for id in old if id not in {*new}]),
     ):
         if ids:
-            names = ", ".join(ids[:_MAX_LOGGED]) + (", …" if len(ids) > _MAX_LOGGED else "")
+            names = list_names(ids, _MAX_LOGGED)
             log.info("channel %s: %d models %s: %s", channel.name, len(ids), verb, names)

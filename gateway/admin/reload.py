@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -16,6 +21,7 @@ from gateway.admin.access.permissions import FILE_WATCHER, SIGNAL, acting_as
 from gateway.config.document import ConfigError, ConfigProblem
 from gateway.config.schema import Config
 from gateway.runtime import Runtime, unix_microseconds
+from gateway.scheduler import running
 
 _SECTIONS: Final = (
     *("server", "families", "rules", "affinity"),
@@ -142,15 +148,9 @@ class Reloader:
             raise
         return self._apply(config)
 
-    @asynccontextmanager
-    async def watch(self) -> AsyncIterator[None]:
-        """Reloads when the file has changed, and when requested."""
-        task = asyncio.ensure_future(self._watch())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
+    def watch(self) -> AbstractAsyncContextManager[None]:
+        """Reloads when the file has changed, and when requested, for the time of the block."""
+        return running(self._watch())
 
     def _check_channels(self, config: Config) -> None:
         """An empty file is valid at the start, but a mistake while requests are being served."""

@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 
 from gateway.admin.access.audit import Audit
 from gateway.runtime import Runtime
+from gateway.scheduler import running
 from gateway.store import audit as store
 from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
@@ -32,12 +33,8 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def run_retention(runtime: Runtime, database: Database, audit: Audit) -> AsyncIterator[None]:
     await create_partitions(runtime, database)
-    task = asyncio.ensure_future(_run(runtime, database, audit))
-    try:
+    async with running(_run(runtime, database, audit)):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:

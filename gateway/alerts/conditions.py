@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.admin.units import format_units, format_usd
 from gateway.admission.budgets import budget_holders
@@ -24,9 +24,6 @@ from gateway.routing.failure_policy import NO_CREDENTIAL
 from gateway.routing.health import AccountRef, HealthReport
 from gateway.runtime import Runtime
 from gateway.store.records import sanitize_text
-
-if TYPE_CHECKING:  # only with a database server is it imported
-    from gateway.store.postgresql.spool import Spool
 
 
 class Severity(FastStrEnum):
@@ -257,33 +254,22 @@ def gateway_conditions(runtime: Runtime) -> Iterator[Condition]:
             {"error": error},
         )
     recorder = runtime.recorder
-    seconds, spool = recorder.write_delay, recorder.spool
+    waiting, seconds, spool = recorder.backlog, recorder.write_delay, recorder.spool
     if spool is not None and spool.seconds > WRITE_DELAY:
-        yield _spooled_log(spool)
+        waiting, seconds = spool.count, spool.seconds
+        text = (
+            f"The database server cannot be written: {waiting} entries wait in {spool.path}, for "
+            f"{seconds:.0f} s. They are written later; when it is full, requests are refused."
+        )
+    elif seconds > WRITE_DELAY or not recorder.alive:
+        text = (
+            f"The request log cannot be written: {waiting} entries wait, for {seconds:.0f} s. "
+            "Requests are refused soon."
+        )
+    else:
         return
-    if seconds <= WRITE_DELAY and recorder.alive:
-        return
-    yield Condition(
-        AlertKind.LOG_UNWRITABLE,
-        "",
-        True,
-        "request log",
-        f"The request log cannot be written: {recorder.backlog} entries wait, for {seconds:.0f} s. "
-        "Requests are refused soon.",
-        {"waiting": recorder.backlog, "seconds": round(seconds)},
-    )
-
-
-def _spooled_log(spool: Spool) -> Condition:
-    return Condition(
-        AlertKind.LOG_UNWRITABLE,
-        "",
-        True,
-        "request log",
-        f"The database server cannot be written: {spool.count} entries wait in {spool.path}, for "
-        f"{spool.seconds:.0f} s. They are written later; when it is full, requests are refused.",
-        {"waiting": spool.count, "seconds": round(spool.seconds)},
-    )
+    details = {"waiting": waiting, "seconds": round(seconds)}
+    yield Condition(AlertKind.LOG_UNWRITABLE, "", True, "request log", text, details)
 
 
 def error_rate_condition(

@@ -105,7 +105,9 @@ class Incidents:
                 held_back[condition.kind] += 1
                 continue
             numbers[condition.kind] += 1
-            incident = self._firing[condition.key] = _begin(condition, at)
+            of_condition = condition.subject, condition.summary, condition.details
+            incident = Incident(new_incident_id(), condition.kind, condition.key, at, *of_condition)
+            self._firing[incident.key] = incident
             begun.append(incident)
         self._note_held_back(held_back)
         return begun
@@ -140,15 +142,3 @@ class Incidents:
 
 def _room(kind: AlertKind) -> int:
     return MAX_BUDGETS if kind is AlertKind.BUDGET_USED else MAX_INCIDENTS
-
-
-def _begin(condition: Condition, at: int) -> Incident:
-    return Incident(
-        new_incident_id(),
-        condition.kind,
-        condition.key,
-        at,
-        condition.subject,
-        condition.summary,
-        condition.details,
-    )

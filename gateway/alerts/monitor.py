@@ -26,6 +26,7 @@ from gateway.alerts.replicas import Report, exchange, merge
 from gateway.alerts.webhook_queue import Retries, WebhookQueue
 from gateway.config.monitoring import AlertKind, Alerts, Webhook
 from gateway.runtime import Runtime
+from gateway.scheduler import running
 from gateway.store.database import Database
 from gateway.store.errors import StoreError, error_reason
 from gateway.store.records import Token
@@ -342,12 +343,10 @@ async def run_alerts(runtime: Runtime, database: Database) -> AsyncIterator[Aler
     monitor = AlertMonitor(runtime, database)
     await monitor.load()
     runtime.key_origins.on_new_origin = monitor.note_new_client
-    task = asyncio.ensure_future(monitor.run())
     try:
-        yield monitor
+        async with running(monitor.run()):
+            yield monitor
     finally:
-        task.cancel()
-        await asyncio.wait({task})
         await monitor.close()
 
 

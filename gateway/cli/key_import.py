@@ -202,7 +202,8 @@ def import_keys(context: CommandContext, file: TextIO, out: Path | None, dry_run
                     failure = error
     if errors:
         _fail(errors, context.as_json)
-    warn_unknown_models(context, _patterns(rows))
+    models = dict.fromkeys(model for row in rows for model in row.fields.get("models", ()))
+    warn_unknown_models(context, [*models])
     if context.as_json:
         keys = created if out is None else []
         ok = failure is None
@@ -328,10 +329,6 @@ def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
         yield lambda: interrupted
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-def _patterns(rows: Sequence[KeyRow]) -> list[str]:
-    return list(dict.fromkeys(model for row in rows for model in row.fields.get("models", ())))
 
 
 def _fail(errors: Sequence[CellError], as_json: bool) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -40,6 +40,7 @@ from gateway.config.types import (
     check_url,
 )
 from gateway.core.formats import Family, Format
+from gateway.core.text import list_names
 
 SOCKET_NAME: Final = "admin.sock"
 _MAX_LISTED: Final = 20
@@ -310,9 +311,10 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
             if "multiplier" not in model.model_fields_set and not self._is_priced(model)
         ]
         if unstated:
+            names = list_names(unstated, _MAX_LISTED)
             yield (
-                f"Neither multiplier nor price is stated for {_listed(unstated)}: usage is "
-                "billed with multiplier 1.0. State the right one under models."
+                f"Neither multiplier nor price is stated for {names}: usage is billed with "
+                "multiplier 1.0. State the right one under models."
             )
 
     def _unstated_prices(self) -> Iterator[str]:
@@ -323,12 +325,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
         unstated = [model.id for model in served if not self._is_priced(model)]
         has_prices = len(unstated) < len(served) or any(each.prices for each in self.channels)
         if unstated and has_prices:
+            names = list_names(unstated, _MAX_LISTED)
             yield (
-                f"No price is stated for {_listed(unstated)}: usage costs nothing in USD, and "
-                "budgets in USD do not limit it. State the price under models, or money.unit_price."
+                f"No price is stated for {names}: usage costs nothing in USD, and budgets in USD "
+                "do not limit it. State the price under models, or money.unit_price."
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_LISTED
-    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} others" if more > 0 else "")

@@ -20,9 +20,12 @@ from gateway.admin.api.routes import build_admin_app
 from gateway.admin.errors import AdminError
 from gateway.console.context import ConsoleContext
 from gateway.console.guard import SIGN_IN, Guard, add_guard
+from gateway.console.login_throttle import LoginThrottle
 from gateway.console.pages import PAGES
+from gateway.console.pages.signin import THROTTLE
 from gateway.console.rejections import INVALID_TOKEN, TOO_MANY_ATTEMPTS, Rejection
 from gateway.console.rendering import PACKAGE_DIR, load_templates, redirect, render
+from gateway.runtime import unix_microseconds
 from gateway.store.errors import DatabaseUnavailable, StoreError
 
 log = logging.getLogger(__name__)
@@ -36,8 +39,9 @@ _MESSAGES: Final = {
 def build_console_app(context: ConsoleContext) -> web.Application:
     """The pages, for the path `CONSOLE_PATH`."""
     app = web.Application(middlewares=[_error_middleware, audit_actions(context.access.audit)])
-    for add_routes in PAGES:
-        add_routes(app)
+    app[THROTTLE] = LoginThrottle(unix_microseconds)
+    for routes in PAGES:
+        app.add_routes(routes)
     app.router.add_static("/static", PACKAGE_DIR / "static")
     add_guard(app, Guard(context, "application/x-www-form-urlencoded", _reject))
     app.middlewares.insert(0, _load_templates)  # before the guard, which renders pages too

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 NARROW_SPACE: Final = "\u202f"
@@ -32,3 +33,9 @@ def escape_json(json: bytes) -> bytes:
         return json
     escaped = _UNPRINTABLE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.decode())
     return escaped.encode()
+
+
+def list_names(names: Sequence[str], most: int) -> str:
+    """The names in one line: the first ones, and how many others there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} others" if more > 0 else "")

@@ -24,6 +24,7 @@ from gateway.errors import AccountingUnavailable
 from gateway.quota.budgets import BudgetTracker, day_of
 from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Quota, Reservation, ResourceRequest
+from gateway.scheduler import running
 from gateway.store.errors import ReplicaRemoved, error_reason
 from gateway.store.postgresql.budget_leases import MAX_HOLDERS, Figures, HolderKey, LeaseTable
 from gateway.store.postgresql.replicas import OwnReplica
@@ -143,12 +144,10 @@ class BudgetLeases:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Works for the time of the block; leases end with the replica's registration."""
-        worker = self._loop.create_task(self._work(), name="budget leases")
         try:
-            yield
+            async with running(self._work()):
+                yield
         finally:
-            worker.cancel()
-            await asyncio.wait({worker})
             self._table.disconnect()
 
     async def cover(self, request: ResourceRequest) -> None:
@@ -264,16 +263,13 @@ class BudgetLeases:
         if lease is None:
             lease = self._leases[key] = _HolderLease(holder, self._trackers(key))
             for tracker in lease.trackers:
-                tracker.is_over = self._is_over
+                tracker.is_over = lambda: self._own.lease_seconds <= 0
         elif lease.holder is not holder:
             if lease.holder.budgets != holder.budgets:  # the lease was granted for others
                 for tracker in lease.trackers:
                     tracker.checked_from = _NEVER
             lease.holder = holder
         return lease
-
-    def _is_over(self) -> bool:
-        return self._own.lease_seconds <= 0
 
     def _trackers(self, key: HolderKey) -> tuple[LeasedTracker, LeasedTracker]:
         kind = HolderKind(key[0])

@@ -12,14 +12,17 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.config.cluster import DatabaseServer
+from gateway.config.cluster import DatabaseServer, SharedServer
 from gateway.errors import ReplicaOutOfContact
 from gateway.fleet.connection import ERRORS, Connection, connect
 from gateway.fleet.server_clock import ServerClock
+from gateway.fleet.valkey.connection import Connection as SharedConnection
+from gateway.fleet.valkey.connection import load_script
+from gateway.fleet.valkey.errors import SharedError
 from gateway.store.database import Reader
 from gateway.store.errors import error_reason
 from gateway.store.postgresql.database import SingleReader
@@ -53,6 +56,8 @@ DELETE FROM changes
 WHERE changed_at < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1
 """
 
+_PUBLISH: Final = load_script("publish_version")
+
 Apply = Callable[[Reader, Sequence[str] | None], Awaitable[None]]
 """Loads the current rows with these ids (None: all rows) into memory. It can be called again for
 the same ids. This replica makes no changes of its own while it runs."""
@@ -60,14 +65,29 @@ the same ids. This replica makes no changes of its own while it runs."""
 log = logging.getLogger(__name__)
 
 
-class SharedVersion(Protocol):
-    """The newest version that any replica knows, in Valkey."""
+class SharedVersion:
+    """The newest version that any replica knows, in Valkey, on a connection of its own, so that
+    nothing delays it."""
+
+    def __init__(self, server: SharedServer, name: str) -> None:
+        self._connection = SharedConnection(server, f"{name} keys")
+        self._is_open = False
 
     async def exchange(self, known: int, *, can_publish: bool) -> int | None:
         """Publish `known`, if it is newer and `can_publish`, and return the newest; None if none
         is published. Raises OSError."""
+        try:
+            if not self._is_open:
+                await self._connection.open()
+                self._is_open = True
+            key = f"{self._connection.root}key_version"
+            newest = await self._connection.run(_PUBLISH, [key], [known, int(can_publish)])
+        except SharedError as error:
+            raise OSError(str(error)) from None
+        return None if newest < 0 else int(newest)
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        await self._connection.close()
 
 
 class Changes:

@@ -31,6 +31,7 @@ from gateway.routing.health import (
     Health,
     HealthTicket,
 )
+from gateway.scheduler import running
 
 POLL: Final = 0.5
 """Seconds between two polls, in case a message of the channel was lost."""
@@ -98,13 +99,11 @@ class SharedHealth:
         """Exchanges health for the time of the block."""
         health = self._health
         health.on_change, health.on_ticket_end = self._note, self._release
-        task = asyncio.ensure_future(self._exchange_forever())
-        try:
-            yield
-        finally:
-            health.on_change = health.on_ticket_end = None
-            task.cancel()
-            await asyncio.wait({task})
+        async with running(self._exchange_forever()):
+            try:
+                yield
+            finally:
+                health.on_change = health.on_ticket_end = None
 
     async def confirm(
         self, ticket: HealthTicket, model: str, pool: Sequence[AccountRef]
@@ -145,7 +144,7 @@ class SharedHealth:
             await self._exchange()
         fields = [field for each in tested if (field := self._field(each)) is not None]
         owner = self._unique()
-        claim = _Claim(owner, [self._claim_key(field) for field in fields])
+        claim = _Claim(owner, [f"{self._connection.root}health:claim:{field}" for field in fields])
         args: list[Word] = [owner, round(CLAIM_TTL * 1000)]
         for field in fields:
             args += field, self._seen.get(field, 0)
@@ -163,9 +162,6 @@ class SharedHealth:
         """Return the name of a claim, or of a generation: one that this replica has named before
         would not tell it that the server has forgotten everything since."""
         return f"{self._id}:{next(self._numbers)}"
-
-    def _claim_key(self, field: str) -> str:
-        return f"{self._connection.root}health:claim:{field}"
 
     def _note(self, change: BreakerChange) -> None:
         if (field := self._field(change.key)) is None:

@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from gateway.core.histogram import Histogram
@@ -303,7 +304,7 @@ class SharedLimits:
         if waiter is not None:
             waiter.arrival, waiter.blocked_on = arrival.decode(), blocked_on
         self._keep_figures(demand, figures)
-        number, kind, used, wait = max(rejections, key=_wait_of)
+        number, kind, used, wait = max(rejections, key=itemgetter(3))
         holder = demand.holders[number - 1]
         error = _error(holder, kind, used, wait / 1e6, tokens)
         error.holder = holder.kind, holder.id
@@ -374,10 +375,6 @@ def _error(holder: Holder, kind: int, used: int, wait: float, tokens: int) -> To
     if kind == _CONCURRENT:
         return concurrency_exceeded(name, limits.concurrent or 0, used)
     return queued_behind(name, used, wait)
-
-
-def _wait_of(rejection: list[int]) -> int:
-    return rejection[3]
 
 
 def _headroom(status: LimitStatus) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from gateway.core.limits import Limits
+from gateway.core.text import list_names
 from gateway.core.value import replace
 from gateway.fleet.limits import SharedLimits, is_shared
 from gateway.quota.limits import Holder, ResourceRequest
@@ -101,11 +102,10 @@ class AbsentReplicas:
         if not names:
             log.warning("all replicas share their limits with this one again")
             return
-        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
         log.warning(
             "limits are divided: of %d replicas, %d do not share theirs with this one (%s). They"
             " cannot reach the server of `shared`, or name another server, database or prefix",
             len(self._own.names),
             len(names),
-            shown,
+            list_names(names, _SHOWN),
         )

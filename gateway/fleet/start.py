@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from gateway.config.cluster import DatabaseServer
 from gateway.config.schema import Config
-from gateway.fleet.changes import Apply, Changes
+from gateway.fleet.changes import Apply, Changes, SharedVersion
 from gateway.fleet.connection import ERRORS
 from gateway.fleet.keys import KeyAppliers
 from gateway.fleet.membership import Membership
-from gateway.fleet.published_version import PublishedVersion
 from gateway.runtime import Runtime
 from gateway.store.database import Database
 from gateway.store.errors import error_reason
@@ -48,7 +47,7 @@ async def joined(
     membership = Membership(database, server, config, boot_id)
     own, clock, shared = membership.own, membership.clock, None
     if config.shared is not None:
-        shared = PublishedVersion(config.shared, own.name)
+        shared = SharedVersion(config.shared, own.name)
     changes = Changes(server, database.changing, own, clock, shared)
     try:
         if count := await membership.join():

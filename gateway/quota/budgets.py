@@ -211,7 +211,7 @@ class BudgetTracker:
             for budget in budgets
             if (spent := self.spent(budget.kind.window, at)) + self.reserved + amount > budget.limit
         ]
-        return max(exceeded, key=_reset_time, default=None)
+        return max(exceeded, key=reset_time, default=None)
 
     def room(self, budgets: Budgets, at: int) -> int | None:
         """Returns the amount that fits every budget; None without a budget."""
@@ -266,7 +266,7 @@ class BudgetTracker:
         return self._month
 
 
-def _reset_time(shortfall: BudgetShortfall) -> float:
+def reset_time(shortfall: BudgetShortfall) -> float:
     return math.inf if shortfall.resets_at is None else shortfall.resets_at
 
 

@@ -6,16 +6,11 @@ the last reading. All amounts are in micro-units of the tracker's currency."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.core.limits import Budgets
-from gateway.quota.budgets import BudgetShortfall, BudgetTracker
-
-
-def _never() -> bool:
-    return False
+from gateway.quota.budgets import BudgetShortfall, BudgetTracker, reset_time
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +29,7 @@ class LeasedTracker(BudgetTracker):
     used: int = 0
     in_rows: int = 0
     checked_from: int = 0
-    is_over: Callable[[], bool] = _never
+    is_over: Callable[[], bool] = bool
     """Whether the lease has ended or may end soon: nothing is admitted with it then."""
 
     @property
@@ -90,7 +85,7 @@ class LeasedTracker(BudgetTracker):
         ]
         exceeded = [each for each in shortfalls if _room(each) < amount]
         if exceeded:
-            return max(exceeded, key=_reset_time)
+            return max(exceeded, key=reset_time)
         return min(shortfalls, key=_room)._replace(resets_at=None)
 
     def room(self, budgets: Budgets, at: int) -> int | None:
@@ -100,7 +95,3 @@ class LeasedTracker(BudgetTracker):
 
 def _room(shortfall: BudgetShortfall) -> int:
     return shortfall.budget.limit - shortfall.spent - shortfall.reserved
-
-
-def _reset_time(shortfall: BudgetShortfall) -> float:
-    return math.inf if shortfall.resets_at is None else shortfall.resets_at

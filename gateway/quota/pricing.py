@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from operator import mul
 from typing import Final, NamedTuple, Self
 
 from gateway.config.limits import DatedPrices, DayHours, LongInputPrices, Money, TokenPrices
@@ -41,45 +42,44 @@ _DAY_MINUTES: Final = 1440
 _BASE_TIERS: Final = (None, "default", "standard", "standard_only")
 
 
+def _amounts(usage: Usage) -> tuple[int, ...]:
+    """Returns what has a price of its own: uncached input, output, tokens read from a cache and
+    written to one, for minutes and for an hour, and web searches."""
+    hour = usage.cache_write_1h_tokens
+    return (
+        *(usage.fresh_input_tokens, usage.output_tokens, usage.cache_read_tokens),
+        *(usage.cache_write_tokens - hour, hour, usage.web_searches),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Millionths of a currency for one token of each kind and one web search, over a denominator;
-    `half` is half of it."""
+    """Millionths of a currency for one of each of `_amounts`, over a denominator; `half` is half of
+    it."""
 
     denominator: int
     half: int
-    fresh: int
-    output: int
-    cache_read: int
-    cache_write: int
-    cache_write_1h: int
-    search: int
+    prices: tuple[int, ...]
 
     @classmethod
     def exact(cls, prices: Sequence[Fraction]) -> Self:
-        """`prices` are in the currency, in the order of the fields."""
+        """`prices` are in the currency."""
         prices = [price * MICRO_PER_UNIT for price in prices]
         half = math.lcm(*(price.denominator for price in prices))
-        return cls(2 * half, half, *(int(price * 2 * half) for price in prices))
+        return cls(2 * half, half, tuple(int(price * 2 * half) for price in prices))
 
     def cost(self, usage: Usage) -> int:
         """Millionths, from 0 to `MAX_COST`."""
-        return self.round(
-            usage.fresh_input_tokens * self.fresh
-            + usage.cache_read_tokens * self.cache_read
-            + (usage.cache_write_tokens - usage.cache_write_1h_tokens) * self.cache_write
-            + usage.cache_write_1h_tokens * self.cache_write_1h
-            + usage.output_tokens * self.output
-            + usage.web_searches * self.search
-        )
+        return self.round(sum(map(mul, self.prices, _amounts(usage))))
 
     def round(self, numerator: int) -> int:
         return min(max(0, (numerator + self.half) // self.denominator), MAX_COST)
 
 
 class UsdPrices(NamedTuple):
-    """US dollars of requests with `least_input` tokens of input or more, in the order of `Rates`,
-    and what the row says of them; `reasoning` is the price of such tokens of the output."""
+    """US dollars of requests with `least_input` tokens of input or more, for one of each of
+    `_amounts`, and what the row says of them; `reasoning` is the price of such tokens of the
+    output."""
 
     least_input: int
     prices: Sequence[Fraction]
@@ -88,16 +88,11 @@ class UsdPrices(NamedTuple):
 
     def cost(self, usage: Usage, factor: Fraction = _ONE) -> Fraction:
         """Dollars; `factor` is that of the tier and the hour, which searches do not have."""
-        hour = usage.cache_write_1h_tokens
-        tokens = (
-            *(usage.fresh_input_tokens, usage.output_tokens, usage.cache_read_tokens),
-            *(usage.cache_write_tokens - hour, hour),
-        )
-        *prices, search = self.prices
-        of_tokens = sum(map(Fraction.__mul__, prices, tokens))
-        if (more := self.reasoning - prices[1]) and usage.reasoning_tokens:
+        costs: list[Fraction] = [*map(mul, self.prices, _amounts(usage))]
+        of_tokens = sum(costs[:-1], Fraction(0))
+        if (more := self.reasoning - self.prices[1]) and usage.reasoning_tokens:
             of_tokens += more * min(usage.reasoning_tokens, usage.output_tokens)
-        return factor * of_tokens + usage.web_searches * search
+        return factor * of_tokens + costs[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +278,7 @@ class Price:
 
     def input_cost(self, tokens: int) -> Cost:
         """The cost of uncached input tokens."""
-        units, usd = self.units, self.usd
-        return Cost(units.round(tokens * units.fresh), usd.round(tokens * usd.fresh) if usd else 0)
+        return self.cost(Usage(input_tokens=tokens))
 
 
 def price_periods(
@@ -330,7 +324,7 @@ def _usd_prices(
     scope: str = "",
     reasoning: Decimal | None = None,
 ) -> tuple[list[Fraction], str]:
-    """Returns the prices in the order of `Rates`, and what the row says of them. A model without
+    """Returns the prices in the order of `_amounts`, and what the row says of them. A model without
     prices, and searches without one, cost what their units do. `scope`: what the prices are for;
     `reasoning`: such tokens have their own."""
     unit_price = Decimal(0)
@@ -351,7 +345,7 @@ def _usd_prices(
 
 
 def _token_prices(price: TokenPrices) -> dict[str, float]:
-    """Returns the price of each kind of token, in the order of `Rates`."""
+    """Returns the price of each kind of token, in the order of `_amounts`."""
     cache_write = price.input if price.cache_write is None else price.cache_write
     return {
         "input": price.input,

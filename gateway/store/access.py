@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Executable, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from gateway.store.database import Reader, Writer
+from gateway.store.database import Reader, Writer, execute, fetch
 from gateway.store.records import Admin, AdminToken, Role, Scope, SessionRow
 from gateway.store.schema import admin_tokens, admins, sessions
 
@@ -16,20 +16,18 @@ from gateway.store.schema import admin_tokens, admins, sessions
 async def all_sessions(database: Reader) -> list[SessionRow]:
     """Returns every session, ended ones included, oldest first."""
     query = select(sessions).order_by(sessions.c.created_at, sessions.c.digest)
-    async with database.reader.connect() as connection:
-        return [SessionRow(*row) for row in await connection.execute(query)]
+    return [SessionRow(*row) for row in await fetch(database, query)]
 
 
 async def sessions_by_digest(database: Reader, digests: Collection[bytes]) -> list[SessionRow]:
     """Returns the sessions that exist with these digests."""
     query = select(sessions).where(sessions.c.digest.in_(digests))
-    async with database.reader.connect() as connection:
-        return [SessionRow(*row) for row in await connection.execute(query)]
+    return [SessionRow(*row) for row in await fetch(database, query)]
 
 
 async def add_session(database: Writer, session: SessionRow, ended: Iterable[bytes] = ()) -> None:
     """Add a session and remove the ended ones."""
-    await _execute(
+    await execute(
         database,
         delete(sessions).where(sessions.c.digest.in_(list(ended))),
         insert(sessions).values(asdict(session)),
@@ -38,30 +36,20 @@ async def add_session(database: Writer, session: SessionRow, ended: Iterable[byt
 
 async def touch_session(database: Writer, digest: bytes, seen_at: int) -> None:
     changed = update(sessions).where(sessions.c.digest == digest).values(seen_at=seen_at)
-    await _execute(database, changed)
+    await execute(database, changed)
 
 
 async def remove_session(database: Writer, digest: bytes) -> None:
-    await _execute(database, delete(sessions).where(sessions.c.digest == digest))
+    await execute(database, delete(sessions).where(sessions.c.digest == digest))
 
 
 async def remove_all_sessions(database: Writer) -> None:
-    await _execute(database, delete(sessions))
-
-
-async def _execute(database: Writer, *statements: Executable) -> None:
-    def work(connection: Connection) -> None:
-        for statement in statements:
-            connection.execute(statement)
-
-    await database.write(work)
+    await execute(database, delete(sessions))
 
 
 async def all_admins(database: Reader) -> list[Admin]:
     """Returns all admins by name."""
-    async with database.reader.connect() as connection:
-        rows = await connection.execute(select(admins).order_by(admins.c.name))
-        return list(map(_admin, rows))
+    return [*map(_admin, await fetch(database, select(admins).order_by(admins.c.name)))]
 
 
 async def change_admin(
@@ -90,24 +78,23 @@ async def change_admin(
 async def all_tokens(database: Reader) -> list[AdminToken]:
     """Returns all tokens, oldest first."""
     query = select(admin_tokens).order_by(admin_tokens.c.created_at, admin_tokens.c.id)
-    async with database.reader.connect() as connection:
-        rows = await connection.execute(query)
-        return [AdminToken(**dict(row._mapping) | {"scope": Scope(row.scope)}) for row in rows]
+    rows = await fetch(database, query)
+    return [AdminToken(**dict(row._mapping) | {"scope": Scope(row.scope)}) for row in rows]
 
 
 async def add_token(database: Writer, token: AdminToken) -> None:
-    await _execute(database, insert(admin_tokens).values(asdict(token)))
+    await execute(database, insert(admin_tokens).values(asdict(token)))
 
 
 async def touch_token(database: Writer, token: AdminToken) -> None:
     """Save the last use."""
     used = {"last_used_at": token.last_used_at, "last_address": token.last_address}
     changed = update(admin_tokens).where(admin_tokens.c.id == token.id).values(used)
-    await _execute(database, changed)
+    await execute(database, changed)
 
 
 async def remove_token(database: Writer, token_id: str) -> None:
-    await _execute(database, delete(admin_tokens).where(admin_tokens.c.id == token_id))
+    await execute(database, delete(admin_tokens).where(admin_tokens.c.id == token_id))
 
 
 def _admin(row: Row[Any]) -> Admin:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection, Table, delete, insert, select
 from sqlalchemy.dialects import sqlite
 
-from gateway.store.database import Database
+from gateway.store.database import Database, fetch
 from gateway.store.errors import StoreError
 from gateway.store.records import AuditRow
 from gateway.store.schema import audit_log
@@ -101,8 +101,7 @@ async def page(
         query = query.where(column.id >= first_id(matching.since))
     if matching.until is not None:
         query = query.where(column.id < first_id(matching.until))
-    async with database.reader.connect() as connection:
-        return [AuditRow(*row) for row in await connection.execute(query)]
+    return [AuditRow(*row) for row in await fetch(database, query)]
 
 
 async def delete_before(

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, se
 
 from gateway.core.buffers import Buffers
 from gateway.core.zstandard import zstd
-from gateway.store.database import Database
+from gateway.store.database import Database, execute, fetch, fetch_one
 from gateway.store.errors import ConversationTooLarge
 from gateway.store.records import Conversation, ConversationItem
 from gateway.store.schema import conversation_items, conversations
@@ -99,17 +99,13 @@ async def append(
 
 async def find(database: Database, token_id: str, id: str) -> Conversation | None:
     query = select(conversations).where(_columns.token_id == token_id, _columns.id == id)
-    async with database.reader.connect() as connection:
-        row = (await connection.execute(query)).one_or_none()
+    row = await fetch_one(database, query)
     return None if row is None else Conversation(*row)
 
 
 async def set_metadata(database: Database, conversation: Conversation, metadata: str) -> None:
-    await database.write(
-        lambda connection: connection.execute(
-            update(conversations).where(_is(conversation)).values(metadata=metadata)
-        )
-    )
+    changed = update(conversations).where(_is(conversation)).values(metadata=metadata)
+    await execute(database, changed)
 
 
 async def remove(database: Database, conversation: Conversation) -> None:
@@ -119,8 +115,7 @@ async def remove(database: Database, conversation: Conversation) -> None:
 async def remove_unused(database: Database, before: int) -> int:
     """Deletes the conversations that were not used since; returns how many."""
     query = select(conversations).where(_columns.updated_at < before).limit(200)
-    async with database.reader.connect() as connection:
-        unused = [Conversation(*row) for row in await connection.execute(query)]
+    unused = [Conversation(*row) for row in await fetch(database, query)]
     for conversation in unused:
         await remove(database, conversation)
     return len(unused)
@@ -129,21 +124,18 @@ async def remove_unused(database: Database, before: int) -> int:
 async def items_of(database: Database, conversation: Conversation) -> list[ConversationItem]:
     """Returns all items in their order."""
     query = select(conversation_items).where(_of(conversation)).order_by(_items.position)
-    async with database.reader.connect() as connection:
-        return [ConversationItem(*row) for row in await connection.execute(query)]
+    return [ConversationItem(*row) for row in await fetch(database, query)]
 
 
 async def item_ids(database: Database, conversation: Conversation) -> set[str]:
-    async with database.reader.connect() as connection:
-        return set(await connection.scalars(select(_items.id).where(_of(conversation))))
+    return {id for (id,) in await fetch(database, select(_items.id).where(_of(conversation)))}
 
 
 async def find_item(
     database: Database, conversation: Conversation, id: str
 ) -> ConversationItem | None:
     query = select(conversation_items).where(_of(conversation), _items.id == id)
-    async with database.reader.connect() as connection:
-        row = (await connection.execute(query)).first()
+    row = await fetch_one(database, query)
     return None if row is None else ConversationItem(*row)
 
 
@@ -162,8 +154,7 @@ async def page(
         position = after.position
         is_later = _items.position < position if descending else _items.position > position
         query = query.where(is_later)
-    async with database.reader.connect() as connection:
-        return [ConversationItem(*row) for row in await connection.execute(query)]
+    return [ConversationItem(*row) for row in await fetch(database, query)]
 
 
 async def remove_item(database: Database, item: ConversationItem) -> None:

@@ -10,9 +10,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Table
+from sqlalchemy import ColumnElement, Connection, Executable, FromClause, Table
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -184,6 +184,34 @@ class Database(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Close all connections; a file is left complete, without a write-ahead log."""
+
+
+async def fetch(database: Reader, query: Executable) -> Sequence[Any]:
+    """Returns all rows of a query."""
+    async with database.reader.connect() as connection:
+        return (await connection.execute(query)).all()
+
+
+async def fetch_one(database: Reader, query: Executable) -> Any:
+    """Returns the first row of a query; None without one."""
+    async with database.reader.connect() as connection:
+        return (await connection.execute(query)).first()
+
+
+async def fetch_value(database: Reader, query: Executable) -> Any:
+    """Returns the first value of the first row; None without a row."""
+    async with database.reader.connect() as connection:
+        return await connection.scalar(query)
+
+
+async def execute(database: Writer, *statements: Executable) -> None:
+    """Runs the statements in one transaction."""
+
+    def work(connection: Connection) -> None:
+        for statement in statements:
+            connection.execute(statement)
+
+    await database.write(work)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from gateway.core.buffers import Buffers
 from gateway.core.zstandard import zstd
-from gateway.store.database import Database
+from gateway.store.database import Database, fetch, fetch_one, fetch_value
 from gateway.store.errors import ChainTooLarge
 from gateway.store.records import StoredItem, StoredResponse, sanitize_text
 from gateway.store.schema import requests, stored_items, stored_replies
@@ -166,16 +166,13 @@ async def find(
     query = select(*(_replies[name] for name in names)).where(
         _replies.token_id == token_id, _replies.id == id
     )
-    async with database.reader.connect() as connection:
-        row = (await connection.execute(query)).one_or_none()
-    return None if row is None else StoredResponse(**row._mapping)
+    return await _find(database, query)
 
 
 async def is_deleted(database: Database, token_id: str, id: str) -> bool | None:
     """Tells whether a row is marked as deleted; None if there is no such row."""
     query = select(_replies.deleted).where(_replies.token_id == token_id, _replies.id == id)
-    async with database.reader.connect() as connection:
-        deleted: bool | None = await connection.scalar(query)
+    deleted: bool | None = await fetch_value(database, query)
     return deleted
 
 
@@ -184,8 +181,7 @@ async def find_by_item(database: Database, token_id: str, item_id: str) -> str |
     query = select(stored_items.c.reply_id).where(
         stored_items.c.token_id == token_id, stored_items.c.item_id == item_id
     )
-    async with database.reader.connect() as connection:
-        reply_id: str | None = await connection.scalar(query)
+    reply_id: str | None = await fetch_value(database, query)
     return reply_id
 
 
@@ -193,16 +189,17 @@ async def find_by_id(database: Database, id: str) -> StoredResponse | None:
     """The reply of that id, of any key, without texts."""
     request_id = f"req_{id.partition('_')[2]}"  # the ids of the gateway's own replies
     query = select(*_summary).where(_replies.request_id == request_id, _replies.id == id).limit(1)
-    async with database.reader.connect() as connection:
-        row = (await connection.execute(query)).one_or_none()
-    return None if row is None else StoredResponse(**row._mapping)
+    return await _find(database, query)
 
 
 async def find_by_request(database: Database, request_id: str) -> StoredResponse | None:
     """Returns what was stored of a request, without texts."""
     query = select(*_summary).where(_replies.request_id == request_id).limit(1)
-    async with database.reader.connect() as connection:
-        row = (await connection.execute(query)).one_or_none()
+    return await _find(database, query)
+
+
+async def _find(database: Database, query: Select[Any]) -> StoredResponse | None:
+    row = await fetch_one(database, query)
     return None if row is None else StoredResponse(**row._mapping)
 
 
@@ -211,8 +208,7 @@ async def load_chain(
 ) -> list[StoredResponse] | None:
     """The packed rows that end with `id`, oldest first, without events; None if one of them is
     missing. Raises `ChainTooLarge` beyond `MAX_CHAIN` rows or `max_size` decompressed bytes."""
-    async with database.reader.connect() as connection:
-        rows = (await connection.execute(_chain_query(token_id, id, max_size))).all()
+    rows = await fetch(database, _chain_query(token_id, id, max_size))
     if not rows:
         return None
     first = rows[-1]
@@ -276,8 +272,7 @@ async def page(
         query = query.where(_replies.root_id == root_id)
     if before is not None:
         query = query.where(_replies.request_id < before)
-    async with database.reader.connect() as connection:
-        return [StoredResponse(**row._mapping) for row in await connection.execute(query)]
+    return [StoredResponse(**row._mapping) for row in await fetch(database, query)]
 
 
 async def running(database: Database, now: int) -> list[StoredResponse]:
@@ -289,15 +284,13 @@ async def running(database: Database, now: int) -> list[StoredResponse]:
         state = func.coalesce(states.scalar_subquery(), _GONE)
         is_old = _replies.created_at < now - _LONGEST_RUN
         query = query.where((state.not_in(("running", _GONE))) | ((state == _GONE) & is_old))
-    async with database.reader.connect() as connection:
-        return [StoredResponse(*row) for row in await connection.execute(query)]
+    return [StoredResponse(*row) for row in await fetch(database, query)]
 
 
 async def count_running(database: Database, token_id: str) -> int:
     """Counts the background responses of a key that have not ended, in all processes."""
     query = select(func.count()).where(_replies.token_id == token_id, _is_unfinished())
-    async with database.reader.connect() as connection:
-        return await connection.scalar(query.where(_replies.background)) or 0
+    return int(await fetch_value(database, query.where(_replies.background)))
 
 
 def end_running(connection: Connection, reply: StoredResponse) -> bool:
@@ -310,15 +303,13 @@ def end_running(connection: Connection, reply: StoredResponse) -> bool:
 async def size_of(database: Database, token_id: str) -> int:
     """Sums the stored bytes of a token."""
     query = select(func.sum(_replies.stored_size)).where(_replies.token_id == token_id)
-    async with database.reader.connect() as connection:
-        return int(await connection.scalar(query) or 0)
+    return int(await fetch_value(database, query) or 0)
 
 
 async def sizes(database: Database) -> dict[str, int]:
     """Sums the stored bytes by token."""
     query = select(_replies.token_id, func.sum(_replies.stored_size)).group_by(_replies.token_id)
-    async with database.reader.connect() as connection:
-        return {row[0]: int(row[1]) for row in await connection.execute(query)}
+    return {row[0]: int(row[1]) for row in await fetch(database, query)}
 
 
 async def oldest_chains(database: Database, token_id: str) -> list[tuple[str, int]]:
@@ -329,8 +320,7 @@ async def oldest_chains(database: Database, token_id: str) -> list[tuple[str, in
         .group_by(_replies.root_id)
         .order_by(func.max(_replies.created_at), _replies.root_id)
     )
-    async with database.reader.connect() as connection:
-        return [(row[0], int(row[1])) for row in await connection.execute(query)]
+    return [(row[0], int(row[1])) for row in await fetch(database, query)]
 
 
 async def expired_chains(database: Database, now: int) -> list[tuple[str, str]]:
@@ -340,8 +330,7 @@ async def expired_chains(database: Database, now: int) -> list[tuple[str, str]]:
         .group_by(_replies.token_id, _replies.root_id)
         .having(func.max(_replies.expires_at) <= now)
     )
-    async with database.reader.connect() as connection:
-        return [(row[0], row[1]) for row in await connection.execute(query)]
+    return [(row[0], row[1]) for row in await fetch(database, query)]
 
 
 def _is_unfinished() -> ColumnElement[bool]:

@@ -2,7 +2,7 @@
 
 Rows are written in the background; until then they are found in memory, so that a reply can be
 continued at once. What waits is bounded: where the database cannot be written for a while, new
-replies are not stored. Keys take turns. Texts are compressed and decompressed in a thread.
+replies are not stored. Texts are compressed and decompressed in a thread.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from itertools import zip_longest
 from typing import Any, Final, TypeVar
 
 from gateway.config.limits import StoredReplies
@@ -23,17 +21,11 @@ from gateway.store import response_rows as rows
 from gateway.store.chain_cache import ChainCache, chain_size
 from gateway.store.database import Database
 from gateway.store.errors import ChainTooLarge, error_reason
+from gateway.store.pending_responses import PendingResponses, row_size
 from gateway.store.records import CONTINUABLE, StoredItem, StoredResponse
-
-MAX_PENDING: Final = 64 * 2**20
-"""Bytes that wait to be written, a quarter of them at most of one key. Of a key of which nothing
-waits there is room for a row until they are twice as many."""
 
 _BATCH_DELAY: Final = 0.05
 """Seconds that a row waits for others; nobody waits for it."""
-_MAX_BATCH: Final = 64
-_BATCH_SIZE: Final = 256 * 1024
-"""Bytes of a batch of several rows: other keys wait for it."""
 _SETTLE_TIMEOUT: Final = 2.0
 _RETRY_DELAY: Final = 1.0
 _EVICTED_SHARE: Final = 0.9
@@ -80,8 +72,7 @@ class ResponseStore:
         self._now = now
         self._item_ids = item_ids
         self._packer = rows.Packer()
-        self._pending: dict[str, dict[str, StoredResponse]] = {}
-        self._pending_sizes = Counter[str]()
+        self._pending = PendingResponses()
         self._chains = ChainCache()
         self._sizes: dict[str, int] = {}
         self._has_others = database.is_shared
@@ -106,8 +97,7 @@ class ResponseStore:
             self._task.cancel()
             await asyncio.wait({self._task})
         if self._pending:
-            lost = sum(map(len, self._pending.values()))
-            _log.error("%d stored replies were lost: not written in time", lost)
+            _log.error("%d stored replies were lost: not written in time", len(self._pending))
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def flush(self) -> None:
@@ -124,8 +114,8 @@ class ResponseStore:
 
     async def flush_key(self, token_id: str) -> None:
         """Waits until the rows of the key that wait now are written, or refused."""
-        newest = next(reversed(self._pending.get(token_id, {})), None)
-        while newest in self._pending.get(token_id, {}):
+        newest = self._pending.newest(token_id)
+        while self._pending.find(token_id, newest) is not None:
             await self.wait_for_batch()
 
     async def is_written(self, reply: StoredResponse) -> bool:
@@ -145,20 +135,12 @@ class ResponseStore:
     def put(self, reply: StoredResponse) -> bool:
         """Adds a row, or replaces the one with its token and id; it can be read at once. False
         if there is no memory for it: then it is not stored."""
-        waiting = self._pending.get(reply.token_id, {})
-        before = waiting.get(reply.id)
-        growth = _size(reply) - (_size(before) if before is not None else 0)
-        own, total = self._pending_sizes[reply.token_id], self._pending_sizes.total()
-        is_full = total > 0 and total + growth > (MAX_PENDING if own else 2 * MAX_PENDING)
-        if is_full or (own and own + growth > MAX_PENDING // 4):
+        if not self._pending.add(reply):
             if not self._was_refused:
                 _log.warning("replies are not stored at present: too many wait to be written")
             self._was_refused = True
             return False
         self._was_refused = False
-        waiting[reply.id] = reply
-        self._pending[reply.token_id] = waiting
-        self._pending_sizes[reply.token_id] += growth
         self._chains.extend(reply)
         if self._has_others:  # other replicas find it only once it is written
             self._hurry.set()
@@ -167,13 +149,13 @@ class ResponseStore:
 
     def withdraw(self, reply: StoredResponse) -> bool:
         """Takes a row of `put` back. False if it is written already."""
-        is_waiting = self._pending.get(reply.token_id, {}).get(reply.id) is reply
-        self._forget([reply])
+        is_waiting = self._pending.find(reply.token_id, reply.id) is reply
+        self._pending.remove([reply])
         return is_waiting
 
     def is_small(self, reply: StoredResponse, spare: int = 0) -> bool:
         """Whether it fits (see `fits`) however badly it can be compressed."""
-        size = _size(reply)
+        size = row_size(reply)
         return size + (size >> 8) + _MAX_GROWTH + spare <= self._settings().max_per_key
 
     async def fits(self, reply: StoredResponse, spare: int = 0) -> bool:
@@ -189,7 +171,7 @@ class ResponseStore:
         expired."""
         if not _can_be_id(id):
             return None
-        reply = self._pending.get(token_id, {}).get(id)
+        reply = self._pending.find(token_id, id)
         if reply is None:
             find = partial(rows.find, self.database, token_id, id, events=events)
             packed = await self._expected(id, find)
@@ -225,7 +207,7 @@ class ResponseStore:
 
         Raises `ChainTooLarge` beyond `max_size` bytes, or too many replies.
         """
-        chain, before = self._pending_chain(token_id, id)
+        chain, before = self._pending.chain(token_id, id)
         if before is not None and (cached := await self._cached(token_id, before)) is not None:
             chain, before = cached + chain, None
         size = chain_size(chain)
@@ -270,17 +252,6 @@ class ResponseStore:
             return True
         age = self._now() - int(match[1], 16)
         return -_MAX_AHEAD < age < _MAX_AGE
-
-    def _pending_chain(self, token_id: str, id: str) -> tuple[list[StoredResponse], str | None]:
-        """Returns the part of the chain that waits to be written, and the id of the reply before
-        it."""
-        newest: list[StoredResponse] = []
-        current: str | None = id
-        waiting = self._pending.get(token_id, {})
-        while current is not None and (reply := waiting.get(current)) is not None:
-            newest.append(reply)
-            current = reply.previous_id
-        return newest[::-1], current
 
     async def delete(self, token_id: str, id: str) -> bool:
         """Whether there was such a reply."""
@@ -329,21 +300,9 @@ class ResponseStore:
                 async with asyncio.timeout(_BATCH_DELAY):
                     await self._hurry.wait()
             while self._pending:
-                await self._write_batch(self._next_batch())
+                await self._write_batch(self._pending.next_batch())
                 self._written.set()
             self._hurry.clear()
-
-    def _next_batch(self) -> list[StoredResponse]:
-        """A row of each key in turn; those written last come last (see `_forget`)."""
-        batch: list[StoredResponse] = []
-        room = _BATCH_SIZE
-        turns = zip_longest(*(waiting.values() for waiting in self._pending.values()))
-        for reply in (reply for turn in turns for reply in turn if reply is not None):
-            if batch and (_size(reply) > room or len(batch) == _MAX_BATCH):
-                break
-            batch.append(reply)
-            room -= _size(reply)
-        return batch
 
     async def _write_batch(self, batch: list[StoredResponse], *, may_exist: bool = False) -> None:
         """Writes a batch. Only the rows of background replies are expected to be there already."""
@@ -353,14 +312,14 @@ class ResponseStore:
             write = partial(rows.write, replies=packed, items=items, may_exist=may_exist)
             growth = await self.database.write(write)
             for reply in batch:
-                if reply.id not in self._pending.get(reply.token_id, {}):  # withdrawn meanwhile
+                if self._pending.find(reply.token_id, reply.id) is None:  # withdrawn meanwhile
                     await self.database.write(
                         partial(rows.remove, token_id=reply.token_id, id=reply.id)
                     )
         except Exception as error:
             await self._handle_failure(batch, error, may_exist=may_exist)
             return
-        self._forget(batch)
+        self._pending.remove(batch)
         for token_id, size in growth.items():
             self._sizes[token_id] = self._sizes.get(token_id, 0) + size
             if self._has_others:
@@ -411,20 +370,7 @@ class ResponseStore:
                 await self._write_batch([reply], may_exist=True)
         else:
             _log.error("%s cannot be stored: %s", batch[0].id, error_reason(error))
-            self._forget(batch)
-
-    def _forget(self, written: Iterable[StoredResponse]) -> None:
-        """Forgets a batch; rows that were replaced meanwhile stay."""
-        for reply in written:
-            waiting = self._pending.get(reply.token_id, {})
-            if waiting.get(reply.id) is not reply:
-                continue
-            del waiting[reply.id], self._pending[reply.token_id]
-            self._pending_sizes[reply.token_id] -= _size(reply)
-            if waiting:
-                self._pending[reply.token_id] = waiting
-            else:
-                del self._pending_sizes[reply.token_id]
+            self._pending.remove(batch)
 
     async def _evict(self, token_id: str, limit: int) -> None:
         """Deletes whole chains until the key has `limit` bytes at most; the one that was continued
@@ -472,8 +418,3 @@ def _can_be_id(text: str) -> bool:
 
 
 _MAX_ID: Final = 200
-
-
-def _size(reply: StoredResponse) -> int:
-    texts = (reply.request, reply.reply or b"", reply.events or b"")
-    return sum(map(len, texts)) + rows.ROW_SIZE

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from sqlalchemy import Connection, delete, insert, select
 
-from gateway.store.database import Database, Reader, Writer
+from gateway.store.database import Database, Reader, Writer, execute, fetch, fetch_value
 from gateway.store.records import sanitize_text
 from gateway.store.schema import settings
 
@@ -29,8 +29,7 @@ async def load_disabled(database: Reader) -> dict[AccountRef, Disabling]:
     """Reads the disabled accounts, also accounts that the configuration does not have at the
     moment."""
     query = select(settings.c.name, settings.c.value).where(settings.c.name.startswith(_PREFIX))
-    async with database.reader.connect() as connection:
-        rows = (await connection.execute(query)).all()
+    rows = await fetch(database, query)
     return {
         (channel, account): Disabling(**orjson.loads(value))
         for name, value in rows
@@ -41,18 +40,19 @@ async def load_disabled(database: Reader) -> dict[AccountRef, Disabling]:
 async def add_disabled(writer: Writer, ref: AccountRef, disabling: Disabling) -> None:
     """Adds a disabled account, also if another replica has just disabled it."""
     value = orjson.dumps(disabling._asdict()).decode()
-    row = {"name": _name(ref), "value": value}
-
-    def add(connection: Connection) -> None:
-        connection.execute(delete(settings).where(settings.c.name == row["name"]))
-        connection.execute(insert(settings).values(row))
-
-    await writer.write(add)
+    await _replace(writer, _name(ref), value)
 
 
 async def remove_disabled(writer: Writer, ref: AccountRef) -> None:
-    statement = delete(settings).where(settings.c.name == _name(ref))
-    await writer.write(lambda connection: connection.execute(statement))
+    await execute(writer, delete(settings).where(settings.c.name == _name(ref)))
+
+
+async def _replace(writer: Writer, name: str, value: str) -> None:
+    await execute(
+        writer,
+        delete(settings).where(settings.c.name == name),
+        insert(settings).values(name=name, value=value),
+    )
 
 
 def _name(ref: AccountRef) -> str:
@@ -65,10 +65,8 @@ _SETTING: Final = "alerts"
 async def load_alerts(database: Database) -> dict[str, Any]:
     """Returns what `save_alerts` has stored; empty if it was never called or cannot be read."""
     query = select(settings.c.value).where(settings.c.name == _SETTING)
-    async with database.reader.connect() as connection:
-        text = await connection.scalar(query)
     try:
-        state = orjson.loads(text or "{}")
+        state = orjson.loads(await fetch_value(database, query) or "{}")
     except orjson.JSONDecodeError:
         return {}
     return state if isinstance(state, dict) else {}
@@ -76,13 +74,7 @@ async def load_alerts(database: Database) -> dict[str, Any]:
 
 async def save_alerts(database: Database, state: dict[str, Any]) -> None:
     """Replaces what is stored. Errors are those of the database."""
-    text = orjson.dumps(state).decode()
-
-    def replace(connection: Connection) -> None:
-        connection.execute(delete(settings).where(settings.c.name == _SETTING))
-        connection.execute(insert(settings).values(name=_SETTING, value=text))
-
-    await database.write(replace)
+    await _replace(database, _SETTING, orjson.dumps(state).decode())
 
 
 async def load_secret(database: Database, name: str) -> bytes:

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from gateway.core.limits import LIMIT_NAMES, Limits
-from gateway.store.database import Database, Reader, Writer
+from gateway.store.database import Database, Reader, Writer, fetch, fetch_one
 from gateway.store.errors import GroupInUse, TokenExists, UnknownGroup
 from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
 from gateway.store.schema import groups, tokens
@@ -136,8 +136,7 @@ async def count_by_group(database: Reader, *, with_revoked: bool = False) -> dic
     query = select(tokens.c.group, func.count()).group_by(tokens.c.group)
     if not with_revoked:
         query = query.where(tokens.c.state != TokenState.REVOKED)
-    async with database.reader.connect() as connection:
-        return {group: count for group, count in await connection.execute(query)}
+    return {group: count for group, count in await fetch(database, query)}
 
 
 async def tokens_by_id(database: Reader, ids: Sequence[str]) -> list[Token]:
@@ -151,17 +150,16 @@ async def tokens_by_id(database: Reader, ids: Sequence[str]) -> list[Token]:
 
 
 async def get_token(database: Database, token_id: str) -> Token | None:
-    async with database.reader.connect() as connection:
-        result = await connection.execute(select(tokens).where(tokens.c.id == token_id))
-        row = result.one_or_none()
+    row = await fetch_one(database, select(tokens).where(tokens.c.id == token_id))
     return None if row is None else _from_row(Token, row)
 
 
 async def tokens_by_digest(database: Database, digests: Collection[bytes]) -> list[Token]:
     """The tokens that have one of these digests, or had it before their key was rotated."""
-    async with database.reader.connect() as connection:
-        rows = await connection.execute(select(tokens).where(_has_digest(digests)))
-        return [_from_row(Token, row) for row in rows]
+    return [
+        _from_row(Token, row)
+        for row in await fetch(database, select(tokens).where(_has_digest(digests)))
+    ]
 
 
 async def add_token(database: Writer, token: Token) -> None:
@@ -268,9 +266,10 @@ def _token_exists(token: Token) -> TokenExists:
 
 async def all_groups(database: Reader) -> list[Group]:
     """Returns every group, by name."""
-    async with database.reader.connect() as connection:
-        rows = await connection.execute(select(groups).order_by(groups.c.name))
-        return [_from_row(Group, row) for row in rows]
+    return [
+        _from_row(Group, row)
+        for row in await fetch(database, select(groups).order_by(groups.c.name))
+    ]
 
 
 async def put_group(database: Writer, group: Group, before: Group | None = None) -> Group:

@@ -7,13 +7,14 @@ what it copies of a table is consistent, two numbers of a row may be one request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Final, NoReturn, TypeVar
 
 from gateway.core.events import LOST
 from gateway.core.histogram import Histogram
 from gateway.errors import CONTENT_POLICY_CODE, GatewayError
+from gateway.scheduler import running
 from gateway.telemetry.observed_request import ObservedRequest, Observer
 
 Labels = tuple[str, ...]
@@ -227,16 +228,10 @@ class Metrics:
                 first_tokens.observe(attempt.first_event_us / 1e6)
 
 
-@asynccontextmanager
-async def run_metrics(metrics: Callable[[], Metrics | None]) -> AsyncIterator[None]:
+def run_metrics(metrics: Callable[[], Metrics | None]) -> AbstractAsyncContextManager[None]:
     """Counts, during the block and while there are metrics, what has ended, and measures how late
     the event loop is."""
-    task = asyncio.ensure_future(_run(metrics))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    return running(_run(metrics))
 
 
 async def _run(metrics: Callable[[], Metrics | None]) -> NoReturn:

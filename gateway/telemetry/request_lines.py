@@ -84,15 +84,12 @@ def request_object(row: RequestRow, fields: Mapping[str, Any]) -> dict[str, Any]
 def request_text(row: RequestRow, fields: Mapping[str, Any]) -> str:
     """Renders `fields` as `name=value`, in one line."""
     level = level_name(request_level(row)).upper()
-    return escape_unprintable(f"{level} {LOGGER}: {_summary(row)} {_pairs(fields)}")
+    pairs = " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())
+    return escape_unprintable(f"{level} {LOGGER}: {_summary(row)} {pairs}")
 
 
 def _summary(row: RequestRow) -> str:
     return f"request {row.state.value.replace('_', ' ')}"
-
-
-def _pairs(fields: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())
 
 
 def _quoted(value: Any) -> str:

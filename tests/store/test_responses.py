@@ -305,7 +305,7 @@ async def test_a_row_beyond_the_size_is_left_out(database: Database, clock: Cloc
 async def test_what_waits_is_bounded(
     store: ResponseStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replies_module, "MAX_PENDING", 100_000)
+    monkeypatch.setattr("gateway.store.pending_responses.MAX_PENDING", 100_000)
     assert store.put(reply(store, clock, "a", text=b"x" * 90_000))
     assert not store.put(reply(store, clock, "b", text=b"x" * 90_000))
     await store.flush()
@@ -330,7 +330,7 @@ async def test_a_key_is_written_although_another_has_much(
 async def test_a_key_has_a_share_of_what_waits(
     store: ResponseStore, clock: Clock, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replies_module, "MAX_PENDING", 100_000)
+    monkeypatch.setattr("gateway.store.pending_responses.MAX_PENDING", 100_000)
     monkeypatch.setattr(replies_module, "_RETRY_DELAY", 0.05)
     with locked(path):
         for number in range(4):

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.connect.clients import settings_of
+from gateway.admin.client_settings import settings_of, usable_models
 from gateway.cli.connect.settings_file import backup_of, insert, undo_settings, write_settings
 from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.options import CommandContext, option_type, with_context
 from gateway.cli.output import print_note
 from gateway.config.file_errors import file_error_reason
 from gateway.config.load import demo_config, load_config
-from gateway.config.schema import Lifecycle
 from gateway.config.types import check_url
 from gateway.core.formats import Family
 from gateway.doctor.clients.profile import CLIENTS
@@ -91,8 +90,7 @@ def _connection(
         raise click.UsageError("server.port is 0, any free one: give --base-url.")
     address = address or address_of(config.server)
     catalog = Catalog(config.models)
-    served = Router(catalog, config.channels, config.families).access_for(("*",)).model_ids
-    active = [each for each in catalog if each.lifecycle is Lifecycle.ACTIVE and each.id in served]
+    active = usable_models(catalog, Router(catalog, config.channels, config.families))
     if name is None:
         if not active:
             raise click.UsageError("No channel has a model: give --model.")

@@ -6,15 +6,13 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from gateway.admin.client_settings import Content, toml_lines
 from gateway.cli.errors import CommandRefused
-
-Content = Mapping[str, Any]
 
 _BLOCK: Final = b"# >>> gateway connect\n%s# <<< gateway connect\n"
 _BLOCK_PATTERN: Final = re.compile(_BLOCK % b"(.*?)", re.DOTALL)
@@ -84,30 +82,19 @@ def _insert_block(file: Path, content: Content, data: bytes) -> bytes:
         is_shared = isinstance(each, dict) and isinstance(there, dict)
         if each.keys() & there.keys() if is_shared else name in outside:
             raise CommandRefused(f"{file} has another {name}: remove it, or paste by hand")
-    block = _BLOCK % "".join(_toml_lines(content)).encode()
+    block = _BLOCK % "".join(toml_lines(content)).encode()
     _parse(file, block + rest)
     return data if block in data else block + rest
 
 
 def _without_block(content: Content, data: bytes) -> bytes:
     """Other lines within it stay: the client itself may have added them to the top level."""
-    own = tuple(line.partition("=")[0].encode() for line in _toml_lines(content))
+    own = tuple(line.partition("=")[0].encode() for line in toml_lines(content))
 
     def others(block: re.Match[bytes]) -> bytes:
         return b"".join(line for line in block[1].splitlines(True) if not line.startswith(own))
 
     return _BLOCK_PATTERN.sub(others, data)
-
-
-def _toml_lines(content: Content) -> Iterator[str]:
-    """Tables inline: what follows in the file still belongs to its top level. A string of JSON is
-    one of TOML."""
-    for name, each in content.items():
-        if not isinstance(each, dict):
-            yield f"{name} = {orjson.dumps(each).decode()}\n"
-        for key, fields in each.items() if isinstance(each, dict) else ():
-            inline = ", ".join(line.strip() for line in _toml_lines(fields))
-            yield f"{name}.{key} = {{ {inline} }}\n"
 
 
 def _remove(file: Path, content: Content, data: bytes, before: bytes | None) -> bytes:

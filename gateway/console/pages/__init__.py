@@ -1,8 +1,7 @@
-"""The pages, one module each. `add_routes` adds its paths, relative to those of the console."""
+"""The pages, one module each, whose `routes` are relative to the path of the console."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
@@ -23,18 +22,18 @@ from gateway.console.pages import (
     tokens,
 )
 
-PAGES: Final[tuple[Callable[[web.Application], None], ...]] = (
-    signin.add_routes,
-    overview.add_routes,
-    tokens.add_routes,
-    token_forms.add_routes,
-    groups.add_routes,
-    channels.add_routes,
-    replicas.add_routes,
-    logs.add_routes,
-    request.add_routes,
-    connect.add_routes,
-    admins.add_routes,
-    admin_tokens.add_routes,
-    audit.add_routes,
+PAGES: Final[tuple[web.RouteTableDef, ...]] = (
+    signin.routes,
+    overview.routes,
+    tokens.routes,
+    token_forms.routes,
+    groups.routes,
+    channels.routes,
+    replicas.routes,
+    logs.routes,
+    request.routes,
+    connect.routes,
+    admins.routes,
+    admin_tokens.routes,
+    audit.routes,
 )

@@ -20,19 +20,16 @@ from gateway.store.records import Scope
 
 _INPUTS = {ExpiryPassed: "expires_at", TokenNameTaken: "name"}
 
-
-def add_routes(app: web.Application) -> None:
-    app.router.add_get("/admin-tokens/new", new_form)
-    app.router.add_post("/admin-tokens/new", create)
-    app.router.add_get("/admin-tokens/{id}/revoke", revocation_form)
-    app.router.add_post("/admin-tokens/{id}/revoke", revoke)
+routes = web.RouteTableDef()
 
 
+@routes.get("/admin-tokens/new")
 @requires(Permission.ADMINISTER)
 async def new_form(request: web.Request) -> web.Response:
     return _form(request, {"scope": Scope.READ, "expires_at": "90d"})
 
 
+@routes.post("/admin-tokens/new")
 @requires(Permission.ADMINISTER, "admin_token.create")
 async def create(request: web.Request) -> web.Response:
     context, texts = request.app[CONTEXT], await submitted_texts(request)
@@ -48,6 +45,7 @@ async def create(request: web.Request) -> web.Response:
     return redirect(LIST_PATH)
 
 
+@routes.get("/admin-tokens/{id}/revoke")
 @requires(Permission.ADMINISTER)
 async def revocation_form(request: web.Request) -> web.Response:
     token = request.app[CONTEXT].access.tokens.get(request.match_info["id"])
@@ -63,6 +61,7 @@ async def revocation_form(request: web.Request) -> web.Response:
     )
 
 
+@routes.post("/admin-tokens/{id}/revoke")
 @requires(Permission.ADMINISTER, "admin_token.revoke")
 async def revoke(request: web.Request) -> web.Response:
     token = await request.app[CONTEXT].access.tokens.revoke(request.match_info["id"])

@@ -23,19 +23,10 @@ NEW_STASH: Final = "created"
 
 _INPUTS: Final[dict[type[AdminError], str]] = {AdminExists: "name", LastAdmin: "role"}
 
-
-def add_routes(app: web.Application) -> None:
-    router = app.router
-    router.add_get("/admins", list_admins)
-    # Not below /admins/, where every name can be that of an admin.
-    router.add_get("/admins-new", new_form)
-    router.add_post("/admins-new", create)
-    router.add_get("/admins/{name}", edit_form)
-    router.add_post("/admins/{name}", save)
-    router.add_get("/admins/{name}/remove", removal_form)
-    router.add_post("/admins/{name}/remove", remove)
+routes = web.RouteTableDef()
 
 
+@routes.get("/admins")
 @requires(Permission.ADMINISTER)
 async def list_admins(request: web.Request) -> web.Response:
     access = request.app[CONTEXT].access
@@ -50,11 +41,14 @@ async def list_admins(request: web.Request) -> web.Response:
     )
 
 
+# Not below /admins/, where every name can be that of an admin.
+@routes.get("/admins-new")
 @requires(Permission.ADMINISTER)
 async def new_form(request: web.Request) -> web.Response:
     return _form(request, {"role": Role.VIEWER})
 
 
+@routes.post("/admins-new")
 @requires(Permission.ADMINISTER, "admin.add")
 async def create(request: web.Request) -> web.Response:
     texts = await submitted_texts(request)
@@ -67,12 +61,14 @@ async def create(request: web.Request) -> web.Response:
     return redirect(LIST_PATH)
 
 
+@routes.get("/admins/{name}")
 @requires(Permission.ADMINISTER)
 async def edit_form(request: web.Request) -> web.Response:
     admin = _requested_admin(request)
     return _form(request, {"role": admin.role}, admin=admin)
 
 
+@routes.post("/admins/{name}")
 @requires(Permission.ADMINISTER, "admin.set")
 async def save(request: web.Request) -> web.Response:
     admin, texts = _requested_admin(request), await submitted_texts(request)
@@ -87,6 +83,7 @@ async def save(request: web.Request) -> web.Response:
     return redirect(LIST_PATH)
 
 
+@routes.get("/admins/{name}/remove")
 @requires(Permission.ADMINISTER)
 async def removal_form(request: web.Request) -> web.Response:
     admin = _requested_admin(request)
@@ -102,6 +99,7 @@ async def removal_form(request: web.Request) -> web.Response:
     )
 
 
+@routes.post("/admins/{name}/remove")
 @requires(Permission.ADMINISTER, "admin.remove")
 async def remove(request: web.Request) -> web.Response:
     admin = _requested_admin(request)

@@ -22,11 +22,10 @@ LIST_PATH: Final = "/console/audit"
 _PAGE_SIZE: Final = 50
 _INPUTS: Final = ("who", "what", "target", "since")
 
-
-def add_routes(app: web.Application) -> None:
-    app.router.add_get("/audit", list_actions)
+routes = web.RouteTableDef()
 
 
+@routes.get("/audit")
 @requires(Permission.ADMINISTER)
 async def list_actions(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]

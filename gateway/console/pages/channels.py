@@ -28,16 +28,10 @@ _STATE_CLASSES: Final = {
 }
 """Classes of the style sheet."""
 
-
-def add_routes(app: web.Application) -> None:
-    account = "/channels/{channel}/{account}"
-    app.router.add_get("/channels", list_channels)
-    app.router.add_post(f"{account}/reset", reset)
-    app.router.add_post(f"{account}/disable", disable)
-    app.router.add_post(f"{account}/enable", enable)
-    app.router.add_post(f"{account}/try", probe_account)
+routes = web.RouteTableDef()
 
 
+@routes.get("/channels")
 @requires(Permission.READ)
 async def list_channels(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -51,24 +45,28 @@ async def list_channels(request: web.Request) -> web.Response:
     )
 
 
+@routes.post("/channels/{channel}/{account}/reset")
 @requires(Permission.OPERATE, "account.reset")
 async def reset(request: web.Request) -> web.StreamResponse:
     request.app[CONTEXT].accounts.reset(_account_ref(request))
     return _done(request, "{} reset: its errors no longer count.")
 
 
+@routes.post("/channels/{channel}/{account}/disable")
 @requires(Permission.OPERATE, "account.disable")
 async def disable(request: web.Request) -> web.StreamResponse:
     await request.app[CONTEXT].accounts.disable(_account_ref(request))
     return _done(request, "{} disabled; requests in flight continue.")
 
 
+@routes.post("/channels/{channel}/{account}/enable")
 @requires(Permission.OPERATE, "account.enable")
 async def enable(request: web.Request) -> web.StreamResponse:
     await request.app[CONTEXT].accounts.enable(_account_ref(request))
     return _done(request, "{} enabled.")
 
 
+@routes.post("/channels/{channel}/{account}/try")
 @requires(Permission.OPERATE, "account.try")
 async def probe_account(request: web.Request) -> web.StreamResponse:
     """The next page shows the result, once."""

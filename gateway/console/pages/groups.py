@@ -48,19 +48,10 @@ class PatternMatch:
     served: frozenset[str]
 
 
-def add_routes(app: web.Application) -> None:
-    router = app.router
-    router.add_get("/groups", list_groups)
-    # Not below /groups/, where every name can be that of a group.
-    router.add_get("/groups-new", new_form)
-    router.add_post("/groups-new", create)
-    router.add_get("/groups/{name}", show_group)
-    router.add_get("/groups/{name}/edit", edit_form)
-    router.add_post("/groups/{name}/edit", save)
-    router.add_get("/groups/{name}/remove", removal_form)
-    router.add_post("/groups/{name}/remove", remove)
+routes = web.RouteTableDef()
 
 
+@routes.get("/groups")
 @requires(Permission.READ)
 async def list_groups(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -69,6 +60,7 @@ async def list_groups(request: web.Request) -> web.Response:
     return render(request, "groups.html", rows=rows)
 
 
+@routes.get("/groups/{name}")
 @requires(Permission.READ)
 async def show_group(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -84,6 +76,8 @@ async def show_group(request: web.Request) -> web.Response:
     )
 
 
+# Not below /groups/, where every name can be that of a group.
+@routes.get("/groups-new")
 @requires(Permission.KEYS)
 async def new_form(request: web.Request) -> web.Response:
     defaults = {"user_agent_mode": UserAgentMode.ENFORCE, "store_replies": YES}
@@ -91,6 +85,7 @@ async def new_form(request: web.Request) -> web.Response:
     return _form(request, {"multiplier": "1"} | defaults)
 
 
+@routes.post("/groups-new")
 @requires(Permission.KEYS, "group.create")
 async def create(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -104,12 +99,14 @@ async def create(request: web.Request) -> web.Response:
     return redirect(_path(group))
 
 
+@routes.get("/groups/{name}/edit")
 @requires(Permission.KEYS)
 async def edit_form(request: web.Request) -> web.Response:
     group = _requested_group(request)
     return _form(request, group_to_texts(group), group=group)
 
 
+@routes.post("/groups/{name}/edit")
 @requires(Permission.KEYS, "group.update")
 async def save(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -127,6 +124,7 @@ async def save(request: web.Request) -> web.Response:
     return redirect(_path(group))
 
 
+@routes.get("/groups/{name}/remove")
 @requires(Permission.KEYS)
 async def removal_form(request: web.Request) -> web.Response:
     group = _requested_group(request)
@@ -135,6 +133,7 @@ async def removal_form(request: web.Request) -> web.Response:
     return render(request, "group_remove.html", group=group, tokens=tokens, count=count)
 
 
+@routes.post("/groups/{name}/remove")
 @requires(Permission.KEYS, "group.remove")
 async def remove(request: web.Request) -> web.Response:
     group = _requested_group(request)

@@ -24,12 +24,10 @@ LIST_PATH: Final = "/console/logs"
 _PAGE_SIZE: Final = 50
 _MAX_SUGGESTED_KEYS: Final = 200
 
-
-def add_routes(app: web.Application) -> None:
-    app.router.add_get("/logs", list_requests)
-    app.router.add_get("/logs/tail", tail)
+routes = web.RouteTableDef()
 
 
+@routes.get("/logs")
 @requires(Permission.READ)
 async def list_requests(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -67,6 +65,7 @@ async def list_requests(request: web.Request) -> web.Response:
     )
 
 
+@routes.get("/logs/tail")
 @requires(Permission.READ)
 async def tail(request: web.Request) -> web.Response:
     """The rows that are new since the id `after`, and those of the ids `watched` that have ended,

@@ -42,18 +42,17 @@ class TopRow:
     share: int
 
 
-def add_routes(app: web.Application) -> None:
-    app.router.add_get("", show_overview)
-    app.router.add_get("/", redirect_to_overview)
-    app.router.add_get("/charts/{name}.svg", draw_chart)
+routes = web.RouteTableDef()
 
 
+@routes.get("/")
 @requires(Permission.READ)
 async def redirect_to_overview(request: web.Request) -> web.Response:
     query = request.rel_url.raw_query_string
     return redirect(f"{CONSOLE_PATH}?{query}" if query else CONSOLE_PATH)
 
 
+@routes.get("")
 @requires(Permission.READ)
 async def show_overview(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -84,6 +83,7 @@ async def show_overview(request: web.Request) -> web.Response:
     )
 
 
+@routes.get("/charts/{name}.svg")
 @requires(Permission.READ)
 async def draw_chart(request: web.Request) -> web.Response:
     chart = CHARTS.get(request.match_info["name"])

@@ -20,11 +20,10 @@ _STATE_CLASSES: Final = {
 }
 """Classes of the style sheet."""
 
-
-def add_routes(app: web.Application) -> None:
-    app.router.add_get("/replicas", list_replicas)
+routes = web.RouteTableDef()
 
 
+@routes.get("/replicas")
 @requires(Permission.READ)
 async def list_replicas(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]

@@ -17,11 +17,10 @@ from gateway.console.timeline import spans
 from gateway.quota.budgets import format_utc
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow
 
-
-def add_routes(app: web.Application) -> None:
-    app.router.add_get("/logs/{id:req_[^/]+}", show_request)
+routes = web.RouteTableDef()
 
 
+@routes.get("/logs/{id:req_[^/]+}")
 @requires(Permission.READ)
 async def show_request(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]

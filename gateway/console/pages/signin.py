@@ -20,24 +20,20 @@ from gateway.console.guard import (
 )
 from gateway.console.login_throttle import LoginThrottle, TooManyAtOnce
 from gateway.console.rendering import redirect, render
-from gateway.runtime import unix_microseconds
 
 THROTTLE: Final = web.AppKey("login_throttle", LoginThrottle)
 
-
-def add_routes(app: web.Application) -> None:
-    app[THROTTLE] = LoginThrottle(unix_microseconds)
-    app.router.add_get("/sign-in", show)
-    app.router.add_post("/sign-in", sign_in)
-    app.router.add_post("/sign-out", sign_out)
+routes = web.RouteTableDef()
 
 
+@routes.get("/sign-in")
 async def show(request: web.Request) -> web.StreamResponse:
     if SESSION in request:
         return redirect(CONSOLE_PATH)
     return _page(request, _console_path(request.query.get("next", "")))
 
 
+@routes.post("/sign-in")
 async def sign_in(request: web.Request) -> web.StreamResponse:
     """Takes equally long, and says the same, with a wrong name and a wrong password. Without a name
     the default admin signs in."""
@@ -79,6 +75,7 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
     return response
 
 
+@routes.post("/sign-out")
 @requires(Permission.READ, "sign_out")
 async def sign_out(request: web.Request) -> web.StreamResponse:
     context = request.app[CONTEXT]

@@ -19,20 +19,16 @@ from gateway.store.records import Token
 _INPUTS = {ExpiryPassed: "expires_at", UnknownGroup: "group"}
 """The input that an error is about."""
 
-
-def add_routes(app: web.Application) -> None:
-    router = app.router
-    router.add_get("/tokens/new", new_form)
-    router.add_post("/tokens/new", create)
-    router.add_get("/tokens/{id:tok_[^/]+}/edit", edit_form)
-    router.add_post("/tokens/{id:tok_[^/]+}/edit", save)
+routes = web.RouteTableDef()
 
 
+@routes.get("/tokens/new")
 @requires(Permission.KEYS)
 async def new_form(request: web.Request) -> web.Response:
     return _form(request, {"group": request.query.get("group", "default")})
 
 
+@routes.post("/tokens/new")
 @requires(Permission.KEYS, "key.create")
 async def create(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -47,12 +43,14 @@ async def create(request: web.Request) -> web.Response:
     return redirect(f"{LIST_PATH}/{token.id}")
 
 
+@routes.get("/tokens/{id:tok_[^/]+}/edit")
 @requires(Permission.KEYS)
 async def edit_form(request: web.Request) -> web.Response:
     token = await requested_token(request)
     return _form(request, key_to_texts(token), token=token)
 
 
+@routes.post("/tokens/{id:tok_[^/]+}/edit")
 @requires(Permission.KEYS, "key.update")
 async def save(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]

@@ -47,19 +47,10 @@ class TokenRow:
     budgets: tuple[BudgetRow, ...]
 
 
-def add_routes(app: web.Application) -> None:
-    router = app.router
-    router.add_get("/tokens", list_tokens)
-    router.add_get("/tokens/{id:tok_[^/]+}", show_token)
-    router.add_get("/tokens/{id:tok_[^/]+}/usage.svg", draw_usage)
-    router.add_post("/tokens/{id:tok_[^/]+}/disable", disable)
-    router.add_post("/tokens/{id:tok_[^/]+}/enable", enable)
-    router.add_get("/tokens/{id:tok_[^/]+}/rotate", rotation_form)
-    router.add_post("/tokens/{id:tok_[^/]+}/rotate", rotate)
-    router.add_get("/tokens/{id:tok_[^/]+}/revoke", revocation_form)
-    router.add_post("/tokens/{id:tok_[^/]+}/revoke", revoke)
+routes = web.RouteTableDef()
 
 
+@routes.get("/tokens")
 @requires(Permission.READ)
 async def list_tokens(request: web.Request) -> web.Response:
     """Lists the tokens, sorted by name. The query: `q` is a part of name, group, id or displayed
@@ -85,6 +76,7 @@ async def list_tokens(request: web.Request) -> web.Response:
     )
 
 
+@routes.get("/tokens/{id:tok_[^/]+}")
 @requires(Permission.READ)
 async def show_token(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -103,6 +95,7 @@ async def show_token(request: web.Request) -> web.Response:
     )
 
 
+@routes.get("/tokens/{id:tok_[^/]+}/usage.svg")
 @requires(Permission.READ)
 async def draw_usage(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
@@ -111,22 +104,26 @@ async def draw_usage(request: web.Request) -> web.Response:
     return render_chart(request, daily_chart(days))
 
 
+@routes.post("/tokens/{id:tok_[^/]+}/disable")
 @requires(Permission.KEYS, "key.update")
 async def disable(request: web.Request) -> web.Response:
     return await _set_state(request, TokenState.DISABLED)
 
 
+@routes.post("/tokens/{id:tok_[^/]+}/enable")
 @requires(Permission.KEYS, "key.update")
 async def enable(request: web.Request) -> web.Response:
     return await _set_state(request, TokenState.ACTIVE)
 
 
+@routes.get("/tokens/{id:tok_[^/]+}/rotate")
 @requires(Permission.KEYS)
 async def rotation_form(request: web.Request) -> web.Response:
     token = await requested_token(request)
     return render(request, "token_rotate.html", token=token, texts={"overlap": "24h"}, errors={})
 
 
+@routes.post("/tokens/{id:tok_[^/]+}/rotate")
 @requires(Permission.KEYS, "key.rotate")
 async def rotate(request: web.Request) -> web.Response:
     token = await requested_token(request)
@@ -142,11 +139,13 @@ async def rotate(request: web.Request) -> web.Response:
     return redirect(f"{LIST_PATH}/{token.id}")
 
 
+@routes.get("/tokens/{id:tok_[^/]+}/revoke")
 @requires(Permission.KEYS)
 async def revocation_form(request: web.Request) -> web.Response:
     return render(request, "token_revoke.html", token=await requested_token(request))
 
 
+@routes.post("/tokens/{id:tok_[^/]+}/revoke")
 @requires(Permission.KEYS, "key.revoke")
 async def revoke(request: web.Request) -> web.Response:
     token = await requested_token(request)

@@ -154,7 +154,7 @@ class Connection:
     ) -> tuple[bytes, Callable[[], bytes]]:
         self._scripts[script.digest] = script
         words = (len(keys), *keys, *args)
-        unloaded = partial(_pack_unloaded, script, words)
+        unloaded = partial(pack_command, ("EVAL", script.text, *words))
         return pack_command(("EVALSHA", script.digest, *words)), unloaded
 
     async def _open_commands(self, on_lost: Callable[[SharedLost], None]) -> Link:
@@ -298,7 +298,3 @@ class _Reconnecting:
 
 def _ignore(error: SharedLost) -> None:
     """The channels' connection needs no callback: `on_begin` tells of missed messages."""
-
-
-def _pack_unloaded(script: Script, words: tuple[Word, ...]) -> bytes:
-    return pack_command(("EVAL", script.text, *words))

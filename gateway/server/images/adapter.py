@@ -7,13 +7,14 @@ both lanes send it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 from yarl import URL
 
-from gateway.admission.key_turns import KeyTurns
 from gateway.config.channel import ChannelImages
 from gateway.core.formats import Format
 from gateway.core.prompt import Turn
@@ -86,6 +87,21 @@ def _with_images(
     new = replace_images(body, codec.format, changed)
     edited = edit_object(raw_body, body, new) or write_object(new)
     return edited, new, codec.parse_prompt(new).turns
+
+
+class KeyTurns:
+    """Turns of at most `limit` pieces of work at once and one of each key, so that a key with many
+    of them waits for itself; for one event loop."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = asyncio.Semaphore(limit)
+        self._of_keys = WeakValueDictionary[str, asyncio.Lock]()
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        own = self._of_keys.setdefault(key, asyncio.Lock())
+        async with own, self._free:
+            yield
 
 
 class ImageWork:

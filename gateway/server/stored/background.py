@@ -30,6 +30,7 @@ from gateway.quota.limits import ResourceRequest
 from gateway.routing.affinity import Affinity
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
+from gateway.scheduler import running
 from gateway.server.http.request_body import write_object
 from gateway.server.proxy.attempt import Attempt
 from gateway.server.proxy.attempt_outcome import AttemptOutcome
@@ -406,10 +407,8 @@ async def watch_background(app: web.Application) -> AsyncIterator[None]:
     """Watches while the application runs: saves what other replicas show of the responses here,
     cancels responses that other replicas want to cancel, and ends responses of replicas that are
     gone."""
-    task = asyncio.ensure_future(_watch(app[RUNTIME], app[BACKGROUND]))
-    yield
-    task.cancel()
-    await asyncio.wait({task})
+    async with running(_watch(app[RUNTIME], app[BACKGROUND])):
+        yield
 
 
 async def _watch(runtime: Runtime, responses: BackgroundResponses) -> NoReturn:

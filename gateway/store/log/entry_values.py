@@ -8,6 +8,11 @@ from typing import Any, Final
 
 from gateway.store.records import AttemptRow, ExchangeState, LogEntry, RequestRow, SearchRow
 
+ADVICE: Final = (
+    "It keeps requests that are not in the database yet: restore it, or move it away and lose them"
+)
+"""What to do about a file of entries that cannot be read."""
+
 FIELDS: Final = [list(record._fields) for record in (RequestRow, AttemptRow, SearchRow)]
 
 

@@ -35,6 +35,10 @@ HOUR_KEY: Mapping[str, ColumnElement[Any]] = {
 """The key of the hourly sums that a row of `requests` is counted in."""
 
 
+HOURS_OF_A_DAY = literal(24, literal_execute=True)
+"""A literal: a server would take two parameters for two different expressions."""
+
+
 def sum_of(column: ColumnElement[int]) -> ColumnElement[int]:
     """An integer, 0 of no rows: a server's own sums are decimal numbers, or null."""
     return cast(func.coalesce(func.sum(column), 0), BigInteger)

@@ -65,9 +65,10 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
         if damage := await database.find_damage(connection):
             return Report(damage=damage)
         since = int(await connection.scalar(ROWS_KEPT_SINCE) or 0)
+        kept = select(usage_hours).where(usage_hours.c.hour >= since)
         discrepancies = [
             *await compare(connection, tokens, _totals(), _totals_of_hours()),
-            *await compare(connection, usage_hours, _hours(since), _hours_of_rows(since)),
+            *await compare(connection, usage_hours, kept, _hours_of_rows(since)),
             *await _stale_rows(database, connection, boot_id),
             *await database.wrong_sums(connection, MAX_DISCREPANCIES),
         ]
@@ -152,10 +153,6 @@ def _totals_of_hours() -> Select[Any]:
     token_id = usage_hours.c.token_id
     sums = (sum_of(usage_hours.c[name]).label(name) for name in TOKEN_TOTALS)
     return select(token_id, *sums).group_by(token_id)
-
-
-def _hours(since: int) -> Select[Any]:
-    return select(usage_hours).where(usage_hours.c.hour >= since)
 
 
 def _hours_of_rows(since: int) -> Select[Any]:

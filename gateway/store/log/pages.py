@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.database import Database
+from gateway.store.database import Database, fetch
 from gateway.store.log.expressions import IS_RUNNING
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow
 from gateway.store.schema import attempts as attempts_table
@@ -196,8 +196,7 @@ async def _numbered(
         .where(columns.request_id == request_id)
         .order_by(columns.number)
     )
-    async with database.reader.connect() as connection:
-        return (await connection.execute(query)).all()
+    return await fetch(database, query)
 
 
 def first_id(time_us: int) -> str:

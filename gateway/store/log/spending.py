@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.core.limits import FREE, Cost
 from gateway.store.database import Database
-from gateway.store.log.expressions import IS_RUNNING, sum_of
+from gateway.store.log.expressions import HOURS_OF_A_DAY, IS_RUNNING, sum_of
 from gateway.store.log.pages import first_id
 from gateway.store.log.retention import ROWS_KEPT_SINCE
 from gateway.store.records import (
@@ -82,7 +82,7 @@ async def _spend_by(
     kept_since: int,
 ) -> dict[str, Spend]:
     hour = usage_hours.c.hour
-    day = hour // literal(24, literal_execute=True)
+    day = hour // HOURS_OF_A_DAY
     spend = {
         name: Spend(Cost(units, usd))
         for name, units, usd in await connection.execute(_sums(usage_hours, of_hour))

@@ -10,10 +10,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, FromClause, Select, literal, select
+from sqlalchemy import ColumnElement, FromClause, Select, select
 
 from gateway.store.database import Database
-from gateway.store.log.expressions import sum_of
+from gateway.store.log.expressions import HOURS_OF_A_DAY, sum_of
 from gateway.store.records import USAGE_COUNTS
 from gateway.store.schema import usage_hours
 
@@ -137,8 +137,7 @@ async def usage(
         name: sums[column] for name, column in _COLUMNS.items() if name in by
     }
     if Dimension.DAY in dimensions:
-        # A literal: a server would take two parameters for two different expressions.
-        dimensions[Dimension.DAY] = sums.hour // literal(24, literal_execute=True)
+        dimensions[Dimension.DAY] = sums.hour // HOURS_OF_A_DAY
     counts = {name: sum_of(sums[name]).label(name) for name in USAGE_COUNTS}
     filters = {sums.token_id: token_id, sums.group_name: group, sums.model: model}
     conditions = [column == value for column, value in filters.items() if value is not None]

@@ -22,7 +22,7 @@ from gateway.config.cluster import DatabaseServer
 from gateway.core.limits import FREE, Cost
 from gateway.store.errors import ReplicaRemoved
 from gateway.store.log.spending import Spend
-from gateway.store.postgresql.connection import connect
+from gateway.store.postgresql.connection import connect, time_limits
 from gateway.store.postgresql.schema import AdvisoryLock
 from gateway.store.records import DAY_US, HOUR_US, STEP_US
 
@@ -271,13 +271,8 @@ class LeaseTable:
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():
-            timeout = self._server.timeout
-            milliseconds = str(int(timeout * 1000))
-            settings = {
-                "statement_timeout": milliseconds,
-                "idle_in_transaction_session_timeout": milliseconds,
-            }
-            connection = await connect(self._server, command_timeout=timeout, settings=settings)
+            server = self._server
+            connection = await connect(server, server.timeout, time_limits(server))
             await connection.execute(_FUNCTIONS)
             if self._on_needed is not None:
                 await connection.add_listener(CHANNEL, self._notified)

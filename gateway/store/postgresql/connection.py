@@ -45,6 +45,16 @@ async def connect(
     )
 
 
+def time_limits(server: DatabaseServer) -> dict[str, str]:
+    """Returns settings with which a server that no longer hears from a connection gives its locks
+    back soon."""
+    milliseconds = str(int(server.timeout * 1000))
+    return {
+        "statement_timeout": milliseconds,
+        "idle_in_transaction_session_timeout": milliseconds,
+    }
+
+
 def server_failure(message: str, error: BaseException) -> StoreError:
     """Builds an error with this message: ServerUnavailable if trying again later can succeed as it
     is."""

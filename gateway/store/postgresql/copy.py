@@ -145,8 +145,9 @@ async def _copy(source: Source, target: Target, progress: Progress) -> CopiedTab
     first = names.index(note.table) if note.table else 0
     for table in TABLES[first:]:
         after = note.after if table.name == note.table else None
+        positions = [table.c.keys().index(name) for name in key_of(table)]
         async for batch in source.batches(table, after):
-            note.table, note.after = str(table.name), _key(table, batch[-1])
+            note.table, note.after = str(table.name), [batch[-1][each] for each in positions]
             await target.write(table, batch, note.render())
             done += len(batch)
             progress(done, total)
@@ -154,7 +155,8 @@ async def _copy(source: Source, target: Target, progress: Progress) -> CopiedTab
     await _compare(source, target, counts)
     await target.add_spending(await _spending_of(target.database))
     await _check(target.database)
-    await _finish(target)
+    # Without the note a gateway can start.
+    await target.execute(f"DELETE FROM settings WHERE name = '{COPY_NOTE}'")
     return CopiedTables(counts, done - before, time.monotonic() - began)
 
 
@@ -194,11 +196,6 @@ async def _identity(source: Source, counts: dict[str, int]) -> str:
     settings = await source.rows("SELECT name, value FROM settings ORDER BY name")
     text = orjson.dumps([counts, sums, sorted(settings)])
     return hashlib.sha256(text).hexdigest()[:32]
-
-
-def _key(table: Table, row: Row) -> Row:
-    positions = [table.c.keys().index(name) for name in key_of(table)]
-    return [row[position] for position in positions]
 
 
 async def _count(end: Source | Target, table: Table) -> int:
@@ -268,8 +265,3 @@ async def _copy_settings(source: Source, target: Target) -> None:
             connection.execute(insert(settings), copied)
 
     await target.database.write(write)
-
-
-async def _finish(target: Target) -> None:
-    """Removes the note, without which a gateway can start."""
-    await target.execute(f"DELETE FROM settings WHERE name = '{COPY_NOTE}'")

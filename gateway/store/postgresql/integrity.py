@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.store.log.expressions import sum_of
+from gateway.store.log.expressions import HOURS_OF_A_DAY, sum_of
 from gateway.store.log.integrity import compare
 from gateway.store.postgresql.batch import GROUP, KEY
 from gateway.store.postgresql.schema import spending, usage_days
@@ -16,7 +16,7 @@ from gateway.store.records import DAY_US, HOUR_US, USAGE_COUNTS, Discrepancy
 from gateway.store.schema import usage_hours
 
 _HOLDERS: Final = {KEY: usage_hours.c.token_id, GROUP: usage_hours.c.group_name}
-_HOURS_OF_A_DAY: Final = literal(24, literal_execute=True)
+_MONEY: Final = ("units", "usd")
 _HOUR: Final = literal(HOUR_US, literal_execute=True)
 _DAY: Final = literal(DAY_US, literal_execute=True)
 _STARTS: Final[dict[str, ColumnElement[Any]]] = {
@@ -31,14 +31,14 @@ sum of its days."""
 def sums_of_days() -> tuple[Select[Any], Select[Any]]:
     """Selects the daily sums as they stand and as they are counted; each day as its first hour."""
     key = ("token_id", "group_name", "model")
-    day = usage_hours.c.hour // _HOURS_OF_A_DAY
+    day = usage_hours.c.hour // HOURS_OF_A_DAY
     stands = select(
-        (usage_days.c.day * _HOURS_OF_A_DAY).label("hour"),
+        (usage_days.c.day * HOURS_OF_A_DAY).label("hour"),
         *(usage_days.c[name] for name in (*key, *USAGE_COUNTS)),
     )
     counted = (
         select(
-            (day * _HOURS_OF_A_DAY).label("hour"),
+            (day * HOURS_OF_A_DAY).label("hour"),
             *(usage_hours.c[name] for name in key),
             *(sum_of(usage_hours.c[name]).label(name) for name in USAGE_COUNTS),
         )
@@ -50,32 +50,24 @@ def sums_of_days() -> tuple[Select[Any], Select[Any]]:
 
 async def wrong_sums(connection: AsyncConnection, limit: int) -> list[Discrepancy]:
     """Sums of days, and spending, that are not the sums of their hours."""
-    return [
-        *await compare(connection, usage_days, *sums_of_days()),
-        *[
-            Discrepancy(column=f"spending.{period}.{name}", stands=stands, counted=counted, **where)
-            async for period, name, stands, counted, where in wrong_spending(connection, limit)
-        ],
-    ]
+    days = await compare(connection, usage_days, *sums_of_days())
+    return days + [each async for each in _wrong_spending(connection, limit)]
 
 
-async def wrong_spending(
-    connection: AsyncConnection, limit: int
-) -> AsyncIterator[tuple[str, str, int, int, dict[str, Any]]]:
-    """Yields what does not agree with the hourly sums: period and column, what stands, what is
-    counted, and whose it is. Only totals must exist: old periods may have been deleted."""
+async def _wrong_spending(connection: AsyncConnection, limit: int) -> AsyncIterator[Discrepancy]:
+    """Yields what does not agree with the hourly sums. Only totals must exist: old periods may have
+    been deleted."""
     for kind in _HOLDERS:
         for period in _STARTS:
             for row in await connection.execute(_differences(kind, period).limit(limit)):
                 id_, start, *pairs = row
-                where = {"token_id" if kind == KEY else "group_name": id_}
+                where: dict[str, Any] = {"token_id" if kind == KEY else "group_name": id_}
                 if period != "total":
                     where["hour"] = start // HOUR_US
-                for name, stands, counted in zip(
-                    ("units", "usd"), pairs[::2], pairs[1::2], strict=True
-                ):
+                for name, stands, counted in zip(_MONEY, pairs[::2], pairs[1::2], strict=True):
                     if stands != counted:
-                        yield period, name, stands, counted, where
+                        column = f"spending.{period}.{name}"
+                        yield Discrepancy(column=column, stands=stands, counted=counted, **where)
 
 
 def _differences(kind: str, period: str) -> Select[Any]:
@@ -87,8 +79,7 @@ def _differences(kind: str, period: str) -> Select[Any]:
     is_same = and_(stands.c.holder_id == counted.c.holder_id, stands.c.start == counted.c.start)
     joined = stands.outerjoin(counted, is_same, full=period == "total")
     pairs = [
-        (func.coalesce(stands.c[name], 0), func.coalesce(counted.c[name], 0))
-        for name in ("units", "usd")
+        (func.coalesce(stands.c[name], 0), func.coalesce(counted.c[name], 0)) for name in _MONEY
     ]
     key = [
         func.coalesce(stands.c[name], counted.c[name]).label(name)

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import asyncpg
-from sqlalchemy import FromClause, func, literal, select, union_all
+from sqlalchemy import FromClause, func, select, union_all
 
 from gateway.store.errors import Busy
+from gateway.store.log.expressions import HOURS_OF_A_DAY
 from gateway.store.log.pages import first_id
 from gateway.store.log.usage import SUM_FIELDS, hours_since
 from gateway.store.postgresql.connection import Connector
@@ -235,7 +236,6 @@ async def _detach_day(session: asyncpg.Connection, day: Day) -> bool:
 _MARGIN: Final = 3600
 """Seconds from the end of a day: most of what began in it has ended then."""
 
-_HOURS_OF_A_DAY: Final = literal(24, literal_execute=True)
 
 _LOCK: Final = "LOCK TABLE usage_hours IN SHARE ROW EXCLUSIVE MODE"
 
@@ -282,11 +282,11 @@ def sums_of_days(since: int, until: int) -> FromClause:
     day = usage_days.c.day
     first, end = -(-since // 24), until // 24
     of_days = select(
-        (day * _HOURS_OF_A_DAY).label("hour"), *(usage_days.c[name] for name in SUM_FIELDS)
+        (day * HOURS_OF_A_DAY).label("hour"), *(usage_days.c[name] for name in SUM_FIELDS)
     ).where(day >= first, day < end)
     # The hours of the days that are not there yet: one statement sees both as of one moment.
     complete = select(func.coalesce(func.max(day) + 1, 0)).scalar_subquery()
-    rest = func.greatest(func.least(complete, end), first) * _HOURS_OF_A_DAY
+    rest = func.greatest(func.least(complete, end), first) * HOURS_OF_A_DAY
     parts = [of_days, hours_since(rest).where(usage_hours.c.hour < until)]
     if since < first * 24:
         parts.append(hours_since(since).where(usage_hours.c.hour < min(first * 24, until)))

@@ -20,7 +20,7 @@ import orjson
 from gateway.config.file_errors import file_error_reason
 from gateway.store.errors import StoreError
 from gateway.store.log.batch import sanitize_entry
-from gateway.store.log.entry_values import FIELDS, entry_of, is_of_later_release, values_of
+from gateway.store.log.entry_values import ADVICE, FIELDS, entry_of, is_of_later_release, values_of
 from gateway.store.records import LogEntry
 from gateway.store.sqlite.file import create_file
 
@@ -86,7 +86,7 @@ class Spool:
         try:
             await self._run(self._open)
         except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be read: {error}. {_ADVICE}") from error
+            raise StoreError(f"{self.path} cannot be read: {error}. {ADVICE}") from error
         except OSError as error:
             reason = file_error_reason(error, self.path)
             raise StoreError(f"{self.path} cannot be opened: {reason}") from error
@@ -118,7 +118,7 @@ class Spool:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if objects and application != _APPLICATION:
-            raise StoreError(f"{self.path} is a file of another program. {_ADVICE}")
+            raise StoreError(f"{self.path} is a file of another program. {ADVICE}")
         for pragma in _PRAGMAS:
             connection.execute(pragma)
         connection.execute(f"PRAGMA max_page_count = {self._limit}")
@@ -126,7 +126,7 @@ class Spool:
             self._create(connection)
         (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if finding != "ok":
-            raise StoreError(f"{self.path} is damaged ({finding}). {_ADVICE}")
+            raise StoreError(f"{self.path} is damaged ({finding}). {ADVICE}")
         (fields,) = connection.execute("SELECT fields FROM format").fetchone()
         self._fields = orjson.loads(fields)
         self._count()
@@ -209,11 +209,6 @@ class Spool:
         if self._connection is None:
             raise sqlite3.ProgrammingError(f"{self.path} is closed")
         return self._connection
-
-
-_ADVICE: Final = (
-    "It keeps requests that are not in the database yet: restore it, or move it away and lose them"
-)
 
 
 def _encode(entry: LogEntry, boot_id: str) -> bytes:

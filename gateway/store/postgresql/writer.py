@@ -25,7 +25,7 @@ from gateway.store.errors import InvalidRows, NotKept, RowsChanged, error_reason
 from gateway.store.log.batch import build_batch
 from gateway.store.log.entry_writer import EntryWriter
 from gateway.store.postgresql.batch import function_arguments
-from gateway.store.postgresql.connection import connect
+from gateway.store.postgresql.connection import connect, time_limits
 from gateway.store.postgresql.errors import is_temporary
 from gateway.store.postgresql.function import CALL, LOCK, ROWS_CHANGED, function_text
 from gateway.store.postgresql.outage import Outage
@@ -77,7 +77,8 @@ class PostgresqlWriter(EntryWriter):
         self.spool = spool
         self._outage: Outage | None = None
         if spool is not None:
-            self._outage = Outage(spool, self._write_spooled, boot_id, committed)
+            write = partial(self.write_batch, opened=None, seconds=server.timeout)
+            self._outage = Outage(spool, write, boot_id, committed)
         self._is_open = False
         self._connection: asyncpg.Connection | None = None
         self._record: Any = None
@@ -147,9 +148,6 @@ class PostgresqlWriter(EntryWriter):
                 self.disconnect()
             raise
 
-    async def _write_spooled(self, entries: Sequence[LogEntry]) -> None:
-        await self.write_batch(entries, None, self._server.timeout)
-
     def disconnect(self) -> None:
         """Disconnects at once, without a word to the server."""
         if self._connection is not None:
@@ -158,20 +156,11 @@ class PostgresqlWriter(EntryWriter):
 
     async def _connect(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = connection = await connect(
-                self._server, settings=_SETTINGS | self._limits()
-            )
+            settings = _SETTINGS | time_limits(self._server)
+            self._connection = connection = await connect(self._server, settings=settings)
             await connection.execute(function_text())
             self._record = await connection.prepare(CALL)
         return self._connection
-
-    def _limits(self) -> dict[str, str]:
-        """A server that no longer hears from this connection gives its locks back soon."""
-        milliseconds = str(int(self._server.timeout * 1000))
-        return {
-            "statement_timeout": milliseconds,
-            "idle_in_transaction_session_timeout": milliseconds,
-        }
 
     async def _write(self, entries: Sequence[LogEntry], opened: Container[str] | None) -> None:
         connection = await self._connect()

@@ -231,7 +231,9 @@ class SqliteDatabase(Database):
         except (sqlite3.Error, DBAPIError) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             if isinstance(cause, sqlite3.OperationalError):
-                reason = "".join(f"; {describe_owner(file)}" for file in self._files_of_others())
+                # A command as another user has created files that this process cannot write.
+                others = [each for each in self._files() if not os.access(each, os.R_OK | os.W_OK)]
+                reason = "".join(f"; {describe_owner(file)}" for file in others)
                 raise StoreError(f"{self.path} cannot be opened: {cause}{reason}") from error
             finding = str(cause)
         if finding != "ok":
@@ -244,11 +246,6 @@ class SqliteDatabase(Database):
             for end in ("", "-wal", "-shm", JOURNAL_END)
             if (file := self.path.with_name(f"{self.path.name}{end}")).exists()
         ]
-
-    def _files_of_others(self) -> list[Path]:
-        """Returns the files that this process cannot write: a command as another user has created
-        them."""
-        return [file for file in self._files() if not os.access(file, os.R_OK | os.W_OK)]
 
     def _restore_hint(self) -> str:
         """Tells what to do, as commands if there is a backup next to the file."""

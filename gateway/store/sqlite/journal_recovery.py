@@ -8,23 +8,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Final
 
 from sqlalchemy.engine.interfaces import DBAPICursor
 
 from gateway.store.database import Database
 from gateway.store.errors import StoreError, error_reason
 from gateway.store.log.batch import MAX_BATCH
+from gateway.store.log.entry_values import ADVICE
 from gateway.store.migrations import JOURNAL_MARK
 from gateway.store.records import LogEntry
 from gateway.store.sqlite.file import sync_directory
 from gateway.store.sqlite.journal_format import BLOCK, BLOCKS, InvalidJournal, decode
 from gateway.store.sqlite.statements import Statements
 from gateway.store.sqlite.writer import set_mark, write_entries
-
-_ADVICE: Final = (
-    "It keeps requests that are not in the database yet: restore it, or move it away and lose them"
-)
 
 _log = logging.getLogger(__name__)
 
@@ -40,9 +36,9 @@ async def recover(database: Database, path: Path) -> None:
         contents = decode(image)
         frames = contents.after(number if boot_id == contents.boot_id else 0)
     except InvalidJournal as error:
-        raise StoreError(f"{path} {error}. {_ADVICE}") from error
+        raise StoreError(f"{path} {error}. {ADVICE}") from error
     if frames and boot_id != contents.boot_id:
-        raise StoreError(f"{path} is the journal of another database. {_ADVICE}")
+        raise StoreError(f"{path} is the journal of another database. {ADVICE}")
     entries = list(chain.from_iterable(frames.values()))
     statements = Statements(boot_id)
     for start in range(0, len(entries), MAX_BATCH):

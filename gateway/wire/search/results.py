@@ -204,7 +204,7 @@ def block_text(block: Payload) -> str:
 
 def _block_results(content: Any) -> list[SearchResult]:
     results: list[SearchResult] = []
-    for entry in _entries(content):
+    for entry in lenient_objects(content):
         packed = entry.get("encrypted_content")
         texts = _unpack(packed) if is_packed(packed) else None
         text = lenient_str(texts[0]) if isinstance(texts, list) and texts else ""
@@ -212,10 +212,6 @@ def _block_results(content: Any) -> list[SearchResult]:
         age = lenient_str(entry.get("page_age")) or None
         results.append(SearchResult(url, lenient_str(entry.get("title")) or url, text, age))
     return results
-
-
-def _entries(content: Any) -> list[Payload]:
-    return lenient_objects(content)
 
 
 def _is_text(row: Sequence[Any]) -> bool:

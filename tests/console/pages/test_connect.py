@@ -77,7 +77,7 @@ async def test_base_urls_of_agents(page: VisitedPage, simulated_gateway: Running
     assert provider["wire_api"] == "responses"
     assert provider["env_key"] in (page.inside("responses-agent-key") or "")
     environment = page.inside("messages-agent") or ""
-    assert f"ANTHROPIC_BASE_URL='{simulated_gateway.address}'" in environment
+    assert f"ANTHROPIC_BASE_URL={simulated_gateway.address}" in environment
 
 
 async def test_the_page_has_no_key(page: VisitedPage, simulated_gateway: RunningGateway) -> None:

@@ -93,7 +93,7 @@ async def exchange() -> AsyncIterator[Exchange]:
     exchange, snapshot = object.__new__(Exchange), Snapshot(parse_config("channels: []"))
     meter = UsageMeter(snapshot, 0)
     meter.model, meter.estimated_tokens, meter.estimated_cost = "catalog", 103, Cost(104, 105)
-    meter.price = Price(Rates(*range(8)), None, "tariff")
+    meter.price = Price(Rates(2, 1, (*range(2, 8),)), None, "tariff")
     values: dict[str, Any] = {
         **{name: INTENT[name] for name in ("id", "endpoint", "format", "client_address")},
         **{name: INTENT[name] for name in ("user_agent", "client_request_id", "bytes_in")},

@@ -85,7 +85,7 @@ async def test_no_memory_for_what_waits(
         _, other = await gateway.operations.create_key("other", "default")
         with locked(tmp_path / DATABASE_NAME):
             await gateway.post(Format.RESPONSES, key=other)  # it waits to be written
-            monkeypatch.setattr(replies_module, "MAX_PENDING", 0)
+            monkeypatch.setattr("gateway.store.pending_responses.MAX_PENDING", 0)
             answer = await gateway.post(Format.RESPONSES, BODY)
         assert answer.status == 503
         assert len(upstream.requests) == 1

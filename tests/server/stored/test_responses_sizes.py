@@ -161,7 +161,7 @@ async def test_more_than_waits_to_be_written(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Background responses wait for others to be written; the rest is not stored, and noted."""
-    monkeypatch.setattr("gateway.store.responses.MAX_PENDING", 2000)
+    monkeypatch.setattr("gateway.store.pending_responses.MAX_PENDING", 2000)
     upstream.respond_with(fixture_stream(Format.RESPONSES, "text"))
     async with running(upstream, tmp_path) as (gateway, client):
         many = await asyncio.gather(

@@ -1,10 +1,20 @@
-"""The settings of each client for this gateway, as docs/clients.md has them."""
+"""The settings of each client for this gateway, as docs/clients.md has them: shown by the console,
+printed or written by `gateway connect`."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
+
+import orjson
+
+from gateway.config.schema import Lifecycle, Model
+from gateway.routing.catalog import Catalog
+from gateway.routing.router import Router
+
+Content = Mapping[str, Any]
+"""Settings by name, as a file of the client has them."""
 
 _KEY: Final = "$GATEWAY_KEY"
 _CODEX: Final = {"name": "gateway", "wire_api": "responses", "env_key": _KEY[1:]}
@@ -27,6 +37,12 @@ class Settings(NamedTuple):
             for name, text in self.variables.items()
             if text == _KEY or not beside_file
         )
+
+
+def usable_models(catalog: Catalog, router: Router) -> list[Model]:
+    """Returns the active models that a channel has, in the order of the catalog."""
+    served = router.access_for(("*",)).model_ids
+    return [each for each in catalog if each.lifecycle is Lifecycle.ACTIVE and each.id in served]
 
 
 def settings_of(client: str, address: str, model: str, small_model: str) -> Settings:
@@ -63,3 +79,14 @@ def settings_of(client: str, address: str, model: str, small_model: str) -> Sett
     name, base_url = client.upper(), v1 if client == "openai" else address
     variables = {f"{name}_BASE_URL": base_url, f"{name}_API_KEY": _KEY}
     return Settings(start=f"your program, with the model {model}", variables=variables)
+
+
+def toml_lines(content: Content) -> Iterator[str]:
+    """Tables inline: what follows in the file still belongs to its top level. A string of JSON is
+    one of TOML."""
+    for name, each in content.items():
+        if not isinstance(each, dict):
+            yield f"{name} = {orjson.dumps(each).decode()}\n"
+        for key, fields in each.items() if isinstance(each, dict) else ():
+            inline = ", ".join(line.strip() for line in toml_lines(fields))
+            yield f"{name}.{key} = {{ {inline} }}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.admission.key_turns import KeyTurns
+from gateway.server.images.adapter import KeyTurns
 
 
 async def test_a_key_with_much_work_waits_for_itself() -> None:
