@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 from tests.checks.check import Check
+from tests.checks.coverage import by_package
 from tests.checks.history import KEPT, add_check, history_file, often_repeated, read_checks
-from tests.checks.steps import REPORTS, stages
+from tests.checks.steps import COVERAGE, REPORTS, stages
 from tests.support.paths import ROOT
 
 
@@ -24,6 +25,7 @@ def _commit() -> str:
 async def run(*, full: bool) -> bool:
     """Run a check and return whether everything passed."""
     REPORTS.mkdir(parents=True, exist_ok=True)
+    COVERAGE.unlink(missing_ok=True)
     check, began = Check(), time.monotonic()
     progress = asyncio.ensure_future(check.show_progress())
     try:
@@ -43,6 +45,8 @@ def _print_summary(check: Check, seconds: float, history: Path) -> None:
     for step, code in check.codes.items():
         result = "passed" if code == 0 else f"FAILED, see {step.output.relative_to(ROOT)}"
         print(f"  {step.name:24} {check.seconds[step.name]:6.0f} s  {result}")
+    for package, statements, percent in by_package(COVERAGE):
+        print(f"  covered: {package:15} {percent:5.1f} % of {statements} statements")
     print(f"repeated: {', '.join(check.repeated) or 'none'}")
     for test, count in often_repeated(read_checks(history)):
         print(f"repeated in {count} of the last {KEPT} checks, to be mended: {test}")

@@ -14,6 +14,9 @@ from tests.support.paths import ROOT
 
 REPORTS: Final = ROOT / "var" / "checks"
 """Of the last check: the output of each step, and the duration of each test as JUnit XML."""
+COVERAGE: Final = REPORTS / "coverage.json"
+"""Of the quick tests in the last full check, if the machine has a Python that counts lines without
+becoming slow."""
 
 _PROCESSORS: Final = len(os.sched_getaffinity(0))
 _WORKERS: Final = (f"-n{_PROCESSORS + 2}", "--dist=worksteal")
@@ -108,13 +111,15 @@ def _pytest(name: str, *options: str, python: str = sys.executable) -> Step:
 def _on_other_interpreters() -> Lane:
     """The quick tests with each other version of Python that the package claims."""
     lane: list[Step] = []
-    for version, python in other_interpreters().items():
+    versions = other_interpreters()
+    for version, python in versions.items():
         name = f"python{version}"
         folder = ROOT / "var" / name
         own = str(folder / "bin" / "python")
         install = f'"$0" -m venv --clear {folder} && {own} -m pip install --quiet -e ".[dev]"'
         lane.append(Step(f"install-{name}", ("sh", "-c", install, str(python))))
-        lane.append(_pytest(name, "--quick", *_WORKERS, python=own))
+        counted = ("--cov", f"--cov-report=json:{COVERAGE}") if version == max(versions) else ()
+        lane.append(_pytest(name, "--quick", *_WORKERS, *counted, python=own))
     return lane
 
 

@@ -62,7 +62,7 @@ SAMPLED_FOLDERS: Final = {
     "wire/responses": 4,
 }
 """Folders with matrices: of each test there, one case in so many is quick."""
-MATRIX: Final = 6
+MATRIX: Final = 4
 """Cases of a test from which on a change tries a quarter of them, except in `PURE_FOLDERS`.
 `@pytest.mark.one_in(9)` sets another part, for any number of cases; a test without cases runs for
 one change in nine."""
