@@ -48,14 +48,13 @@ class Token:
     value: str | AwsKeys
     issued_at: float
     ends_at: float
-    renew_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
     """What is told of a credential: `issued`, with the secrets that are valid now, before a new
-    one is used; `renewed`, when it is; `failed`, with the reason and the seconds for which the old
-    one is still valid, 0 if there is none."""
+    one is used; `renewed`, when there is a new one, or one again; `failed`, with the reason and the
+    seconds for which the old one is still valid, 0 if there is none."""
 
     issued: Callable[[tuple[str, ...]], Awaitable[None]]
     renewed: Callable[[], None]
@@ -172,16 +171,17 @@ class ExpiringCredential(ABC):
         left = self._ttl if issued.expires_in is None else issued.expires_in
         if issued.expires_at is not None:
             left = issued.expires_at - self._clock()
-        renew_at = now + max(left - min(timing.lead, left / 5), timing.retry)
-        token = Token(issued.value, now, now + left, renew_at)
-        if (current := self._current) is not None and current.value == token.value:
-            current.ends_at = token.ends_at  # the source has kept it
+        token = Token(issued.value, now, now + left)
+        current, has_failed = self._current, self._failures > 0
+        if is_same := current is not None and current.value == token.value:
+            current.issued_at, current.ends_at = now, token.ends_at  # its source has kept it
         else:
-            self._previous, self._current = self._current, token
+            self._previous, self._current = current, token
         self._failure, self._failures, self._retry_at = "", 0, -inf
         self.refreshes["ok"] += 1
-        self._schedule(renew_at)
-        self._listener.renewed()
+        self._schedule(now + max(left - min(timing.lead, left / 5), timing.retry))
+        if has_failed or not is_same:
+            self._listener.renewed()
 
     def _note_failure(self, reason: str) -> None:
         now, current = self._loop.time(), self._valid(self._current)

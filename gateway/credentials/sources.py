@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -109,9 +110,16 @@ async def _in_thread(function: Callable[[], Result]) -> Result:
     return await done
 
 
+def _library(name: str) -> Any:
+    """Imports a module of a library, whose log says nothing of what goes well."""
+    for logger in (name.partition(".")[0], "msal", "urllib3"):
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    return import_module(name)
+
+
 def _google() -> Issued:
-    auth: Any = import_module("google.auth")
-    transport: Any = import_module("google.auth.transport.requests")
+    auth = _library("google.auth")
+    transport = _library("google.auth.transport.requests")
     credentials, _ = auth.default(scopes=[_GOOGLE_SCOPE])
     credentials.refresh(transport.Request())
     expiry: datetime | None = credentials.expiry
@@ -119,7 +127,7 @@ def _google() -> Issued:
 
 
 def _azure(source: AzureSource) -> Issued:
-    identity: Any = import_module("azure.identity")
+    identity = _library("azure.identity")
     client, tenant = source.client_id, source.tenant_id
     given = {name: value for name, value in (("client_id", client), ("tenant_id", tenant)) if value}
     if source.identity == "workload":
@@ -138,8 +146,8 @@ def _azure(source: AzureSource) -> Issued:
 
 
 def _aws(source: AwsSource) -> Issued:
-    botocore: Any = import_module("botocore.credentials")
-    session: Any = import_module("botocore.session").Session(profile=source.profile)
+    botocore = _library("botocore.credentials")
+    session = _library("botocore.session").Session(profile=source.profile)
     credentials = session.get_credentials()
     if credentials is None:
         raise IssueFailed("no keys of AWS in environment, files, container or machine")

@@ -32,8 +32,8 @@ MAX_JSON_BODY: Final = 64 * 1024
 
 _OK: Final = 200
 
-_MAX_TOKENS: Final = 3
-"""Tokens that a request is sent with, one after the other, where the upstream refuses them."""
+_MAX_CREDENTIALS: Final = 3
+"""What a request is sent with, one after the other, where the upstream refuses what expires."""
 
 _AUTH_HEADERS: Final = {
     "bearer": ("authorization", "Bearer "),
@@ -248,7 +248,7 @@ class UpstreamClient:
         connect_timeout, origin = endpoint.channel.timeouts.connect, endpoint.origin
         if endpoint.channel.reuse == "within_key":
             origin = origin._replace(scope=key_id)
-        credential, token, left, more = endpoint.credential, None, _MAX_TOKENS, trace_header
+        credential, token, left, more = endpoint.credential, None, _MAX_CREDENTIALS, trace_header
         while True:
             if credential is not None:
                 token = await credential.token()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,6 @@ _PLATFORMS = ("AWS_", "AZURE_", "GOOGLE_", "GCE_", "IDENTITY_", "MSI_", "CLOUDSD
 @pytest.fixture(autouse=True)
 def dialled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
     """The addresses beyond loopback that were to be connected to; each attempt is refused."""
-    import os
-
     for name in [name for name in os.environ if name.startswith(_PLATFORMS)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -229,7 +229,6 @@ async def test_what_is_issued_is_secret(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_requests_are_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("botocore")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret/of+the=key")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "session//token==")
@@ -262,6 +261,17 @@ async def test_requests_are_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert own == expected
             assert {"anthropic-version", "content-type"} <= {*match["names"].split(";")}
             assert "secret/of" not in str(request.headers)
+
+
+async def test_a_test_request_says_what_to_do(tmp_path: Path) -> None:
+    error = {"error": {"code": "DeploymentNotFound", "message": "There is no deployment."}}
+    async with scripted_upstream(json_response(error, 404)) as upstream:
+        line = channel(Format.CHAT, upstream.address, preset="azure", query={"api-version": "1"})
+        async with run_gateway(tmp_path / "state", [line]) as gateway:
+            ref = line["name"], line["accounts"][0]["name"]
+            result = await gateway.daemon.console.accounts.probe(ref, None)
+        assert upstream.last_request.headers["api-key"]
+    assert not result["ok"] and "that of a deployment" in result["hint"]
 
 
 @pytest.mark.parametrize(

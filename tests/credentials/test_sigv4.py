@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,10 @@ from typing import Any
 
 import pytest
 from anthropic import AnthropicBedrockMantle
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.session import Session
 from yarl import URL
 
 from gateway.config.key_source import AwsSource
@@ -33,15 +38,12 @@ def recomputed(
     method: str, url: str, headers: Mapping[str, str], body: bytes, keys: AwsKeys = KEYS
 ) -> tuple[str, str, re.Match[str]]:
     """The signature of a request that was sent, that of botocore for it, and what was signed."""
-    auth = pytest.importorskip("botocore.auth")
-    awsrequest = pytest.importorskip("botocore.awsrequest")
-    credentials = pytest.importorskip("botocore.credentials")
     match = _AUTHORIZATION.fullmatch(headers["authorization"])
     assert match is not None
     signed = {name: headers[name] for name in match["names"].split(";")}
-    request = awsrequest.AWSRequest(method=method, url=url, headers=signed, data=body)
+    request = AWSRequest(method=method, url=url, headers=signed, data=body)
     request.context["timestamp"] = headers["x-amz-date"]
-    signer = auth.SigV4Auth(credentials.Credentials(*keys), match["service"], match["region"])
+    signer = SigV4Auth(Credentials(*keys), match["service"], match["region"])
     text = signer.string_to_sign(request, signer.canonical_request(request))
     return match["signature"], signer.signature(text, request), match
 
@@ -81,17 +83,14 @@ async def test_the_signature_is_that_of_botocore(
 
 async def test_the_official_client_signs_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client needs boto3 only for the keys, which botocore has as well."""
-    session = pytest.importorskip("botocore.session")
 
     def open_session(region_name: str, **_: Any) -> Any:
-        opened = session.Session()
+        opened = Session()
         opened.set_credentials(*KEYS)
         return SimpleNamespace(region_name=region_name, get_credentials=opened.get_credentials)
 
     monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(Session=open_session))
     async with scripted_upstream(fixture_reply("messages")) as upstream:
-        import asyncio
-
         client = AnthropicBedrockMantle(
             aws_access_key=KEYS.access_key,
             aws_secret_key=KEYS.secret_key,

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import orjson
 import pytest
+from google.auth.compute_engine import _metadata as metadata
 
 from gateway.config.key_source import KeySource
 from gateway.credentials import sources
@@ -122,7 +123,6 @@ async def test_an_exchange(tmp_path: Path, grant: str, encoding: str, sent: dict
 
 
 async def test_google_from_a_metadata_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    metadata = pytest.importorskip("google.auth.compute_engine._metadata")
     async with run_issuer(lifetime=600) as server:
         host = server.server.address.removeprefix("http://")
         monkeypatch.delenv("NO_GCE_CHECK")
@@ -134,19 +134,15 @@ async def test_google_from_a_metadata_server(monkeypatch: pytest.MonkeyPatch) ->
         assert issued.value == server.token
         assert issued.expires_at is not None
         assert abs(issued.expires_at - time.time() - 600) < 60
-    with pytest.raises(IssueFailed):
-        await issue(google="adc")
 
 
 async def test_google_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    metadata = pytest.importorskip("google.auth.compute_engine._metadata")
     monkeypatch.setattr(metadata, "_NO_GCE_CHECK", True)
     with pytest.raises(IssueFailed, match="credentials were not found"):
         await issue(google="adc")
 
 
 async def test_azure_from_a_managed_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("azure.identity")
     async with run_issuer(lifetime=600) as server:
         monkeypatch.setenv("IDENTITY_ENDPOINT", f"{server.server.address}/msi/token")
         monkeypatch.setenv("IDENTITY_HEADER", "header-secret")
@@ -163,7 +159,6 @@ async def test_azure_from_a_managed_identity(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_aws_keys_and_roles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("botocore")
     with pytest.raises(IssueFailed, match="no keys of AWS"):
         await issue(aws={})
     file = tmp_path / "credentials"
