@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from itertools import pairwise
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, LiteralString
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
@@ -44,6 +44,10 @@ _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _FORBIDDEN_URL_PARTS: Final = {
     "username": "must not carry a user name or password: the credential belongs to an account",
     "query": "must not have a query",
+    "fragment": "must not have a fragment",
+}
+_FORBIDDEN_WEBHOOK_PARTS: Final = {
+    "username": "must not have a username",
     "fragment": "must not have a fragment",
 }
 
@@ -134,28 +138,25 @@ Host = Annotated[str, AfterValidator(check_host)]
 
 def check_url(url: str) -> str:
     """The URL without its closing slash: http or https, a host, and nothing but a path."""
-    parts = _split_url(url)
-    if parts.scheme not in ("http", "https"):
-        raise PydanticCustomError("address", "must begin with http:// or https://")
-    if not parts.hostname:
-        raise PydanticCustomError("address", "must name a host")
-    for field, text in _FORBIDDEN_URL_PARTS.items():
-        if getattr(parts, field):
-            raise PydanticCustomError("address", text)
+    _check_web_url(url, _FORBIDDEN_URL_PARTS)
     return url.rstrip("/")
 
 
 def check_webhook_url(url: str) -> str:
     """The URL: http or https, a host; a path and a query as they are."""
+    _check_web_url(url, _FORBIDDEN_WEBHOOK_PARTS)
+    return url
+
+
+def _check_web_url(url: str, forbidden: Mapping[str, LiteralString]) -> None:
     parts = _split_url(url)
     if parts.scheme not in ("http", "https"):
         raise PydanticCustomError("address", "must begin with http:// or https://")
     if not parts.hostname:
         raise PydanticCustomError("address", "must name a host")
-    for field in ("username", "fragment"):
+    for field, text in forbidden.items():
         if getattr(parts, field):
-            raise PydanticCustomError("address", f"must not have a {field}")
-    return url
+            raise PydanticCustomError("address", text)
 
 
 def check_proxy_url(url: str) -> str:

@@ -38,11 +38,11 @@ def display(key: str, prefix: str = PREFIX) -> str:
     return f"{prefix}{body[:4]}...{body[-4:]}" if len(body) >= 16 else f"{prefix}{body[:2]}..."
 
 
-def well_formed(key: str, prefix: str = PREFIX) -> bool:
+def well_formed(key: str) -> bool:
     """Whether the key has the shape and the checksum of ours: it was typed correctly."""
-    body = key.removeprefix(prefix)
+    body = key.removeprefix(PREFIX)
     return (
-        key.startswith(prefix)
+        key.startswith(PREFIX)
         and len(body) == _RANDOM + _CHECKSUM
         and all(character in _ALPHABET for character in body)
         and body[_RANDOM:] == _checksum(body[:_RANDOM])

@@ -92,12 +92,7 @@ async def create_days(database: Connector, now_us: int, ahead: int = DAYS_AHEAD)
     were created here. Any number of replicas can do this at once. Raises Busy or an error of the
     driver."""
     today = Day.of(now_us).number
-    return await create_range(database, Day(today), Day(today + ahead))
-
-
-async def create_range(database: Connector, first: Day, last: Day) -> list[Day]:
-    """Creates the partitions from `first` to `last`, both included. Raises Busy."""
-    return await create_listed(database, map(Day, range(first.number, last.number + 1)))
+    return await create_listed(database, map(Day, range(today, today + ahead + 1)))
 
 
 async def create_listed(database: Connector, days: Iterable[Day]) -> list[Day]:

@@ -27,7 +27,7 @@ from gateway.store.postgresql.partitions import (
     DAY_US,
     Day,
     create_days,
-    create_range,
+    create_listed,
     drop_days_before,
     list_days,
     lock_session,
@@ -342,7 +342,7 @@ def full() -> DatabaseServer:
         database = await open_database(server)
         assert isinstance(database, PostgresqlDatabase)
         first = TODAY.number - 4
-        await create_range(database, Day(first), TODAY)
+        await create_listed(database, map(Day, range(first, TODAY.number + 1)))
         session = await database.connect(command_timeout=60)
         for number in range(5):
             await session.execute(ROWS, (first + number) * DAY_US)
