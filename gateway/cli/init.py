@@ -14,7 +14,8 @@ import orjson
 from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.options import FILE, json_option
 from gateway.cli.output import print_json
-from gateway.config.load import LOCAL_CONFIG, find_config, parse_config
+from gateway.config.load import parse_config
+from gateway.config.locate import LOCAL_CONFIG, find_config
 from gateway.config.presets import presets
 from gateway.config.secrets import NO_KEY
 from gateway.core.formats import Format
