@@ -13,8 +13,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Currency
+from gateway.core.target import COMPACTION
 from gateway.core.text import NARROW_SPACE
-from gateway.routing.refusals import COMPACTION
 
 if TYPE_CHECKING:  # commands start without what validates configurations
     from gateway.config.limits import Money
