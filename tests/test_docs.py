@@ -149,6 +149,15 @@ def test_links_have_a_target(page: Path) -> None:
             assert anchor in {anchor_of(heading) for heading in headings}
 
 
+@pytest.mark.parametrize("index", ["README.md", "llms.txt"])
+def test_the_indexes_have_every_page(index: str) -> None:
+    folder = ROOT / "docs"
+    linked = re.findall(r"\]\((?!https?:)([^)#]*)", (folder / index).read_text())
+    assert [link for link in linked if not (folder / link).exists()] == []
+    pages = {page.name for page in folder.glob("*.md")} - {"README.md"}
+    assert pages - set(linked) == set()
+
+
 def anchor_of(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
@@ -262,11 +271,10 @@ def test_the_reference_of_commands_is_current() -> None:
 
 def test_every_alert_is_in_the_runbook() -> None:
     """Those of webhooks, and those of the rules for Prometheus."""
-    page = (ROOT / "docs" / "monitoring.md").read_text()
-    table, runbook = page.partition("## Alerts")[2].split("## Runbook")
+    table, runbook = ((ROOT / "docs" / f"{name}.md").read_text() for name in ("alerts", "runbook"))
     kinds = [kind for kind in AlertKind if kind is not AlertKind.TEST]
     assert [kind for kind in kinds if f"\n| `{kind}` |" not in table] == []
-    assert [kind for kind in kinds if f"\n### {kind}\n" not in runbook] == []
+    assert [kind for kind in kinds if f"\n## {kind}\n" not in runbook] == []
     rules = "".join(path.read_text() for path in ROOT.glob("docs/monitoring/*rules*.yml"))
     names = re.findall(r"- alert: (\w+)", rules)
     assert [name for name in names if not re.search(rf"\b{name}\b", runbook)] == []

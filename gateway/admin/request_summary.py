@@ -6,11 +6,13 @@ Stored values without a text of their own appear as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.admin.units import format_cost, format_count, format_duration
-from gateway.config.limits import Money
 from gateway.store.records import ExchangeState
+
+if TYPE_CHECKING:  # commands start without what validates configurations
+    from gateway.config.limits import Money
 
 RowFields = dict[str, Any]
 """A row of a request or of an attempt, by column."""
@@ -54,7 +56,7 @@ def headline(row: RowFields, key: str, at: str) -> str:
 def sections(
     row: RowFields,
     attempts: Sequence[RowFields],
-    money: Money,
+    money: Money | None,
     searches: Sequence[RowFields] = (),
 ) -> Iterator[Section]:
     """Yields the sections in the order of the events."""
@@ -135,14 +137,14 @@ def _response(row: RowFields) -> str:
     return f"Response to the client: {sent}{error} {_timing(row)}: {row['state']}."
 
 
-def _expected_cost(row: RowFields, money: Money) -> Iterator[str]:
+def _expected_cost(row: RowFields, money: Money | None) -> Iterator[str]:
     if row["expected_input_tokens"]:
         tokens = format_count(row["expected_input_tokens"])
         cost = format_cost(row["expected_micro"], row["expected_usd_micro"], money)
         yield f"Estimated prompt: {tokens} tokens, {cost}; billed if the usage stays unknown."
 
 
-def _cost(row: RowFields, money: Money) -> str:
+def _cost(row: RowFields, money: Money | None) -> str:
     if row["usage_source"] == "none":
         return "No tokens, no cost."
     hour, searches = row["cache_write_1h_tokens"], row["web_searches"]

@@ -10,12 +10,14 @@ import re
 from collections.abc import Collection
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gateway.config.limits import Money
 from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Currency
+from gateway.core.target import COMPACTION
 from gateway.core.text import NARROW_SPACE
-from gateway.routing.refusals import COMPACTION
+
+if TYPE_CHECKING:  # commands start without what validates configurations
+    from gateway.config.limits import Money
 
 NONE_WORDS: Final = ("none", "never")
 """Words for no value."""
@@ -159,10 +161,10 @@ def format_field(name: str, value: int | str) -> str:
     return str(value)
 
 
-def format_price(micro: int, money: Money) -> str | None:
+def format_price(micro: int, money: Money | None) -> str | None:
     """`12.34 EUR`, small prices with four decimals: units in a currency other than dollars, which
     is for display only. None without such a unit price."""
-    if money.unit_price is None or money.currency == "USD":
+    if money is None or money.unit_price is None or money.currency == "USD":
         return None
     amount = Decimal(repr(money.unit_price)) * micro / MICRO_PER_UNIT
     if 0 < amount < Decimal("0.0001"):
@@ -175,7 +177,7 @@ def _format_money(amount: Decimal) -> str:
     return digits.replace(",", NARROW_SPACE)
 
 
-def format_cost(micro: int, usd_micro: int, money: Money) -> str:
+def format_cost(micro: int, usd_micro: int, money: Money | None) -> str:
     """`5 units ($0.01)`, `5 units (0.01 EUR)`; no price where there is none."""
     price = format_exact_usd(usd_micro) if usd_micro else format_price(micro, money)
     units = format_amount(micro, Currency.UNITS)

@@ -54,7 +54,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(_import(f"gateway.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_quickly(f"gateway.cli.{cmd_name}"), cmd_name)
         return command
 
     def resolve_command(
@@ -84,14 +84,14 @@ class _LazyGroup(click.Group):
         except Exception as error:
             if sys.flags.dev_mode:
                 raise
-            raise _import("gateway.cli.errors").explain(error, ctx) from None
+            raise import_quickly("gateway.cli.errors").explain(error, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _import(module: str) -> ModuleType:
+def import_quickly(module: str) -> ModuleType:
     """Imports without garbage collection, which takes a tenth of the time and frees almost
     nothing; later collections skip the imported objects. Only then: other objects of a process that
     calls several commands would never be freed."""

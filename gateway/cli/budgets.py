@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -30,8 +30,10 @@ from gateway.cli.output import (
     share_bar,
     shorten,
 )
-from gateway.config.limits import Money
 from gateway.core.limits import BUDGETS, BudgetKind, BudgetWindow, Currency
+
+if TYPE_CHECKING:  # commands start without what validates configurations
+    from gateway.config.limits import Money
 
 _COUNTS: Final = {
     "requests_per_minute": "RPM",
@@ -98,7 +100,7 @@ def get_spent(client: Client, kind: str, id: str) -> dict[str, int]:
     return spent | {each["budget"]: each["spent"] for each in own}
 
 
-def limit_columns(money: Money) -> dict[str, Column]:
+def limit_columns(money: Money | None) -> dict[str, Column]:
     """Returns the columns of records with `limits` and `spent_micro`. Budgets in dollars, and
     budgets of five hours and a week, are shown if they are set."""
     return {
@@ -144,7 +146,7 @@ def _estimate_mark(record: Record) -> str:
     return "~" if is_estimate else ""
 
 
-def cost_columns(money: Money, records: Sequence[Record]) -> dict[str, Column]:
+def cost_columns(money: Money | None, records: Sequence[Record]) -> dict[str, Column]:
     """Dollars only if any record has some, the price of units in another currency only if the
     configuration has one."""
     columns: dict[str, Column] = {"Units": lambda record: right_align(units_of(record))}
@@ -162,7 +164,7 @@ def _count_cell(name: str, record: Record) -> Cell:
     return None if limit is None else format_count(limit)
 
 
-def _budget_cell(kind: BudgetKind, money: Money, record: Record) -> Cell:
+def _budget_cell(kind: BudgetKind, money: Money | None, record: Record) -> Cell:
     """The budgets of one window, in units and in dollars."""
     texts = []
     for name, other in BUDGETS.items():

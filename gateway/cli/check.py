@@ -11,7 +11,8 @@ import click
 from gateway.cli.errors import report_config_errors
 from gateway.cli.options import config_option, json_option
 from gateway.cli.output import Column, print_json, print_note, print_table
-from gateway.config.load import SYSTEM_CONFIG, find_config, load_config
+from gateway.config.load import load_config
+from gateway.config.locate import SYSTEM_CONFIG, find_config
 from gateway.config.schema import Config, Server
 
 _COLUMNS: Final[dict[str, Column]] = {

@@ -7,22 +7,24 @@ implemented once, and concurrent commands are safe.
 
 from __future__ import annotations
 
-import asyncio
 import os
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partialmethod
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import click
 import orjson
 
 from gateway.admin import API_PATH
-from gateway.admin.api.socket import AdminSocketError, serve_admin, socket_path
+from gateway.admin.socket_path import AdminSocketError, socket_path
+from gateway.cli import import_quickly
 from gateway.cli.errors import (
     RUNNING_CONFIG,
     RUNNING_RELEASE,
@@ -31,13 +33,13 @@ from gateway.cli.errors import (
     GatewayUnreachable,
     StateDirMissing,
 )
-from gateway.cli.options import now_us
-from gateway.config.cluster import DatabaseServer
 from gateway.config.document import ConfigError
 from gateway.config.file_errors import command_of_owner, describe_owner
-from gateway.config.load import find_database
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir, read_holder
+
+if TYPE_CHECKING:
+    from gateway.config.cluster import DatabaseServer
 
 _CONNECT_TIMEOUT = 5.0  # seconds
 _REQUEST_TIMEOUT: Final = 30.0  # seconds
@@ -69,13 +71,10 @@ def connect(
                 )
             # No replica was here, but its database is elsewhere.
             state_dir = Path(stack.enter_context(TemporaryDirectory(prefix="gateway-")))
-        runner = stack.enter_context(asyncio.Runner())
-        client = Client(runner, state_dir, config, may_serve, timeout)
-        try:
-            runner.run(client.open())
-            yield client
-        finally:
-            runner.run(client.close())
+        client = Client(state_dir, config, may_serve, timeout)
+        stack.enter_context(client.stack)
+        client.open()
+        yield client
 
 
 def quote_path(text: str) -> str:
@@ -88,21 +87,15 @@ class Client:
     GatewayUnreachable."""
 
     def __init__(
-        self,
-        runner: asyncio.Runner,
-        state_dir: Path,
-        config: Path | None,
-        may_serve: bool,
-        timeout: float,
+        self, state_dir: Path, config: Path | None, may_serve: bool, timeout: float
     ) -> None:
         self.is_standalone = False
         """Whether no gateway runs, so that the command serves the API itself."""
-        self._runner = runner
+        self.stack = ExitStack()
         self._state_dir = state_dir
         self._config = config
         self._may_serve = may_serve
         self._timeout = timeout
-        self._stack = AsyncExitStack()
         self._lock_holder: int | None = None
         try:
             self._socket = socket_path(state_dir)
@@ -112,7 +105,24 @@ class Client:
     def request(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """The JSON of the response; parameters that are None are left out."""
         params = {name: str(value) for name, value in query.items() if value is not None}
-        return self._runner.run(self._request(method, path, body, params))
+        path = f"{path}?{urlencode(params)}" if params else path
+        for _ in range(_TRIES):
+            try:
+                return self._send(method, path, body)
+            except _NotServed:
+                pass
+            except TimeoutError:
+                raise GatewayHangs(
+                    f"The gateway did not answer within {self._timeout:g} s.",
+                    read_holder(self._state_dir),
+                ) from None
+            except (HTTPException, OSError) as error:
+                if method == "POST":  # which may have been executed
+                    raise GatewayUnreachable(
+                        "The gateway exited before it answered: check whether it made the change."
+                    ) from error
+            self.open()
+        raise GatewayUnreachable("The gateway exited before it answered.")
 
     get = partialmethod(request, "GET")
     post = partialmethod(request, "POST")
@@ -120,57 +130,29 @@ class Client:
     patch = partialmethod(request, "PATCH")
     delete = partialmethod(request, "DELETE")
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """Waits until the socket is served, by a gateway or by this command. Each process that
         holds the lock meanwhile has the whole timeout."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _CONNECT_TIMEOUT
+        deadline = time.monotonic() + _CONNECT_TIMEOUT
         holder: int | None = -1
-        while not (await self._is_served(deadline) or await self._serve()):
+        while not (self._is_served(deadline) or self._serve()):
             if self._lock_holder != holder:
-                holder, deadline = self._lock_holder, loop.time() + _CONNECT_TIMEOUT
-            if loop.time() > deadline:
+                holder, deadline = self._lock_holder, time.monotonic() + _CONNECT_TIMEOUT
+            if time.monotonic() > deadline:
                 raise self._connect_timeout()
-            await asyncio.sleep(_RETRY_INTERVAL)
+            time.sleep(_RETRY_INTERVAL)
 
-    async def close(self) -> None:
-        await self._stack.aclose()
-
-    async def _request(self, method: str, path: str, body: Any, params: dict[str, str]) -> Any:
-        """Retries after connection errors, except a POST that may have been executed."""
-        for _ in range(_TRIES):
-            try:
-                return await self._send(method, path, body, params)
-            except aiohttp.ClientConnectorError:
-                pass
-            except (aiohttp.ClientError, ConnectionError) as error:
-                if method == "POST":
-                    raise GatewayUnreachable(
-                        "The gateway exited before it answered: check whether it made the change."
-                    ) from error
-            except TimeoutError:
-                raise GatewayHangs(
-                    f"The gateway did not answer within {self._timeout:g} s.",
-                    read_holder(self._state_dir),
-                ) from None
-            await self.open()
-        raise GatewayUnreachable("The gateway exited before it answered.")
-
-    async def _send(
-        self, method: str, path: str, body: Any = None, params: dict[str, str] | None = None
-    ) -> Any:
-        data = None if body is None else orjson.dumps(body)
-        async with (
-            aiohttp.ClientSession(
-                # A new connection for each request: the gateway could close an idle one meanwhile.
-                connector=aiohttp.UnixConnector(str(self._socket), force_close=True),
-                timeout=aiohttp.ClientTimeout(total=self._timeout),
-            ) as session,
-            session.request(
-                method, f"http://gateway{API_PATH}{path}", params=params, data=data
-            ) as response,
-        ):
-            answer = await response.read()
+    def _send(self, method: str, path: str, body: Any, timeout: float | None = None) -> Any:
+        """Raises _NotServed, TimeoutError, HTTPException, or OSError. A new connection for each
+        request: the gateway could close an idle one meanwhile."""
+        connection = _AdminConnection(self._socket, timeout or self._timeout)
+        try:
+            data = None if body is None else orjson.dumps(body)
+            connection.request(method, f"{API_PATH}{path}", data)
+            response = connection.getresponse()
+            answer = response.read()
+        finally:
+            connection.close()
         try:
             content: Any = orjson.loads(answer) if answer else None
             if response.status < 400:
@@ -182,18 +164,17 @@ class Client:
             ) from None
         raise CommandRefused(str(message), mistakes)
 
-    async def _is_served(self, deadline: float) -> bool:
+    def _is_served(self, deadline: float) -> bool:
         """Raises GatewayHangs if the socket is open, but there is no response."""
         try:
-            async with asyncio.timeout_at(deadline):
-                about = await self._send("GET", "")
+            about = self._send("GET", "", None, max(deadline - time.monotonic(), _RETRY_INTERVAL))
         except TimeoutError:
             raise self._connect_timeout() from None
-        except aiohttp.ClientConnectorError as error:
-            if isinstance(error.os_error, PermissionError):
+        except _NotServed as error:
+            if isinstance(error.__cause__, PermissionError):
                 raise _wrong_owner(self._socket) from None
             return False
-        except (aiohttp.ClientError, ConnectionError):
+        except (HTTPException, OSError):
             return False  # it is shutting down, and will release the lock
         if (context := click.get_current_context(silent=True)) is not None:
             is_object = isinstance(about, dict)
@@ -202,20 +183,18 @@ class Client:
                 context.meta[RUNNING_CONFIG] = about["config"]
         return True
 
-    async def _serve(self) -> bool:
+    def _serve(self) -> bool:
         """Serves the socket, unless another process holds the lock."""
-        # Imported here: it is half of a command's start time, and not needed with a gateway.
-        from gateway.admin.api.console import open_admin_app
-
         if not self._may_serve:
             raise GatewayUnreachable(f"No gateway runs on the state directory {self._state_dir}.")
         if self._state_dir.exists() and self._state_dir.stat().st_uid != os.geteuid():
             raise _wrong_owner(self._state_dir)  # new files would not belong to the gateway's user
         try:
-            self._stack.enter_context(lock_state_dir(self._state_dir))
+            self.stack.enter_context(lock_state_dir(self._state_dir))
+            # Imported here: it is most of a command's start time, and not needed with a gateway.
+            standalone = import_quickly("gateway.cli.standalone")
             place = database_server(self._config) or self._state_dir / DATABASE_NAME
-            app = await self._stack.enter_async_context(open_admin_app(place, now_us))
-            await self._stack.enter_async_context(serve_admin(app, self._state_dir))
+            self.stack.enter_context(standalone.serve_standalone(self._state_dir, place))
         except StateLocked as error:
             self._lock_holder = error.pid
             return False
@@ -234,8 +213,32 @@ class Client:
         )
 
 
+class _NotServed(Exception):
+    """Nobody listens on the socket."""
+
+
+class _AdminConnection(HTTPConnection):
+    """A connection to an admin socket; `timeout` seconds for it and for each read."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("gateway", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        try:
+            self.sock.connect(os.fspath(self._path))
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise _NotServed from error
+
+
 def database_server(config: Path | None) -> DatabaseServer | None:
     """Raises CommandRefused if the configuration names one that cannot be used."""
+    from gateway.config.load import find_database  # what commands with a gateway do not need
+
     try:
         return find_database(config)
     except ConfigError as error:

@@ -22,7 +22,8 @@ from gateway.cli.output import (
     state_cell,
 )
 from gateway.config.document import ConfigError
-from gateway.config.load import find_config, find_state_dir, load_config
+from gateway.config.load import load_config
+from gateway.config.locate import find_config, find_state_dir
 from gateway.config.schema import Config
 from gateway.doctor.accounts import check_probes, check_skew, check_states
 from gateway.doctor.configuration import check_channels, check_configuration, secret_files

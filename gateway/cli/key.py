@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -31,10 +31,12 @@ from gateway.cli.output import (
     shorten,
     style_state,
 )
-from gateway.config.limits import Money
-from gateway.config.schema import SOCKET_NAME
+from gateway.config.locate import SOCKET_NAME
 from gateway.store.keys import well_formed
 from gateway.store.sqlite.lock import DEMO_NAME
+
+if TYPE_CHECKING:  # commands start without what validates configurations
+    from gateway.config.limits import Money
 
 KeyRecord = dict[str, Any]
 """A key as the admin API returns it."""
@@ -111,7 +113,7 @@ _LIST_COLUMNS: Final[dict[str, Column]] = {
 }
 
 
-def _detail_columns(money: Money) -> dict[str, Column]:
+def _detail_columns(money: Money | None) -> dict[str, Column]:
     return {
         "Id": "id",
         "Name": "name",

@@ -35,8 +35,7 @@ from gateway.cli.output import (
     right_align,
     shorten,
 )
-from gateway.store.log.pages import started_us
-from gateway.store.records import ExchangeState
+from gateway.store.records import ExchangeState, started_us
 
 LogQuery = Callable[[Client], dict[str, Any]]
 """The parameters of `/requests`; those that are None do not filter."""

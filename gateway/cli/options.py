@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -19,12 +19,13 @@ from gateway.admin.units import NONE_WORDS, parse_duration, parse_time
 from gateway.cli.errors import RUNNING_CONFIG, CommandRefused, report_config_errors
 from gateway.cli.output import print_json, print_note
 from gateway.config.document import ConfigError
-from gateway.config.limits import Money
-from gateway.config.load import find_config, find_state_dir, load_config
-from gateway.config.schema import Config
+from gateway.config.locate import find_config, find_state_dir, read_options
 from gateway.core.limits import BUDGETS, LIMIT_NAMES, Currency
-from gateway.routing.catalog import Catalog
 from gateway.store.records import OnSharedLoss, UserAgentMode
+
+if TYPE_CHECKING:  # commands start without what validates configurations
+    from gateway.config.limits import Money
+    from gateway.config.schema import Config
 
 CLEARED: Final = object()
 """The value of `none` and `never`; the value of an omitted option is None."""
@@ -92,26 +93,42 @@ class CommandContext:
             display(value)
 
     def gateway_config(self) -> tuple[Path, Config] | None:
-        """The file of this state directory's gateway, and what it says: the one that was named,
-        else the one that a running gateway names, else the one that was found, if it has this state
-        directory. None without it, or where it is invalid."""
-        running = click.get_current_context().meta
-        file = self.config if self.is_named else running.get(RUNNING_CONFIG, self.config)
-        if file is None:
-            return None
-        environ = {name: text for name, text in os.environ.items() if name != "GATEWAY_STATE_DIR"}
+        """The file of this state directory's gateway, and what it says. None without it, or where
+        it is invalid."""
+        from gateway.config.load import load_config  # what most commands do not need
+
         try:
-            config = load_config(Path(file), resolve_secrets=False, env=environ)
+            file = self._gateway_file()
+            if file is None:
+                return None
+            return file, load_config(file, state_dir=self.state_dir, resolve_secrets=False)
         except ConfigError:
             return None
-        is_own = os.path.realpath(config.state_dir) == os.path.realpath(self.state_dir)
-        is_known = self.is_named or RUNNING_CONFIG in running
-        return (Path(file), config) if is_known or is_own else None
 
-    def money(self) -> Money:
-        """The price of units; without a valid configuration there is none."""
-        known = self.gateway_config()
-        return Money() if known is None else known[1].money
+    def money(self) -> Money | None:
+        """The price of units; None without a file that states a valid one."""
+        try:
+            file = self._gateway_file()
+            if file is None or not (document := read_options(file, "money")[0]).data:
+                return None
+            from gateway.config.validation import validate  # what most commands do not need
+
+            return validate(document, None).money
+        except ConfigError:
+            return None
+
+    def _gateway_file(self) -> Path | None:
+        """The one that was named, else the one that a running gateway names, else the one that was
+        found, if it has this state directory. Raises ConfigError."""
+        running = click.get_current_context().meta
+        if self.is_named or RUNNING_CONFIG in running:
+            file = self.config if self.is_named else running[RUNNING_CONFIG]
+            return None if file is None else Path(file)
+        if self.config is None:
+            return None
+        environ = {name: text for name, text in os.environ.items() if name != "GATEWAY_STATE_DIR"}
+        own = find_state_dir(None, self.config, environ)
+        return self.config if os.path.realpath(own) == os.path.realpath(self.state_dir) else None
 
 
 FILE: Final = click.Path(path_type=Path, readable=False)
@@ -319,6 +336,8 @@ def warn_unknown_models(context: CommandContext, patterns: Iterable[str] | None)
     """Warns of patterns that match no model of the gateway's configuration."""
     if not patterns or (known := context.gateway_config()) is None:
         return
+    from gateway.routing.catalog import Catalog  # what most commands do not need
+
     file, config = known
     catalog = Catalog(config.models)
     for pattern in patterns:

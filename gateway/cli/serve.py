@@ -19,10 +19,11 @@ from typing import Final, NoReturn
 import click
 from aiohttp import web
 
-from gateway.admin.api.socket import AdminSocketError, socket_path
 from gateway.admin.reload import ConfigSource
+from gateway.admin.socket_path import AdminSocketError, socket_path
 from gateway.cli.errors import EX_CONFIG, EX_UNAVAILABLE, report_config_errors
-from gateway.config.load import demo_config, find_config, load_config
+from gateway.config.load import demo_config, load_config
+from gateway.config.locate import find_config
 from gateway.config.schema import Config
 from gateway.config.types import check_host
 from gateway.daemon import Daemon, run_daemon, systemd_notifications

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
@@ -29,10 +29,12 @@ from gateway.cli.output import (
     share_bar,
     shorten,
 )
-from gateway.config.limits import Money
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.core.text import escape_unprintable
 from gateway.store.records import HOUR_US, USAGE_COUNTS
+
+if TYPE_CHECKING:  # commands start without what validates configurations
+    from gateway.config.limits import Money
 
 DIMENSIONS: Final = ("key", "group", "model", "day", "hour")
 
@@ -131,7 +133,7 @@ def _start_of_hour(time: int) -> int:
 
 
 def _print_table(
-    rows: Sequence[Record], by: Sequence[str], names: dict[str, str], money: Money
+    rows: Sequence[Record], by: Sequence[str], names: dict[str, str], money: Money | None
 ) -> None:
     """Prints the table; with several dimensions a line for each level, indented, above the lines of
     the next level."""

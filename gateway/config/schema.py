@@ -27,6 +27,7 @@ from gateway.config.limits import (
     StoredReplies,
     UserAgents,
 )
+from gateway.config.locate import MAX_SOCKET_PATH, SOCKET_NAME
 from gateway.config.monitoring import Alerts, MetricsSettings, ProcessLogOptions, TraceOptions
 from gateway.config.search import SearchEndpoint
 from gateway.config.types import (
@@ -42,11 +43,8 @@ from gateway.config.types import (
 from gateway.core.formats import Family, Format
 from gateway.core.text import list_names
 
-SOCKET_NAME: Final = "admin.sock"
 _MAX_LISTED: Final = 20
 """Names in one warning."""
-MAX_SOCKET_PATH: Final = 107
-"""Maximum bytes of a unix socket's path on Linux, without the closing zero."""
 
 
 class Lifecycle(StrEnum):

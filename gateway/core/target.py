@@ -8,6 +8,8 @@ from gateway.core.value import FastStrEnum, value
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The reasoning efforts, from lowest to highest."""
+COMPACTION: Final = "compaction"
+"""The value that an upstream refuses, or ignores, that does not compact conversations itself."""
 
 
 class ThinkingStyle(FastStrEnum):

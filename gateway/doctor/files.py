@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config.file_errors import describe_owner
-from gateway.config.schema import SOCKET_NAME
+from gateway.config.locate import SOCKET_NAME
 from gateway.doctor.findings import Area, Finding
 from gateway.store.sqlite.lock import DATABASE_NAME, LOCK_NAME
 

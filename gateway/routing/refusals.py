@@ -17,8 +17,6 @@ from gateway.routing.health import AccountRef
 
 UNSIGNED_CALLS: Final = "unsigned_calls"
 """The value that an upstream refuses that wants a thought signature with every call."""
-COMPACTION: Final = "compaction"
-"""The value that an upstream refuses, or ignores, that does not compact conversations itself."""
 LIFETIME: Final = 24 * 3600 * 1_000_000
 """Microseconds for which a refusal is remembered: an upstream may learn what it did not know."""
 TRIAL: Final = 30 * 1_000_000

@@ -497,3 +497,11 @@ class Discrepancy:
     hour: int | None = None
     group_name: str | None = None
     model: str | None = None
+
+
+def started_us(request_id: str) -> int:
+    """Returns when the exchange of that id started (Unix µs); 0 for what is no such id."""
+    try:
+        return int(request_id.removeprefix("req_")[:14], 16)
+    except ValueError:
+        return 0

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.admin.api.socket import socket_path
 from gateway.admin.reload import ConfigSource
+from gateway.admin.socket_path import socket_path
 from gateway.config.document import ConfigError
 from gateway.config.load import parse_config
 from gateway.core.formats import Format

@@ -73,7 +73,7 @@ async def test_the_request(receiver: Receiver) -> None:
 async def test_the_example_of_the_documentation_verifies(receiver: Receiver) -> None:
     await Delivery(lambda: time.time_ns() // 1000).send(webhook(receiver, secret=SECRET), MESSAGE)
     (request,) = receiver.requests
-    page = (ROOT / "docs" / "monitoring.md").read_text()
+    page = (ROOT / "docs" / "alerts.md").read_text()
     (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
     exec(source, names)

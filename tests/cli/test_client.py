@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.admin.api.socket import socket_path
+from gateway.admin.socket_path import socket_path
 from gateway.cli import client
 from gateway.config.load import parse_config
 from gateway.daemon import run_daemon

@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.admin.api.socket import socket_path
+from gateway.admin.socket_path import socket_path
 from gateway.cli.errors import EX_SOFTWARE
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.cli.answering_server import answering_each

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.config.load import LOCAL_CONFIG, load_config
+from gateway.config.load import load_config
+from gateway.config.locate import LOCAL_CONFIG
 from tests.cli.cli_runner import CommandRunner
 
 SECRET = "sk-of-the-vendor-4711"

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.store.log.pages import first_id, started_us
-from gateway.store.records import ExchangeState, LogEntry, RequestRow, SearchRow
+from gateway.store.log.pages import first_id
+from gateway.store.records import ExchangeState, LogEntry, RequestRow, SearchRow, started_us
 from tests.cli.cli_runner import AdminGateway, CommandRunner, admin_gateway
 from tests.store.sample_rows import (
     START,

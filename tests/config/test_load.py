@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.config.document import ConfigError
-from gateway.config.load import find_config, find_state_dir, load_config
-from gateway.config.schema import MAX_SOCKET_PATH, SOCKET_NAME
+from gateway.config.load import load_config
+from gateway.config.locate import MAX_SOCKET_PATH, SOCKET_NAME, find_config, find_state_dir
 
 
 @pytest.fixture(autouse=True)

@@ -461,7 +461,7 @@ TOOLS: Final[dict[str, Sequence[ClientRequest]]] = {
         responses(tools=[part("shell"), part("apply_patch")]),
         responses(tools=[part("local_shell"), part("tool_search", execution="client")]),
     ],
-    "web search that the gateway does not run (see [Web search](run.md#web-search))": [
+    "web search that the gateway does not run (see [Web search](web-search.md))": [
         chat(web_search_options={}),
         messages(tools=[part("web_search_20250305", name="web_search")]),
         responses(tools=[part("web_search"), flat()]),

@@ -15,28 +15,12 @@ from aiohttp.typedefs import Handler
 
 from gateway.admin import API_PATH
 from gateway.admin.access.permissions import acting_as, socket_actor
+from gateway.admin.socket_path import AdminSocketError, socket_path
 from gateway.config.file_errors import file_error_reason
-from gateway.config.schema import MAX_SOCKET_PATH, SOCKET_NAME
 
 _OWNER_ONLY = 0o177  # as umask: rw-------
 _DRAIN_TIMEOUT = 2.0
 _LOOP_TURNS = 5  # from a connection in the backlog to one that counts
-
-
-class AdminSocketError(Exception):
-    """The admin socket cannot be opened; the message says why."""
-
-
-def socket_path(state_dir: Path) -> Path:
-    """Raises AdminSocketError for a path of more than 107 bytes, which Linux does not allow."""
-    path = state_dir / SOCKET_NAME
-    length = len(os.fsencode(path))
-    if length > MAX_SOCKET_PATH:
-        raise AdminSocketError(
-            f"The path of the admin socket, {path}, has {length} bytes; the maximum is"
-            f" {MAX_SOCKET_PATH}. Choose a shorter state directory."
-        )
-    return path
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from gateway.console.rendering import render
 from gateway.store.errors import QueryTimeout
 from gateway.store.log import pages
 from gateway.store.log.search import LogPage
-from gateway.store.records import ExchangeState, RequestRow
+from gateway.store.records import ExchangeState, RequestRow, started_us
 
 LIST_PATH: Final = "/console/logs"
 
@@ -52,7 +52,7 @@ async def list_requests(request: web.Request) -> web.Response:
         errors=search.errors,
         error=error,
         rows=page.rows,
-        searched_to=pages.started_us(page.searched_to) if page.searched_to else None,
+        searched_to=started_us(page.searched_to) if page.searched_to else None,
         is_newer_search=bool(after),
         names=names,
         newer=_newer_url(search, page, before, after),

@@ -9,10 +9,11 @@ from gateway.core.events import Delta, End, Event, Failure, FailureKind, Open, U
 from gateway.core.formats import Format, Lane
 from gateway.core.parts import Thinking, UnknownPart
 from gateway.core.reply import Reply
+from gateway.core.target import COMPACTION
 from gateway.core.value import replace
 from gateway.errors import UnsupportedField
 from gateway.routing.affinity import state_digest
-from gateway.routing.refusals import COMPACTION, LIFETIME, TRIAL, refuses_compaction
+from gateway.routing.refusals import LIFETIME, TRIAL, refuses_compaction
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.compaction.conversation import ITEM, upstream_states

@@ -15,11 +15,11 @@ from gateway.core.buffers import Buffers
 from gateway.core.events import LOST, Failure, FailureKind, ProofLoss, StopReason, Usage
 from gateway.core.formats import Lane
 from gateway.core.reply import Reply, ReplyFailed, count_output_chars, is_empty_reply
+from gateway.core.target import COMPACTION
 from gateway.core.value import replace
 from gateway.errors import GatewayError
 from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
 from gateway.routing.refusals import (
-    COMPACTION,
     TRIAL,
     UNSIGNED_CALLS,
     refused_proof,

@@ -28,7 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database, fetch
 from gateway.store.log.expressions import IS_RUNNING
-from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow
+from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, started_us
 from gateway.store.schema import attempts as attempts_table
 from gateway.store.schema import requests
 from gateway.store.schema import searches as searches_table
@@ -203,14 +203,6 @@ def first_id(time_us: int) -> str:
     """Sorts before the ids of all exchanges that started at that time (Unix µs) or later, and
     after all earlier ones: an id begins with the microsecond of its start."""
     return f"req_{time_us:014x}"
-
-
-def started_us(request_id: str) -> int:
-    """Returns when the exchange of that id started (Unix µs); 0 for what is no such id."""
-    try:
-        return int(request_id.removeprefix("req_")[:14], 16)
-    except ValueError:
-        return 0
 
 
 async def _fetch(

@@ -16,7 +16,7 @@ from gateway.store.database import Database
 from gateway.store.errors import QueryTimeout
 from gateway.store.log import pages
 from gateway.store.log.pages import NO_FILTER, LogFilter, first_id
-from gateway.store.records import RequestRow
+from gateway.store.records import RequestRow, started_us
 
 SEARCH_SECONDS: Final = 2.0
 """The time for one page. Others wait for the same few connections."""
@@ -64,7 +64,7 @@ async def search(
         newest = await pages.newest_id(database, log_filter, before)
     if newest is None:
         return LogPage([])
-    walk = _Walk(database, log_filter, limit, before, after, pages.started_us(newest))
+    walk = _Walk(database, log_filter, limit, before, after, started_us(newest))
     while not walk.is_complete and (left := deadline - monotonic()) > 0:
         await walk.step(min(left, _STEP_TIMEOUT))
     if walk.is_complete:
@@ -112,7 +112,7 @@ class _Walk:
         self._before = before
         self._after = after
         self._newest = newest
-        self._position = newest if after is None else pages.started_us(after)
+        self._position = newest if after is None else started_us(after)
         self._span = _FIRST_SPAN
 
     async def step(self, seconds: float) -> None:

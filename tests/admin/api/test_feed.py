@@ -14,8 +14,8 @@ import orjson
 import pytest
 
 from gateway.admin.api import feed as api_feed
-from gateway.admin.api.socket import socket_path
 from gateway.admin.feed import MAX_SUBSCRIBERS, Feed
+from gateway.admin.socket_path import socket_path
 from gateway.core.formats import Format
 from tests.admin.feed_client import follow_feed
 from tests.store.sample_rows import settlement

@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.admin.api.socket import socket_path
+from gateway.admin.socket_path import socket_path
 from gateway.core.formats import Format
 from gateway.routing.failure_policy import AccountPenalty, Blame, Failover, Verdict
 from tests.resilience.faults.upstream import FaultUpstream, fault_upstream

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.admin.api.socket import AdminSocketError, serve_admin, socket_path
+from gateway.admin.api.socket import serve_admin
+from gateway.admin.socket_path import AdminSocketError, socket_path
 
 
 async def slow(_: web.Request) -> web.Response:

@@ -10,7 +10,8 @@ from html import unescape
 import pytest
 
 from gateway.core.formats import Format
-from gateway.store.log.pages import first_id, started_us
+from gateway.store.log.pages import first_id
+from gateway.store.records import started_us
 from tests.console.hostile_text import HOSTILE_TEXT, is_harmless
 from tests.console.visitor import Visitor
 from tests.support.gateway import ALPHA, BETA, RunningGateway

@@ -8,10 +8,10 @@ import pytest
 
 from gateway.store.database import Database
 from gateway.store.errors import QueryTimeout
-from gateway.store.log.pages import LogFilter, first_id, page, started_us
+from gateway.store.log.pages import LogFilter, first_id, page
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.search import LogPage, export, search
-from gateway.store.records import ExchangeState, RequestRow
+from gateway.store.records import ExchangeState, RequestRow, started_us
 from tests.store.sample_rows import START, intent, settled
 from tests.support.slow_search import slow_down
 

@@ -12,9 +12,11 @@ import click
 import orjson
 
 from gateway.cli.errors import CommandRefused, report_config_errors
+from gateway.cli.init.litellm import read_litellm
 from gateway.cli.options import FILE, json_option
-from gateway.cli.output import print_json
-from gateway.config.load import LOCAL_CONFIG, find_config, parse_config
+from gateway.cli.output import print_json, print_note
+from gateway.config.load import parse_config
+from gateway.config.locate import LOCAL_CONFIG, find_config
 from gateway.config.presets import presets
 from gateway.config.secrets import NO_KEY
 from gateway.core.formats import Format
@@ -146,6 +148,7 @@ def _check_key(ctx: click.Context, option: click.Parameter, value: str | None) -
     is_flag=True,
     help="Take OPENAI_API_KEY, ANTHROPIC_API_KEY, and …_BASE_URL and …_MODEL of each.",
 )
+@click.option("--from", "source", type=FILE, help="Take over the config.yaml of a LiteLLM proxy.")
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 @json_option
 def init(
@@ -157,13 +160,15 @@ def init(
     key: str | None,
     models: tuple[str, ...],
     from_env: bool,
+    source: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
     """Write a configuration with comments for one upstream.
 
     What is not given as an option is asked for. With --from-env, for the upstreams whose variables
-    are set; their values are not written, but references to them.
+    are set; their values are not written, but references to them. With --from, for those of another
+    gateway: the file says what of it has no counterpart here.
     """
     file = config or Path(os.environ.get("GATEWAY_CONFIG") or LOCAL_CONFIG)
     if file.exists() and not force:
@@ -171,28 +176,42 @@ def init(
             f"{file} exists already: write another file with --config FILE, or replace it with "
             "--force"
         )
-    if from_env:
-        if preset or format_ or url or key:
+    options = preset or format_ or url or key
+    imported = None
+    upstreams: list[Upstream] = []
+    if source is not None:
+        if options or models or from_env:
+            raise click.UsageError("--from FILE finds upstreams and models itself.")
+        imported = read_litellm(source)
+    elif from_env:
+        if options:
             raise click.UsageError("--from-env finds preset, format, address and key itself.")
         upstreams = _from_environment(os.environ, models)
     elif preset:
         upstreams = [_of_preset(preset, format_, url, key, models)]
     else:
         upstreams = [_ask(Format(format_) if format_ else None, url, key, models)]
-    text = render_config(upstreams, state_dir)
+    text = (
+        imported.render(state_dir, source)
+        if imported is not None and source is not None
+        else render_config(upstreams, state_dir)
+    )
     with report_config_errors(as_json=as_json):
         parse_config(text, str(file))
     _write(file, text, force=force)
     option = "" if find_config() == file else f" --config {file}"
     commands = [f"gateway {rest}{option}" for rest in ("check", "key mint --name me", "serve")]
     if as_json:
-        print_json(
-            {"file": str(file), "channels": [asdict(each) for each in upstreams], "next": commands}
-        )
+        channels = [asdict(each) for each in upstreams] if imported is None else imported.channels
+        report = {"file": str(file), "channels": channels, "next": commands}
+        print_json(report if imported is None else {**report, "left_out": imported.left_out})
         return
-    click.echo(f"{file}: written ({', '.join(each.name for each in upstreams)}). Next:")
+    names = [each.name for each in upstreams] if imported is None else imported.names
+    click.echo(f"{file}: written ({', '.join(names)}). Next:")
     for command in commands:
         click.echo(f"  {command}")
+    if imported is not None and imported.left_out:
+        print_note(f"Left out, see the head of {file}: {len(imported.left_out)} settings.")
 
 
 def render_config(upstreams: Sequence[Upstream], state_dir: Path) -> str:
