@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.admin.receipt import lost_lines, receipt_lines
 from gateway.admin.units import format_cost, format_count, format_duration
 from gateway.store.records import ExchangeState
 
@@ -67,7 +68,10 @@ def sections(
     if row["affinity"]:
         yield _affinity(row), ()
     for number, attempt in enumerate(attempts, 1):
-        yield f"{number}. {_candidate(attempt)}", tuple(_outcome(attempt))
+        yield (
+            f"{number}. {_candidate(attempt)}",
+            (*_outcome(attempt), *lost_lines(attempt.get("receipt"))),
+        )
     if not attempts:  # it is running, or has none
         yield _upstream(row), ()
     if row["state"] == ExchangeState.RUNNING:
@@ -166,6 +170,7 @@ def _billing_details(row: RowFields) -> Iterator[str]:
     if source == "none":
         return
     yield _USAGE_TEXT.get(source, f"Tokens counted by: {source}.")
+    yield from receipt_lines(row, row["tariff"])
     if row["tariff"]:
         multipliers, *prices = row["tariff"].split("; ")
         yield f"Multipliers: {multipliers}."

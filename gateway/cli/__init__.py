@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, str]] = {
     "account": "List, reset, disable and try upstream accounts.",
     "doctor": "Check the installation, its upstreams and what clients need.",
     "route": "Explain the routing of a request.",
+    "prices": "Bring the prices of models from a list that is kept offline.",
     "usage": "Report usage by key, group, model, day or hour.",
     "budgets": "List the budgets of keys and groups, and what is spent of them.",
     "logs": "Read the request log: list, show, export, tail.",

@@ -30,7 +30,7 @@ from gateway.cli.output import (
     shorten,
 )
 from gateway.core.limits import MICRO_PER_UNIT
-from gateway.core.text import escape_unprintable
+from gateway.core.text import escape_unprintable, list_names
 from gateway.store.records import HOUR_US, USAGE_COUNTS
 
 if TYPE_CHECKING:  # commands start without what validates configurations
@@ -116,6 +116,9 @@ def usage(
         _print_table(rows, by, names, context.money())
         end = f" and before {format_time(until)}" if until is not None else ""
         print_note(f"Since {format_time(since)}{end}.")
+        known = context.gateway_config()
+        if known is not None and (unpriced := known[1].unpriced):
+            print_note(f"Without a price in USD: {list_names(unpriced, 20)}.")
 
 
 def _total(rows: Sequence[Record]) -> Record:

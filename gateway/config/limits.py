@@ -226,6 +226,9 @@ class Money(ConfigModel):
     web_search_price: Multiplier | None = None
     """The price of 1,000 web searches in USD, times the group's multiplier; null: that of their
     units."""
+    charge: Literal["final", "all"] = "final"
+    """What a request costs: the attempt that has served it, or also those that failed before and
+    have cost something. The receipts of attempts state it in either case."""
     bill_estimates: bool = True
     """Whether usage that no upstream reported is estimated and billed; such rows are marked."""
 

@@ -264,6 +264,9 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
     """The clients that may call, by user agent."""
     money: Money = Money()
     """The billing and display of usage."""
+    prices_file: Annotated[str, Field(min_length=1)] | None = None
+    """A file with prices of models and channels that state none, such as gateway prices import
+    writes; relative to this file. null: none."""
     images: Images = Images()
     """Images in requests: making them smaller, downloading them."""
     search: SearchEndpoint | None = None
@@ -315,14 +318,18 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
                 "multiplier 1.0. State the right one under models."
             )
 
-    def _unstated_prices(self) -> Iterator[str]:
-        """Models without a price, where others have one."""
+    @property
+    def unpriced(self) -> list[str]:
+        """Returns the models that are served and cost nothing in USD, where others have prices."""
         if self.money.unit_price is not None and self.money.currency == "USD":
-            return
+            return []
         served = self._served_models
         unstated = [model.id for model in served if not self._is_priced(model)]
         has_prices = len(unstated) < len(served) or any(each.prices for each in self.channels)
-        if unstated and has_prices:
+        return unstated if has_prices else []
+
+    def _unstated_prices(self) -> Iterator[str]:
+        if unstated := self.unpriced:
             names = list_names(unstated, _MAX_LISTED)
             yield (
                 f"No price is stated for {names}: usage costs nothing in USD, and budgets in USD "

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from difflib import get_close_matches
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -16,6 +17,7 @@ from pydantic_core import ErrorDetails, to_json
 from gateway.config.discovered import Discovered
 from gateway.config.document import ConfigError, Document, KeyPath
 from gateway.config.presets import complete_channels
+from gateway.config.price_file import add_prices, read_price_file
 from gateway.config.schema import Config, catalog_data, default_catalog
 from gateway.config.secrets import LITERAL_NOT_ALLOWED, SecretResolver, is_literal_secret
 
@@ -47,6 +49,7 @@ def validate(
     problems of the document. Strict JSON mode is
     what YAML needs: only lists become tuples, and texts enum members."""
     complete_channels(document, catalog_data, discovered or {})
+    _add_price_file(document)
     _check_across(document, allow_literals=secrets is None or secrets.allow_literals)
     data = {} if document.data is None else document.data
     try:
@@ -55,14 +58,21 @@ def validate(
         )
     except ValidationError as error:
         for details in error.errors(include_url=False, include_context=False, include_input=False):
-            _add_problem(document, details)
+            add_problem(document, details)
         raise ConfigError(document.problems) from None
     if document.problems:
         raise ConfigError(document.problems)
     return config
 
 
-def _add_problem(document: Document, details: ErrorDetails) -> None:
+def _add_price_file(document: Document) -> None:
+    data = document.data
+    if isinstance(data, dict) and isinstance(file := data.get("prices_file"), str) and file:
+        prices = read_price_file(Path(document.file).parent / file, add_problem)
+        add_prices(data, prices, catalog_data)
+
+
+def add_problem(document: Document, details: ErrorDetails) -> None:
     kind = details["type"]
     path, value = _locate(document.data, details["loc"])
     if kind == "too_short" and value:

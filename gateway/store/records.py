@@ -237,7 +237,9 @@ class AttemptRow(NamedTuple):
     the upstream's, None without a response; `error` is the upstream's text (redacted, at most
     8,192 characters). `verdict` is `ok`, or the reason that the failure policy gives; `blame` and
     `effect` are the policy's too, and `next` is the step that followed: `other account`,
-    `same account`, `gave up`, `told the client`. All three are None if they do not apply.
+    `same account`, `gave up`, `told the client`. All three are None if they do not apply. `receipt`
+    is a JSON object of what a failed attempt has used and cost, None where that is nothing; the row
+    of the exchange has what it is billed for.
     """
 
     channel: str
@@ -255,6 +257,7 @@ class AttemptRow(NamedTuple):
     effect: str | None = None
     next: str | None = None
     error: str | None = None
+    receipt: str | None = None
 
 
 class SearchRow(NamedTuple):

@@ -15,6 +15,7 @@ from gateway.console.channel_view import channel_health
 from gateway.console.charts import CHARTS, HEIGHT, WIDTH
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import redirect, render, render_chart
+from gateway.core.text import list_names
 from gateway.quota.budgets import format_utc
 from gateway.store.log.overview import Breakdown, Overview
 from gateway.store.log.usage import Totals
@@ -77,6 +78,7 @@ async def show_overview(request: web.Request) -> web.Response:
             ("Keys", list(_top_rows(overview, overview.keys, "key", key_names)), ""),
             ("Models", list(_top_rows(overview, overview.models, "model", {})), "no model"),
         ),
+        unpriced=list_names(context.runtime.current.config.unpriced, 20),
         alerts=context.alerts.firing() or (),
         held_back=context.alerts.held_back(),
         channels=channel_health(context.runtime, context.accounts),

@@ -11,6 +11,7 @@ from gateway.config.schema import Server
 from gateway.server.http.budget_headers import BUDGET_HEADERS
 from gateway.server.http.headers import (
     CORS_HEADERS,
+    COST_HEADER,
     DROPPED_HEADER,
     ESTIMATED_HEADER,
     RATE_LIMIT_HEADERS,
@@ -42,6 +43,7 @@ _EXPOSED_HEADERS: Final = ", ".join(
         "x-request-id",
         "retry-after",
         "x-should-retry",
+        COST_HEADER,
         DROPPED_HEADER,
         ESTIMATED_HEADER,
         *RATE_LIMIT_HEADERS,

@@ -26,6 +26,8 @@ SERVER_NAME: Final = "model-gateway"
 
 DROPPED_HEADER: Final = "x-gateway-dropped"
 STRICT_HEADER: Final = "x-gateway-strict"
+COST_HEADER: Final = "x-gateway-cost"
+"""What a whole reply costs, in US dollars."""
 ESTIMATED_HEADER: Final = "x-gateway-estimated"
 """The header of an estimated number of tokens."""
 LIMITS_HEADER: Final = "x-gateway-limits"

@@ -115,6 +115,7 @@ class AttemptOutcome:
                     verdict.penalty._value_ if verdict else None,
                     None,
                     error,
+                    None,
                 )
             ),
             seconds,

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.scheduler import next_stage
 from gateway.server.http.client_stream import EVENT_STREAM, JSON, ReplySink, ResponseWriter
-from gateway.server.http.headers import reply_head
+from gateway.server.http.headers import COST_HEADER, reply_head
 from gateway.server.proxy.attempt import (
     LARGE_REPLY,
     Attempt,
@@ -121,6 +121,8 @@ async def send_reply(
         await client.drained()
         response = client.sent()
     else:
+        if (cost := exchange.meter.cost_in_usd) is not None:
+            headers = {**headers, COST_HEADER: cost}
         head = reply_head(request, exchange, headers)
         writer = ResponseWriter(request)
         exchange.headers_sent = True

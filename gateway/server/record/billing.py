@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from decimal import Decimal
 from sys import maxsize
 from typing import Any, Final, NamedTuple
+
+import orjson
 
 from gateway.admission.access import Permit
 from gateway.admission.local import Admission
 from gateway.core.events import CHARS_PER_TOKEN, Usage
-from gateway.core.limits import FREE, UNLIMITED, Cost
+from gateway.core.limits import FREE, MICRO_PER_UNIT, UNLIMITED, Cost
 from gateway.core.value import replace
 from gateway.errors import AccountingUnavailable, InsufficientQuota
 from gateway.quota.limits import Reservation, ResourceRequest
@@ -21,6 +24,7 @@ from gateway.wire.service_tier import stated_tier
 
 _NO_USAGE = Usage()
 
+_OK: Final = 200
 _UNKNOWN_TIER: Final = (None, "auto")
 
 _MIN_SLICE: Final = 64
@@ -60,6 +64,7 @@ class UsageMeter:
 
     __slots__ = (
         *("_book", "_parts", "_requested_tier", "_summary_parts", "confirmed_tier", "tariff"),
+        "_lost",
         *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_most_output"),
         *("_output_chars", "_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
         *("estimated_tokens", "model", "next_input", "permit", "price", "reservation"),
@@ -80,6 +85,7 @@ class UsageMeter:
         self.summary: tuple[Usage, UsageSource] | None = None
         self._book: PriceBook | None = None
         self._summary_parts: list[Part] = []
+        self._lost = FREE
         self._requested_tier: str | None = None
         self.confirmed_tier: str | None = None
         self.tariff: str | None = None
@@ -250,6 +256,38 @@ class UsageMeter:
         is_alone = self.earlier is None and self.summary is None
         return self._usage if self._is_final and is_alone else None
 
+    def record_loss(self, status: int | None) -> str | None:
+        """Returns a receipt of an attempt that has failed before anything of its reply was sent, as
+        a JSON object; None where it has cost nothing. `status` is the upstream's: for an error
+        vendors charge nothing, unless it has reported usage."""
+        money, usage = self._snapshot.config.money, self._usage
+        if self.earlier is not None:
+            usage = self.earlier + (usage or _NO_USAGE)
+        source = "upstream" if usage is not None and self._is_final else "estimated"
+        if usage is None and self._sent and money.bill_estimates and status in (None, _OK):
+            usage = Usage(input_tokens=self._input_tokens)
+        if self.price is None or usage is None or usage == _NO_USAGE:
+            return None
+        cost, tariff = self.price.cost(usage), self.price.description
+        if self._book is not None:
+            cost, tariff = self.price.cost_of(self._parts_of(usage))
+        charged = money.charge == "all"
+        if charged:
+            self._lost = Cost(self._lost.units + cost.units, self._lost.usd + cost.usd)
+        counts = {name: getattr(usage, name) for name in Usage.__annotations__}
+        costs = {"cost_micro": cost.units, "usd_micro": cost.usd}
+        receipt = {"usage": counts, "source": source, **costs, "charged": charged}
+        return orjson.dumps(receipt | {"tariff": tariff}).decode()
+
+    @property
+    def cost_in_usd(self) -> str | None:
+        """Returns the dollars of a reply that has been read to its end; None where nothing has a
+        price in dollars."""
+        if self.price is None or (self.price.usd is None and self._book is None):
+            return None
+        cost = self.final_bill(committed=True, failed=False).cost
+        return format(Decimal(cost.usd) / MICRO_PER_UNIT, "f")
+
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:
         """An exchange that `failed` before it was `committed` costs what the upstream itself
         reported, if anything."""
@@ -268,6 +306,12 @@ class UsageMeter:
             cost = self.price.cost(usage)
         elif self.price is not None:
             cost, self.tariff = self.price.cost_of([*self._summary_parts, *parts])
+        if (lost := self._lost) != FREE and self.price is not None:
+            if self._book is None:
+                self.tariff = self.price.description
+            cost = Cost(cost.units + lost.units, cost.usd + lost.usd)
+            amount = format(Decimal(lost.usd) / MICRO_PER_UNIT, "f")
+            self.tariff = f"{self.tariff}; USD of failed attempts: {amount}"
         return Bill(usage, source, cost, used.total_tokens)
 
     def _used(self, committed: bool, failed: bool) -> tuple[Usage, UsageSource]:

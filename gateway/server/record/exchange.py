@@ -279,6 +279,9 @@ class Exchange:
         """The upstream's part of an error."""
         self.failure = failure
         if not self.committed and failure.kind is not FailureKind.UNWRITABLE:
+            receipt = self.meter.record_loss(failure.status)
+            if receipt is not None and self.attempts:
+                self.attempts[-1] = self.attempts[-1]._replace(receipt=receipt)
             self.meter.start_attempt()  # an attempt that failed before it sent anything is free
         broken = failure.kind in (FailureKind.TRUNCATED, FailureKind.DISCONNECT, FailureKind.EMPTY)
         self.state = (

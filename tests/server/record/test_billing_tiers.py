@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -119,21 +120,24 @@ async def test_the_tier_that_the_reply_states_and_the_length_of_the_input(
             ("flex", 9, LONG_COST // 2),
         )
     ]
+    headers = []
     async with run_gateway(tmp_path, lines, models=MODELS) as gateway:
         for client, format, tier, fresh, _ in cases:
             upstream.respond_with(answer(format, streamed=streamed, tier=tier, fresh=fresh))
             received = await gateway.post(client, model=f"model-{format}", stream=streamed)
             assert received.status == 200, await received.text()
+            headers.append(received.headers.get("x-gateway-cost"))
         rows = await gateway.rows(len(cases))
-        for row, case in zip(rows, cases, strict=True):
+        for row, case, stated in zip(rows, cases, headers, strict=True):
             client, format, tier, fresh, usd = case
+            assert stated == (None if streamed else f"{Decimal(usd) / 10**6:f}")
             assert (row.usd_micro, row.input_tokens) == (usd, fresh + 4), case
             assert row.cost_micro == (fresh + 8) * 1_000_000, "units are not affected"
             tariff = row.tariff or ""
             assert ("more than 12 input tokens: input 2000," in tariff) is (fresh == 9)
             factor = {"priority": 2, "fast": 6, "flex": 0.5}.get(tier or "")
-            stated = f"; service tier {tier}: times {factor}"
-            assert tariff.endswith(stated) if factor else "service tier" not in tariff
+            scope = f"; service tier {tier}: times {factor}"
+            assert tariff.endswith(scope) if factor else "service tier" not in tariff
         token = await gateway.operations.get_key(gateway.token.id)
         assert token.usd_micro == sum(row.usd_micro for row in rows)
         assert (await gateway.operations.check_integrity()).ok
