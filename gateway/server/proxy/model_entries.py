@@ -68,8 +68,8 @@ def rendered_entries(
     rendered, templates, dumps = {}, dict[tuple[object, ...], bytes](), orjson.dumps
     for model in catalog:
         prices = model.multiplier, id(model.rates), id(model.price)
-        same = (model.family, model.lifecycle, model.context, model.max_output, *prices)
-        same = (*same, _Traits.of(model))
+        sizes = model.context, model.max_output
+        same = model.family, model.lifecycle, sizes, prices, _Traits.of(model)
         if (template := templates.get(same)) is None:
             template = templates[same] = _template(model, entry, multiplier, catalog)
         texts = {b"title": dumps(model.display_name), b"description": dumps(model.description)}
