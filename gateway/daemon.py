@@ -39,6 +39,7 @@ from gateway.quota.limits import Quota
 from gateway.replicas import Fleet
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.health import Health
+from gateway.routing.refusals import Refusals
 from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.http.listener import Listener, serve
 from gateway.server.http.systemd import announced_reload, notify, run_watchdog
@@ -191,13 +192,20 @@ async def _start_runtime(
     stack.push_async_callback(origins.close)
     stored = ResponseStore(database, lambda: runtime.config.responses, now, item_ids)
     snapshot, quota, health, affinity = Snapshot(config), Quota(), Health(), AffinityIndex()
-    fleet, admission, cluster = Fleet(), Admission(quota), None
+    fleet, admission, cluster, refusals = Fleet(), Admission(quota), None, Refusals()
     if member is not None:
         from gateway.fleet.cluster import Cluster
 
         quota, holders = Quota(LeasedTracker), partial(budget_holders, registry)
         fleet = cluster = Cluster(
-            member, config, quota, holders, health, affinity, lambda: runtime.config
+            member,
+            config,
+            quota,
+            holders,
+            health,
+            affinity,
+            refusals,
+            lambda: runtime.config,
         )
         admission = cluster.admission
     runtime = Runtime(
@@ -212,6 +220,7 @@ async def _start_runtime(
         now,
         health,
         affinity,
+        refusals=refusals,
     )
     await stored.start()
     await end_interrupted(stored)

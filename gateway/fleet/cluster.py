@@ -16,6 +16,7 @@ from gateway.quota.limits import Holder, Quota
 from gateway.replicas import BackgroundKey, Fleet
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.health import AccountRef, Health, HealthTicket
+from gateway.routing.refusals import Refusals
 from gateway.store.log.recorder import Recorder
 from gateway.telemetry.metrics import Families
 
@@ -38,6 +39,7 @@ class Cluster(Fleet):
         holders: Callable[[], Iterable[Holder]],
         health: Health,
         affinity_index: AffinityIndex,
+        refusals: Refusals,
         current: Callable[[], Config],
     ) -> None:
         """`quota` has leased trackers; `holders` are all that have budgets; `current` returns the
@@ -48,7 +50,9 @@ class Cluster(Fleet):
         self._leases = BudgetLeases(member.server, quota, own, now, holders, share)
         self._shared = None
         if config.shared is not None:
-            self._shared = SharedState(config.shared, own, health, affinity_index, current)
+            self._shared = SharedState(
+                config.shared, own, health, affinity_index, refusals, current
+            )
         self.has_shared = self._shared is not None
         limits = None if self._shared is None else self._shared.limits
         shares = None if self._shared is None else self._shared.shares

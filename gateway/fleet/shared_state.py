@@ -1,4 +1,5 @@
-"""What replicas share through one connection to Valkey: limits, health, affinity, reports."""
+"""What replicas share through one connection to Valkey: limits, health, refusals,
+affinity, reports."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from gateway.config.schema import Config
 from gateway.fleet.affinity import SharedAffinity
 from gateway.fleet.health import SharedHealth
 from gateway.fleet.limits import SharedLimits
+from gateway.fleet.refusals import SharedRefusals
 from gateway.fleet.reports import Cancellations, Reports
 from gateway.fleet.shares import AbsentReplicas, Shares
 from gateway.fleet.valkey.connection import Connection
 from gateway.routing.affinity import AffinityIndex
 from gateway.routing.health import Health
+from gateway.routing.refusals import Refusals
 from gateway.store.postgresql.replicas import OwnReplica
 
 
@@ -27,6 +30,7 @@ class SharedState:
         own: OwnReplica,
         health: Health,
         affinity_index: AffinityIndex,
+        refusals: Refusals,
         config: Callable[[], Config],
     ) -> None:
         """`config` returns the configuration in force."""
@@ -37,6 +41,7 @@ class SharedState:
         self.absent_replicas = AbsentReplicas(own, self.limits)
         self.cancellations = Cancellations(connection)
         self.reports = Reports(connection, own.name)
+        self.refusals = SharedRefusals(connection, refusals, config)
         self.affinity = SharedAffinity(connection, affinity_index, config)
 
     @asynccontextmanager
@@ -47,6 +52,7 @@ class SharedState:
             stack.push_async_callback(self._connection.close)
             await self._connection.open()
             await stack.enter_async_context(self.health.run())
+            self.refusals.start()
             await self.limits.open()
             stack.push_async_callback(self.limits.close)
             yield

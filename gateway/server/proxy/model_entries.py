@@ -11,7 +11,10 @@ import orjson
 from gateway.config.schema import Model
 from gateway.core.target import EFFORTS, ThinkingStyle
 from gateway.quota.pricing import token_costs
-from gateway.routing.catalog import Catalog, stated_traits
+from gateway.routing.catalog import Catalog, stated_traits_of
+
+_NAME: Final = "\0name"
+"""Stands for a name, which has no such character."""
 
 CREATED: Final = 1767225600
 CREATED_AT: Final = "2026-01-01T00:00:00Z"
@@ -35,6 +38,9 @@ _INSTRUCTIONS: Final = (
 """The system prompt of a model that Codex does not know: its list of models has to contain one."""
 
 
+_STATED: Final = ("structured", "efforts", "thinking")
+
+
 class _Traits(NamedTuple):
     images: bool
     structured: bool
@@ -43,9 +49,9 @@ class _Traits(NamedTuple):
 
     @classmethod
     def of(cls, model: Model) -> _Traits:
-        stated = stated_traits(model)
-        efforts = tuple(stated.get("efforts", EFFORTS))
-        return cls(model.images, stated.get("structured", True), efforts, stated.get("thinking"))
+        structured, efforts, thinking = stated_traits_of(model, *_STATED)
+        structured = structured is None or structured
+        return cls(model.images, structured, EFFORTS if efforts is None else efforts, thinking)
 
 
 Entry = Callable[[Model, str, str, Catalog], dict[str, Any]]
@@ -57,14 +63,34 @@ def rendered_entries(
     catalog: Catalog, entry: Entry, multiplier: str = "1"
 ) -> dict[str, tuple[tuple[str, bytes], ...]]:
     """The names of each model by its id, each with its entry as JSON: aliases follow their model,
-    but not patterns."""
-    rendered = {}
+    but not patterns. Entries that differ in texts alone are rendered once: upstreams list thousands
+    of models that have little else."""
+    rendered, templates, dumps = {}, dict[tuple[object, ...], bytes](), orjson.dumps
     for model in catalog:
-        names = (model.id, *(alias for alias in model.aliases if "*" not in alias))
-        rendered[model.id] = tuple(
-            (name, orjson.dumps(entry(model, name, multiplier, catalog))) for name in names
-        )
+        prices = model.multiplier, id(model.rates), id(model.price)
+        sizes = model.context, model.max_output
+        same = model.family, model.lifecycle, sizes, prices, _Traits.of(model)
+        if (template := templates.get(same)) is None:
+            template = templates[same] = _template(model, entry, multiplier, catalog)
+        texts = {b"title": dumps(model.display_name), b"description": dumps(model.description)}
+        entries = []
+        for name in (model.id, *[alias for alias in model.aliases if "*" not in alias]):
+            texts[b"name"] = dumps(name)
+            if model.display_name is None:
+                texts[b"title"] = texts[b"name"]
+            entries.append((name, template % texts))
+        rendered[model.id] = tuple(entries)
     return rendered
+
+
+def _template(model: Model, entry: Entry, multiplier: str, catalog: Catalog) -> bytes:
+    """The entry as JSON with places for its texts."""
+    title, description = f"{_NAME} title", f"{_NAME} description"
+    like = model.model_copy(update={"display_name": title, "description": description})
+    whole = orjson.dumps(entry(like, _NAME, multiplier, catalog)).replace(b"%", b"%%")
+    for text, place in ((title, b"title"), (description, b"description"), (_NAME, b"name")):
+        whole = whole.replace(orjson.dumps(text), b"%%(%b)b" % place)
+    return whole
 
 
 def list_entry(model: Model, name: str, multiplier: str, catalog: Catalog) -> dict[str, Any]:

@@ -129,10 +129,13 @@ def _response(
     if etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
         exchange.status = _NOT_MODIFIED
         return web.Response(status=_NOT_MODIFIED, headers=headers)
-    parts = [
-        b'"%b":[%b]' % (name.encode(), b",".join(entry for _, entry in named))
-        for name, named in lists.items()
-    ]
     rest = orjson.dumps(fields)[1:-1]
-    body = b"{%b}" % b",".join([rest, *parts] if rest else parts)
+    parts = [rest] if rest else []
+    for name, named in lists.items():
+        entries = [entry for _, entry in named] or [b""]
+        entries[0] = b'"%b":[%b' % (name.encode(), entries[0])
+        entries[-1] += b"]"
+        parts += entries
+    parts[0], parts[-1] = b"{" + parts[0], parts[-1] + b"}"
+    body = b",".join(parts)  # the only copy of what may be megabytes
     return web.Response(body=body, content_type="application/json", headers=headers)

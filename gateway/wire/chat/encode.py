@@ -49,6 +49,7 @@ from gateway.wire.chat.reasoning import render_details
 from gateway.wire.chat.usage import render_usage
 from gateway.wire.codec import ReplyMetadata
 from gateway.wire.json.fields import Payload
+from gateway.wire.moderation import moderation_results
 from gateway.wire.prompt.tool_names import sanitize_name, upstream_name
 
 _DONE: Final = b"data: [DONE]\n\n"
@@ -352,8 +353,8 @@ class ChatEncoder:
 
     def _drop(self, part: Part) -> None:
         match part:
-            case ReplyField("moderation", data) if data.format is Format.CHAT:
-                self.fields["moderation"] = data.data
+            case ReplyField("moderation", data) if results := moderation_results(data, Format.CHAT):
+                self.fields["moderation"] = results
             case UnknownPart(name) | ServerToolCall(name=name) | ServerToolResult(name=name):
                 self.dropped.add(name)
             case ReplyField(name):

@@ -34,6 +34,7 @@ from gateway.wire.json.fields import (
     lenient_str,
     load_object,
 )
+from gateway.wire.moderation import moderation_results
 from gateway.wire.prompt import signatures
 from gateway.wire.responses.client_tools import ClientTool
 from gateway.wire.responses.content import echo_citation, render_citation
@@ -510,8 +511,10 @@ def new_item(reply: ReplyContext, index: int, part: Part) -> ItemEncoder | None:
             return UnknownItemEncoder(reply, index, part)
         case ServerToolResult() if part.content.format is Format.RESPONSES:
             pass  # part of its search item
-        case ReplyField("moderation", data) if data.format is Format.RESPONSES:
-            reply.fields["moderation"] = data.data
+        case ReplyField("moderation", data) if results := moderation_results(
+            data, Format.RESPONSES
+        ):
+            reply.fields["moderation"] = results
         case _:
             reply.dropped.add(_loss_name(part))
     return None

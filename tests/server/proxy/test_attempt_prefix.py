@@ -15,7 +15,13 @@ import pytest
 from gateway.core.formats import Format
 from tests.support.gateway import ALPHA, BETA, channel, run_gateway
 from tests.support.image_files import PNG
-from tests.support.upstream import ScriptedUpstream, fixture_reply
+from tests.support.upstream import (
+    ReceivedRequest,
+    Response,
+    ScriptedUpstream,
+    fixture_reply,
+    json_response,
+)
 
 TURNS = 30
 IMAGE = b64encode(PNG).decode()
@@ -104,27 +110,48 @@ async def test_the_prefix_is_never_changed(
     assert orjson.dumps(sent[-1]).count(b"image/png") == TURNS - 1
 
 
+@pytest.mark.parametrize("client", [Format.MESSAGES, Format.RESPONSES])
 async def test_the_prefix_of_a_stored_conversation(
-    upstream: ScriptedUpstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path, client: Format
 ) -> None:
-    reply = orjson.loads(fixture_reply(Format.RESPONSES).body)
-    numbers = iter(range(TURNS))
+    """Whose turns the client does not send again, images and searches included."""
+    is_messages = client is Format.MESSAGES
+    name, turn = ("messages", messages_turn) if is_messages else ("input", responses_turn)
+    reply, numbers = orjson.loads(fixture_reply(client).body), iter(range(TURNS))
 
-    async def answer(request: Any) -> Any:
-        return fixture_reply(Format.RESPONSES).with_changes(
-            chunks=(orjson.dumps(reply | {"output": responses_turn(next(numbers))[:3]}),)
-        )
+    async def answer(request: ReceivedRequest) -> Response:
+        *replied, _ = turn(next(numbers))
+        parts = {"content": replied[0]["content"]} if is_messages else {"output": replied}
+        return json_response(reply | parts)
 
     upstream.respond_with(answer)
-    fields: dict[str, Any] = {"input": "Look.", "model": BETA}
-    async with run_gateway(tmp_path, [channel(Format.RESPONSES, upstream.address)]) as gateway:
+    question = {"role": "user", "content": "Look."}
+    fields: dict[str, Any] = {name: [question], "model": ALPHA if is_messages else BETA}
+    if is_messages:
+        fields |= {"thinking": {"type": "adaptive"}, "max_tokens": 9000, "system": "Be brief."}
+        fields |= {"thread": {"type": "create"}}
+        fields["tools"] = [{"name": "look", "input_schema": {"type": "object"}}]
+    else:
+        fields |= {"instructions": "Be brief.", "tools": [{"type": "web_search"}]}
+    traits = {"thinking": "adaptive"} if is_messages else {}
+    lines = [channel(client, upstream.address, traits=traits)]
+    betas = {"anthropic-beta": "message-threads-2026-08-12"} if is_messages else {}
+    async with run_gateway(tmp_path, lines) as gateway:
         for number in range(TURNS):
-            response = await gateway.post(Format.RESPONSES, fields)
+            response = await gateway.post(client, fields, headers=betas)
             assert response.status == 200, await response.text()
             id = (await response.json())["id"]
-            output = {"type": "function_call_output", "call_id": f"call_{number}", "output": "x"}
-            fields |= {"previous_response_id": id, "input": [output]}
-    sent = [request.json["input"] for request in upstream.requests]
-    assert isinstance(sent[0], str)
-    for earlier, later in pairwise(sent[1:]):
-        assert later[: len(earlier)] == earlier and len(later) > len(earlier)
+            fields[name] = turn(number)[-1:]
+            if is_messages:
+                for own in ("system", "tools"):  # of the thread
+                    fields.pop(own, None)
+                fields["thread"] = {"type": "continue", "previous_message_id": id}
+            else:
+                fields["previous_response_id"] = id
+    sent = [request.json for request in upstream.requests]
+    for earlier, later in pairwise(sent):
+        length = len(earlier[name])
+        assert len(later[name]) > length
+        assert prefix(later, length) == prefix(earlier, length)
+    assert orjson.dumps(sent[-1]).count(b"image/png") == TURNS - 1
+    assert orjson.dumps(sent[-1]).count(b"seal " if is_messages else b"ws_") == TURNS - 1

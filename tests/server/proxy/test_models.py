@@ -6,10 +6,19 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway.config.load import parse_config
-from gateway.core.formats import Format
+from gateway.config.schema import Model
+from gateway.core.formats import Family, Format
+from gateway.routing.catalog import Catalog
+from gateway.server.proxy.model_entries import (
+    codex_entry,
+    list_entry,
+    litellm_entry,
+    rendered_entries,
+)
 from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, run_gateway
 
 pytestmark = pytest.mark.shared_gateway
@@ -199,6 +208,26 @@ async def test_a_list_that_has_not_changed_is_not_sent_again(
     other = await gateway.get(path, await gateway.key_for_models("alpha-*"))
     assert other.headers["etag"] != etag
     assert [row.status for row in await gateway.rows(5)] == [200, 304, 304, 200, 200]
+
+
+def test_entries_are_those_that_each_model_has() -> None:
+    """However alike the models are."""
+    traits: list[dict[str, Any]] = [{}, {"efforts": ("low",)}, {"structured": False}]
+    texts = [{}, {"display_name": '50 % "off" %(name)b'}, {"description": "ü\n%s"}]
+    models = [
+        Model.model_validate(
+            {"id": f"beta-{number}", "family": Family.BETA, "aliases": (f"x{number}", "y-*")}
+            | {"traits": traits[number % 3], "context": 1000 + number % 2, "price": price}
+            | texts[number // 3 % 3]
+        )
+        for number, price in enumerate([None, {"input": 1.0, "output": 2.0}] * 18)
+    ]
+    catalog = Catalog(models)
+    for entry in (list_entry, codex_entry, litellm_entry):
+        rendered = rendered_entries(catalog, entry, "2")
+        for model in models:
+            for name, body in rendered[model.id]:
+                assert body == orjson.dumps(entry(model, name, "2", catalog))
 
 
 async def test_ten_thousand_models(tmp_path: Path) -> None:
