@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
 from gateway.admission.access import Permit
@@ -43,6 +44,7 @@ from gateway.telemetry.observed_request import BeginTrace, Observer
 from gateway.turns import LoopTurns, Worker
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.turns import BulkTurns
+from gateway.wire.prompt.recent_bodies import RecentBodies
 from gateway.wire.token_estimate import estimate_tokens
 
 
@@ -139,6 +141,8 @@ class Runtime:
     active_requests: int = 0
     bodies: BodyPool = field(default_factory=BodyPool)
     """The memory of their bodies."""
+    recent_bodies: RecentBodies = field(default_factory=lambda: RecentBodies(token_hex(16)))
+    """The newest ones, with what is known of them, for the next requests of conversations."""
     scheduler: DeadlineScheduler = field(default_factory=DeadlineScheduler)
     """Deadlines, and what a shutdown aborts."""
     bulk_turns: BulkTurns = field(default_factory=BulkTurns)
@@ -221,6 +225,7 @@ class Runtime:
         before, now = account_identities(old.config), account_identities(config)
         self._retain({ref for ref, same in now.items() if before.get(ref) == same}, set(now))
         self.affinity_index.set_headers(config.affinity.headers)
+        self.recent_bodies.clear()
         self._switch_metrics()
         if not old.active_requests:
             self._close_snapshot(old)

@@ -209,6 +209,12 @@ FAMILIES: Final = (
     Family("gateway_bodies_bytes", "gauge", (), "Memory of the bodies of running requests."),
     Family("gateway_bodies_limit_bytes", "gauge", (), "The maximum of it."),
     Family(
+        "gateway_recent_bodies_bytes",
+        "gauge",
+        (),
+        "Estimated memory of the newest bodies and what is known of them, at most 32 MiB.",
+    ),
+    Family(
         "gateway_log_unwritten_rows", "gauge", (), "Rows of the request log that are not written."
     ),
     Family(

@@ -30,8 +30,9 @@ from gateway.core.parts import (
     ToolResult,
     UnknownPart,
 )
-from gateway.core.prompt import OutputFormat, Prompt, Tool, ToolKind
+from gateway.core.prompt import OutputFormat, Prompt, Tool, ToolKind, Turn
 from gateway.wire.images.sources import image_size
+from gateway.wire.prompt.known_turns import UNSETTLED, Estimate, KnownTools, KnownTurns
 
 PER_TURN: Final = 4
 PER_CALL: Final = 8
@@ -102,12 +103,18 @@ _STEP: Final = 16 * 1024
 
 def estimate_tokens(prompt: Prompt) -> int:
     """Input tokens of a prompt of any format, never 0; more text never counts less."""
-    count = _Counter(prompt.format)
-    for turn in prompt.turns:
+    count, turns = _Counter(prompt.format), prompt.turns
+    if type(turns) is KnownTurns:
+        count.known(turns)
+        turns = turns[: turns.first]
+    for turn in turns:
         count.tokens += PER_TURN
         count.parts(turn.parts)
-    for tool in prompt.tools:
-        count.tool(tool)
+    if type(prompt.tools) is KnownTools:
+        count.known_tools(prompt.tools)
+    else:
+        for tool in prompt.tools:
+            count.tool(tool)
     if prompt.output is not None:
         count.output(prompt.output)
     return max(1, count.tokens + -(-count.total() // 100))
@@ -145,6 +152,34 @@ class _Counter:
         return (
             self._hundredths + _price("".join(self._short)) + _price_of_bytes(b"".join(self._json))
         )
+
+    def turns(self, turns: Iterable[Turn]) -> None:
+        for turn in turns:
+            self.tokens += PER_TURN
+            self.parts(turn.parts)
+
+    def known(self, turns: KnownTurns) -> None:
+        """Counts the turns of messages; those with an estimate are not read again."""
+        before, end = turns.messages.estimate, len(turns) - turns.first - UNSETTLED
+        if end > before.end:
+            count = _Counter(self._format)
+            count.turns(turns[turns.first + before.end : turns.first + end])
+            tokens, hundredths = before.tokens + count.tokens, before.hundredths + count.total()
+            turns.messages.estimate = before = Estimate(end, tokens, hundredths)
+        self.add(before)
+        self.turns(turns[turns.first + before.end :])
+
+    def known_tools(self, tools: KnownTools) -> None:
+        if tools.estimate is None:
+            count = _Counter(self._format)
+            for tool in tools:
+                count.tool(tool)
+            tools.estimate = Estimate(0, count.tokens, count.total())
+        self.add(tools.estimate)
+
+    def add(self, estimate: Estimate) -> None:
+        self.tokens += estimate.tokens
+        self._hundredths += estimate.hundredths
 
     def text(self, text: str | None) -> None:
         if text and len(text) <= _MAX_SHORT:

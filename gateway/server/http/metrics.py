@@ -120,6 +120,7 @@ def read_gauges(runtime: Runtime) -> Families:
         "gateway_malformed_requests_total": runtime.client_connections.malformed,
         "gateway_bodies_bytes": runtime.bodies.total,
         "gateway_bodies_limit_bytes": snapshot.max_bodies,
+        "gateway_recent_bodies_bytes": runtime.recent_bodies.bytes,
         "gateway_log_unwritten_rows": recorder.backlog,
         "gateway_log_unwritten_seconds": recorder.write_delay,
         "gateway_log_journal": recorder.has_journal,

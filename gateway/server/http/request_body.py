@@ -35,6 +35,7 @@ from gateway.wire.json.limits import (
 from gateway.wire.json.long_texts import LongTexts
 from gateway.wire.json.numbers import parse_json
 from gateway.wire.json.surrogates import LONE_SURROGATE, replace_lone_surrogates
+from gateway.wire.prompt.recent_bodies import Parsed, RecentBodies
 
 UPLOAD_WINDOW: Final = 15.0
 """Seconds in which as much of a body has to arrive as `server.min_upload_rate` says, or its end."""
@@ -115,9 +116,13 @@ async def _parse_in_turns(
 ) -> tuple[bytes, tuple[bytes, dict[str, Any]]]:
     """The body, with placeholders for its long texts, and the same as `parse_object`."""
     exchange.turns = exchange.runtime.loop_turns
-    if (moderate := await exchange.run_in_turn(_parse_moderate, raw)) is not None:
-        _book_values(exchange, moderate[0])
-        return moderate[1:]
+    recent, key = exchange.runtime.recent_bodies, exchange.key
+    if (moderate := await exchange.run_in_turn(_parse_moderate, raw, recent, key)) is not None:
+        body, values, read, continued = moderate
+        _book_values(exchange, values)
+        if read[0] is body:  # else it had lone surrogates
+            recent.add(key, *read, values, continued)
+        return body, read
     exchange.turns = exchange.runtime.worker
     run = exchange.run_in_thread
     body, texts, values = await run(_examine, raw, token_hex(16))
@@ -131,13 +136,19 @@ async def _parse_in_turns(
     return body, await run(parse_object, body)
 
 
-def _parse_moderate(raw: Raw) -> tuple[int, bytes, tuple[bytes, dict[str, Any]]] | None:
-    """The number of values, the body and the same as `parse_object`; None where the event loop
-    cannot spare the time."""
-    if (values := _count_moderate(raw)) is None:
+def _parse_moderate(
+    raw: Raw, recent: RecentBodies, key: str
+) -> tuple[bytes, int, tuple[bytes, dict[str, Any]], Parsed | None] | None:
+    """The body, the number of its values, the same as `parse_object`, and how it continues one of
+    the `recent` ones; None where the event loop cannot spare the time."""
+    if isinstance(raw, mmap) or len(raw) > _LARGE_BODY:
         return None
     body = bytes(raw)
-    return values, body, parse_object(body)
+    parsed = recent.parse(key, body)
+    if parsed is not None and parsed.values <= _MANY_VALUES:
+        return body, parsed.values, (body, parsed.body), parsed
+    values = _count_moderate(body)
+    return None if values is None else (body, values, parse_object(body), None)
 
 
 def _parse_short(texts: LongTexts) -> tuple[bytes, dict[str, Any]] | None:

@@ -54,6 +54,7 @@ from gateway.wire.json.fields import (
     required_object,
     required_str,
 )
+from gateway.wire.prompt.known_turns import keep_turns, known_turns
 
 _SAMPLING_FIELDS: Final = frozenset(
     {
@@ -238,8 +239,12 @@ def parse_messages(body: Payload) -> tuple[Turn, ...]:
     messages = as_list(required(body, "messages"), "messages")
     if not messages:
         raise invalid_field("messages", "Input should have at least 1 item")
-    calls = _CallHistory()
-    return tuple([_parse_message(message, index, calls) for index, message in enumerate(messages)])
+    calls, known = _CallHistory(), known_turns(messages, Format.CHAT)
+    new = enumerate(messages[len(known) :], len(known))
+    turns = (*known, *[_parse_message(message, index, calls) for index, message in new])
+    if calls.custom_ids or calls.counts:  # later results depend on them
+        return turns
+    return keep_turns(messages, Format.CHAT, (), turns)
 
 
 def _parse_message(message: object, index: int, calls: _CallHistory) -> Turn:

@@ -46,6 +46,7 @@ from gateway.wire.prompt.history import (
     plain_dialogue,
     split_leading_system,
 )
+from gateway.wire.prompt.known_turns import render_known
 from gateway.wire.prompt.render_rules import (
     check_supported,
     effort_of,
@@ -171,17 +172,24 @@ def _identity_fields(prompt: Prompt, dropped: Dropped) -> Payload:
 
 def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> list[Payload]:
     renderer = _MessageRenderer(prompt, target, dropped)
-    turns: Iterable[Turn] = read_results(prompt.turns, dropped)
-    turns = [_without_billing(turn) for turn in pair_tool_results(turns)]
-    leading, rest = split_leading_system(turns)
-    if not target.system_turns:  # such targets accept one system message
-        if len(leading) > 1:
-            parts = [part for turn in leading for part in turn.parts]
-            leading = (replace(leading[0], parts=tuple(parts)),)
-        rest = tuple(map(_as_reminder, rest))
-    messages = [*renderer.render_system(leading)]
-    for role, run in groupby(rest, key=lambda turn: turn.role):
-        messages += renderer.render(role, list(run))
+    leading, rest = split_leading_system(prompt.turns)
+    first = [_without_billing(turn) for turn in pair_tool_results(leading)]
+    if not target.system_turns and len(first) > 1:  # such targets accept one system message
+        parts = [part for turn in first for part in turn.parts]
+        first = [replace(first[0], parts=tuple(parts))]
+
+    def render(turns: Sequence[Turn], uses: dict[str, int]) -> list[Payload]:
+        paired = pair_tool_results(read_results(turns, dropped), uses)
+        ordered = [_without_billing(turn) for turn in paired]
+        if not target.system_turns:
+            ordered = [*map(_as_reminder, ordered)]
+        messages: list[Payload] = []
+        for role, run in groupby(ordered, key=lambda turn: turn.role):
+            messages += renderer.render(role, list(run))
+        return messages
+
+    messages = [*renderer.render_system(first)]
+    messages += render_known(prompt.turns, rest, target, dropped, render)
     return messages or [dict(_EMPTY_MESSAGE)]
 
 

@@ -24,6 +24,7 @@ from gateway.wire.json.fields import (
 )
 from gateway.wire.prompt.dropped import Dropped
 from gateway.wire.prompt.json_schema import is_strict, parameters_schema
+from gateway.wire.prompt.known_turns import parse_known, render_known_tools
 from gateway.wire.prompt.render_rules import (
     CUSTOM_TOOL_SCHEMA,
     check_any_tool,
@@ -52,7 +53,14 @@ _KNOWN_FIELDS: Final = {
 
 def parse_tools(body: Payload) -> tuple[Tool, ...]:
     """`tools`, the deprecated `functions`, and web search, which has a field of its own."""
-    tools = [_parse_tool(tool, path) for tool, path in as_objects(body.get("tools"), "tools")]
+    definitions = body.get("tools")
+
+    def parse() -> tuple[Tool, ...]:
+        return tuple([_parse_tool(*each) for each in as_objects(definitions, "tools")])
+
+    if "functions" not in body and SEARCH_FIELD not in body:
+        return parse_known(definitions, Format.CHAT, parse)
+    tools = [*parse()]
     for function, path in as_objects(body.get("functions"), "functions"):
         tools.append(_parse_definition(ToolKind.FUNCTION, function, path, function))
     search = optional_object(body, SEARCH_FIELD)
@@ -146,13 +154,18 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     upstream = UpstreamTools(prompt, keep_all=same_format)
     choice = upstream.choice
     fields: Payload = {}
-    tools: dict[str, Payload] = {}
-    for name, tool in upstream.tools.items():
-        native = ProviderData.native_fields(tool.definition, Format.CHAT)
-        if SEARCH_FIELD in native or (target.web_search and tool.search and not native):
-            fields |= _search_fields(tool, native, choice, target, dropped)
-        elif rendered := _render_tool(name, tool, target, dropped):
-            tools[name] = rendered
+
+    def render() -> list[Payload]:
+        tools: dict[str, Payload] = {}
+        for name, tool in upstream.tools.items():
+            native = ProviderData.native_fields(tool.definition, Format.CHAT)
+            if SEARCH_FIELD in native or (target.web_search and tool.search and not native):
+                fields.update(_search_fields(tool, native, choice, target, dropped))
+            elif rendered := _render_tool(name, tool, target, dropped):
+                tools[name] = rendered
+        return [tools]
+
+    (tools,) = render_known_tools(prompt, target, dropped, render)
     if not same_format:
         check_any_tool(upstream, tools, search_optional=True)
     if choice and SEARCH_FIELD not in fields:

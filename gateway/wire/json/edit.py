@@ -105,6 +105,11 @@ def _find(raw: bytes, key: str, has_escaped_key: bool) -> int | None:
     return None
 
 
+def find_member(raw: bytes, key: str) -> int | None:
+    """Finds where the value of a member of a JSON object begins; None if there may be several."""
+    return _find(raw, key, _has_escaped_key(raw))
+
+
 def _has_escaped_key(raw: bytes) -> bool:
     # From the back: that search costs half as much in a large body.
     return raw.rfind(b"\\u00") >= 0 and _ESCAPED_KEY.search(raw) is not None

@@ -50,7 +50,7 @@ def check_complexity(raw: Raw) -> int:
 
 def count_values(raw: bytes | bytearray) -> int:
     """Counts at least the values of a JSON text: punctuation within strings counts too."""
-    return raw.count(b",") + raw.count(b"{") + raw.count(b"[")
+    return len(raw) - len(raw.translate(None, b",{["))
 
 
 def count_unquoted_values(raw: bytes | bytearray) -> int:

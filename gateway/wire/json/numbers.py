@@ -21,7 +21,8 @@ _SLICE: Final = 64 * 1024
 _MAX_EXACT: Final = 32 * 1024 * 1024
 """Bytes that a text may take while it is parsed a second time; in a larger one digits get lost."""
 _ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
-_DIGITS: Final = re.compile(rb"0{4,}")
+_FOUR: Final = b"0000"
+_DIGITS: Final = re.compile(rb"0+")
 _LONG_INTEGER: Final = re.compile(rb"(?:^|[\s:,\[])-?[0-9]{%d}" % _MIN_DIGITS)
 
 
@@ -32,11 +33,13 @@ def parse_json(raw: bytes) -> Any:
     if b"00" not in raw[::_COARSE_STEP].translate(_ZEROS):
         return value
     sample = raw[::_STEP].translate(_ZEROS)
-    for digits in _DIGITS.finditer(sample):
-        first, last = digits.start() * _STEP, digits.end() * _STEP
+    start = sample.find(_FOUR)
+    while start >= 0 and (digits := _DIGITS.match(sample, start)):
+        first, last = start * _STEP, digits.end() * _STEP
         for at in range(max(0, first - _MARGIN), last, _SLICE):
             if _LONG_INTEGER.search(raw, at, min(at + _SLICE, last) + _MARGIN):
                 return _parse_exactly(raw, value)
+        start = sample.find(_FOUR, digits.end())
     return value
 
 

@@ -38,6 +38,7 @@ from gateway.wire.json.fields import (
 )
 from gateway.wire.messages.content import parse_content
 from gateway.wire.messages.tools import offered_tools, parse_tool_choice, parse_tools
+from gateway.wire.prompt.known_turns import keep_turns, known_turns
 
 _KNOWN_FIELDS: Final = {
     *("model", "max_tokens", "messages", "system", "stream", "stop_sequences", "temperature"),
@@ -72,7 +73,7 @@ def parse_count_tokens(body: object) -> Prompt:
     max_tokens = optional_int(body, "max_tokens", minimum=0)
     choice, parallel = parse_tool_choice(body)
     metadata = optional_object(body, "metadata") or {}
-    turns = (*_parse_system(body), *_parse_messages(body))
+    turns = _parse_messages(body, _parse_system(body))
     return Prompt(
         format=Format.MESSAGES,
         model=model,
@@ -108,17 +109,21 @@ def _parse_system(body: Payload) -> tuple[Turn, ...]:
     return (Turn(Role.SYSTEM, parts),) if parts else ()
 
 
-def _parse_messages(body: Payload) -> list[Turn]:
+def _parse_messages(body: Payload, system: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """All turns of the prompt."""
     messages = as_list(required(body, "messages"), "messages")
     if not messages and not body.get("thread"):  # a thread goes on with an unfinished turn
         raise invalid_field("messages", "at least one message is required")
-    turns = [_parse_message(message, index) for index, message in enumerate(messages)]
+    known = known_turns(messages, Format.MESSAGES)
+    new = enumerate(messages[len(known) :], len(known))
+    turns = [*known, *[_parse_message(message, index) for index, message in new]]
     if marked := [at for at, each in enumerate(messages) if each.get("clear_at") == _UNTIL_USER]:
         last_user = max((at for at, turn in enumerate(turns) if turn.role is Role.USER), default=0)
         for at in marked:
             if at < last_user and turns[at].role is Role.SYSTEM:
                 turns[at] = Turn(Role.SYSTEM, ())
-    return turns
+        return (*system, *turns)
+    return keep_turns(messages, Format.MESSAGES, system, turns)
 
 
 def _parse_message(message: Any, index: int) -> Turn:

@@ -36,6 +36,7 @@ from gateway.wire.prompt.history import (
     split_leading_system,
 )
 from gateway.wire.prompt.json_schema import messages_schema
+from gateway.wire.prompt.known_turns import render_known
 from gateway.wire.prompt.render_rules import (
     check_supported,
     json_instruction,
@@ -212,12 +213,17 @@ def render_messages(prompt: Prompt, target: Target, dropped: Dropped) -> Convers
     if plain is not None and plain.messages[0][0] is Role.USER:
         return _render_plain_dialogue(plain)
     content = ContentRenderer(prompt, target, dropped)
-    leading, rest = split_leading_system([*inline_names(prompt.turns, dropped)])
-    system = [block for turn in leading for block in content.render(turn)]
-    turns = _place_system(
-        pair_tool_results(read_results(rest, dropped)), system_turns=target.system_turns
-    )
-    messages = _alternate_roles(turns, content)
+    leading, rest = split_leading_system(prompt.turns)
+    named = inline_names(leading, dropped)
+    system = [block for turn in named for block in content.render(turn)]
+
+    def render(turns: Sequence[Turn], uses: dict[str, int]) -> list[Payload]:
+        named = inline_names(turns, dropped)
+        paired = pair_tool_results(read_results(named, dropped), uses)
+        placed = _place_system(paired, system_turns=target.system_turns)
+        return _alternate_roles(placed, content)
+
+    messages = render_known(prompt.turns, rest, target, dropped, render)
     if not messages and system:
         messages = [{"role": "user", "content": [system.pop()]}]
     if not messages or messages[0]["role"] == "assistant":

@@ -6,7 +6,7 @@ the ids that they get here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from gateway.core.formats import Format
@@ -39,6 +39,7 @@ from gateway.wire.messages import client_tools
 from gateway.wire.messages.cache_control import parse_cache_breakpoint, render_cache_breakpoint
 from gateway.wire.prompt.dropped import Dropped
 from gateway.wire.prompt.json_schema import messages_schema, parameters_schema
+from gateway.wire.prompt.known_turns import parse_known, render_known_tools
 from gateway.wire.prompt.render_rules import (
     CUSTOM_TOOL_SCHEMA,
     check_any_tool,
@@ -81,16 +82,20 @@ _CHOICE_NAMES: Final = {mode: name for name, mode in _CHOICE_MODES.items()}
 
 
 def parse_tools(body: Payload) -> tuple[Tool, ...]:
-    tools = as_objects(body.get("tools"), "tools")
-    return tuple([_parse_tool(tool, path) for tool, path in tools])
+    definitions = body.get("tools")
+
+    def parse() -> tuple[Tool, ...]:
+        return tuple([_parse_tool(*each) for each in as_objects(definitions, "tools")])
+
+    return parse_known(definitions, Format.MESSAGES, parse)
 
 
-def offered_tools(tools: Sequence[Tool], turns: Iterable[Turn]) -> tuple[Tool, ...]:
+def offered_tools(tools: tuple[Tool, ...], turns: Iterable[Turn]) -> tuple[Tool, ...]:
     """The tools that the model may call after the additions and removals in the conversation, in
     order (Messages, "Tool changes"). Those of MCP servers are left to upstreams that have them."""
     changes = list(_tool_changes(turns))
     if not changes:
-        return tuple(tools)
+        return tools
     known = {tool.name: tool for tool in tools}
     offered = dict(known)
     for change in changes:
@@ -189,19 +194,24 @@ def render_tools(
 ) -> list[Payload]:
     """Raises `UnsupportedField` where none of the tools can be sent."""
     cache_breakpoints = target.cache_marks or prompt.format is Format.MESSAGES
-    definitions: list[Payload] = []
-    for name, tool in upstream.tools.items():
-        definition = _render_tool(name, tool, target, dropped)
-        if definition is None:
-            continue
-        if tool.search and "type" in definition and (limit := max_calls(prompt)) is not None:
-            definition["max_uses"] = limit
-            dropped.names.discard("max_tool_calls")
-        if tool.cache and not cache_breakpoints:
-            dropped.drop("cache_marks")
-        elif tool.cache:
-            definition["cache_control"] = render_cache_breakpoint(tool.cache)
-        definitions.append(definition)
+
+    def render() -> list[Payload]:
+        definitions: list[Payload] = []
+        for name, tool in upstream.tools.items():
+            definition = _render_tool(name, tool, target, dropped)
+            if definition is None:
+                continue
+            if tool.search and "type" in definition and (limit := max_calls(prompt)) is not None:
+                definition["max_uses"] = limit
+                dropped.names.discard("max_tool_calls")
+            if tool.cache and not cache_breakpoints:
+                dropped.drop("cache_marks")
+            elif tool.cache:
+                definition["cache_control"] = render_cache_breakpoint(tool.cache)
+            definitions.append(definition)
+        return definitions
+
+    definitions = render_known_tools(prompt, target, dropped, render)
     check_any_tool(upstream, definitions)
     return definitions
 

@@ -92,15 +92,16 @@ def _inline_names(turns: Sequence[Turn], dropped: Dropped) -> Iterator[Turn]:
             yield turn
 
 
-def pair_tool_results(turns: Iterable[Turn]) -> list[Turn]:
+def pair_tool_results(turns: Iterable[Turn], uses: dict[str, int] | None = None) -> list[Turn]:
     """The turns with the results of all calls in a turn of their own after the assistant's, in the
     order of the calls. Adjacent assistant turns count as one. Other content comes after the
     results; a call without a result gets an error as its result, a result without a call becomes
     text. A repeated call id is replaced, in the call and its result. Searches that the gateway ran
-    become calls with results of their own."""
+    become calls with results of their own. `uses` counts those of each call id in earlier turns;
+    these add theirs."""
     ordered: list[Turn] = []
     calls: list[_SentCall] = []
-    uses: dict[str, int] = {}
+    uses = {} if uses is None else uses
     for is_assistant, group in groupby(turns, key=lambda turn: turn.role is Role.ASSISTANT):
         if not is_assistant:
             ordered += _results_for(calls, group)
