@@ -24,7 +24,6 @@ from gateway.wire.service_tier import stated_tier
 
 _NO_USAGE = Usage()
 
-_OK: Final = 200
 _UNKNOWN_TIER: Final = (None, "auto")
 
 _MIN_SLICE: Final = 64
@@ -64,7 +63,7 @@ class UsageMeter:
 
     __slots__ = (
         *("_book", "_parts", "_requested_tier", "_summary_parts", "confirmed_tier", "tariff"),
-        "_lost",
+        *("_bill", "_lost"),
         *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_most_output"),
         *("_output_chars", "_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
         *("estimated_tokens", "model", "next_input", "permit", "price", "reservation"),
@@ -140,6 +139,7 @@ class UsageMeter:
     def start_attempt(self) -> None:
         """Usage of an earlier attempt does not count."""
         self._sent = self._is_final = self._is_over_budget = False
+        self._bill: Bill | None = None
         self._usage: Usage | None = None
         self.earlier: Usage | None = None
         self.next_input: int | None = None
@@ -256,15 +256,15 @@ class UsageMeter:
         is_alone = self.earlier is None and self.summary is None
         return self._usage if self._is_final and is_alone else None
 
-    def record_loss(self, status: int | None) -> str | None:
+    def record_loss(self, *, is_unanswered: bool) -> str | None:
         """Returns a receipt of an attempt that has failed before anything of its reply was sent, as
-        a JSON object; None where it has cost nothing. `status` is the upstream's: for an error
-        vendors charge nothing, unless it has reported usage."""
+        a JSON object; None where it has cost nothing. `is_unanswered`: the upstream may have
+        processed the request; for an error vendors charge nothing but what they report."""
         money, usage = self._snapshot.config.money, self._usage
         if self.earlier is not None:
             usage = self.earlier + (usage or _NO_USAGE)
         source = "upstream" if usage is not None and self._is_final else "estimated"
-        if usage is None and self._sent and money.bill_estimates and status in (None, _OK):
+        if usage is None and self._sent and money.bill_estimates and is_unanswered:
             usage = Usage(input_tokens=self._input_tokens)
         if self.price is None or usage is None or usage == _NO_USAGE:
             return None
@@ -285,12 +285,14 @@ class UsageMeter:
         price in dollars."""
         if self.price is None or (self.price.usd is None and self._book is None):
             return None
-        cost = self.final_bill(committed=True, failed=False).cost
-        return format(Decimal(cost.usd) / MICRO_PER_UNIT, "f")
+        self._bill = self.final_bill(committed=True, failed=False)
+        return format(Decimal(self._bill.cost.usd) / MICRO_PER_UNIT, "f")
 
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:
         """An exchange that `failed` before it was `committed` costs what the upstream itself
         reported, if anything."""
+        if self._bill is not None and committed:
+            return self._bill
         usage, source = used, _ = self._used(committed or self._is_over_budget, failed)
         if source == "estimated" and not self._snapshot.config.money.bill_estimates:
             known = self.earlier if self._earlier_is_exact else self._usage

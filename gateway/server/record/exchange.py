@@ -48,6 +48,12 @@ _MAX_MESSAGE: Final = 2048
 _MAX_ERROR: Final = 8192
 """Characters of an upstream's error that are kept."""
 
+_UNANSWERED: Final = (
+    *(FailureKind.TIMEOUT, FailureKind.DISCONNECT, FailureKind.TRUNCATED, FailureKind.EMPTY),
+    *(FailureKind.MALFORMED, FailureKind.TOO_LARGE, FailureKind.EVENT_TOO_LARGE),
+)
+"""Failures of requests that the upstream may have processed all the same."""
+
 _MAX_NAME: Final = 64
 _MAX_NAMES: Final = 32
 
@@ -279,7 +285,7 @@ class Exchange:
         """The upstream's part of an error."""
         self.failure = failure
         if not self.committed and failure.kind is not FailureKind.UNWRITABLE:
-            receipt = self.meter.record_loss(failure.status)
+            receipt = self.meter.record_loss(is_unanswered=failure.kind in _UNANSWERED)
             if receipt is not None and self.attempts:
                 self.attempts[-1] = self.attempts[-1]._replace(receipt=receipt)
             self.meter.start_attempt()  # an attempt that failed before it sent anything is free
