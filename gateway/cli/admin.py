@@ -175,8 +175,8 @@ def _token_state(token: Record) -> Cell:
 
 
 _TOKEN_COLUMNS: Final[dict[str, Column]] = {
-    "Id": "id",
     "Name": "name",
+    "Id": "id",
     "Scope": "scope",
     "Token": "display",
     "State": _token_state,

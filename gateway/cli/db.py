@@ -239,7 +239,10 @@ def check(context: CommandContext) -> None:
     The totals of each key must be the sums of its hours, and each hour the sum of its rows. Exit
     code 1 if there are differences; nothing is changed.
     """
-    with connect(context.state_dir, context.config, timeout=_CHECK_TIMEOUT) as client:
+    with (
+        _progress(context, "Verifying"),
+        connect(context.state_dir, context.config, timeout=_CHECK_TIMEOUT) as client,
+    ):
         report = client.get("/check")
     context.print(report, _print_report)
     if not report["clean"]:

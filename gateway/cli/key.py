@@ -102,8 +102,8 @@ def _warning(key: KeyRecord) -> Cell:
 
 
 _LIST_COLUMNS: Final[dict[str, Column]] = {
-    "Id": "id",
     "Name": lambda key: shorten(key["name"]),
+    "Id": "id",
     "Group": "group",
     "Key": "display",
     "State": _state,

@@ -6,12 +6,15 @@ escaped, so that they cannot control the terminal.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 from typing import Any, Final
 
 import click
 import orjson
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +27,8 @@ _WIDTH: Final = (
     10_000  # columns: only the terminal wraps lines, so that they can be copied and piped
 )
 _MAX_CELL: Final = 40  # characters
+_MIN_CUT: Final = 8  # characters of a column that is cut
+_UNCUT: Final = ("Id", "State", "Share", "Used")
 _BAR_WIDTH: Final = 20  # characters
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
@@ -68,7 +73,8 @@ def print_table(
     columns: Mapping[str, Column],
     footer: Sequence[Cell] | None = None,
 ) -> None:
-    """A table with an optional `footer` of totals."""
+    """A table with an optional `footer` of totals. On a terminal that is narrower, texts are cut:
+    ids and numbers are not, so that they can be copied."""
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for record in records:
         cells = [_to_text(cell_of(record, column)) for column in columns.values()]
@@ -77,7 +83,31 @@ def print_table(
         table.add_row(*cells)
     if footer is not None:
         table.add_row(*map(_to_text, footer), style="bold")
+    if sys.stdout.isatty():
+        _fit(table, get_terminal_size().columns)
     _console().print(table)
+
+
+def _fit(table: Table, available: int) -> None:
+    """Makes the widest columns of texts narrower until the table fits, if it can."""
+    widths = [
+        max(cell_len(str(cell)) for cell in (each.header, *each.cells)) for each in table.columns
+    ]
+    flexible = [
+        number
+        for number, column in enumerate(table.columns)
+        if column.justify == "left" and column.header not in _UNCUT and widths[number] > _MIN_CUT
+    ]
+    excess = sum(widths) + 2 * (len(widths) - 1) - available
+    while flexible and excess > 0:
+        widest = max(flexible, key=widths.__getitem__)
+        if widths[widest] <= _MIN_CUT:
+            return
+        widths[widest] -= 1
+        excess -= 1
+        table.columns[widest].width = widths[widest]
+        table.columns[widest].no_wrap = True
+        table.columns[widest].overflow = "ellipsis"
 
 
 def print_record(record: Record, columns: Mapping[str, Column]) -> None:
