@@ -95,12 +95,12 @@ class CommandContext:
     def gateway_config(self) -> tuple[Path, Config] | None:
         """The file of this state directory's gateway, and what it says. None without it, or where
         it is invalid."""
-        from gateway.config.load import load_config  # what most commands do not need
-
         try:
             file = self._gateway_file()
             if file is None:
                 return None
+            from gateway.config.load import load_config  # what most commands do not need
+
             return file, load_config(file, state_dir=self.state_dir, resolve_secrets=False)
         except ConfigError:
             return None
