@@ -12,6 +12,7 @@ from gateway.config.channel import FailureRule
 from gateway.core.events import Failure
 from gateway.core.events import FailureKind as _K
 from gateway.core.value import FastStrEnum
+from gateway.routing.refusals import refused_proof
 
 MAX_SAME_ACCOUNT_WAIT: Final = 3.0
 """Seconds; a longer wait is not worth a retry on the same account."""
@@ -369,6 +370,8 @@ TABLE: Final[tuple[_Row, ...]] = (
     _Row("overloaded",        _IS_OVERLOADED,            _CAPACITY,  _YES,   _FAILURE, _RETRY_SOON),
     # The status alone.
     _Row("redirected",        _has_status(*range(300, 400)), _UPSTREAM, _NEVER, _NONE, alert=True),
+    # The state of another account: what a request can do without has been left out before.
+    _Row("proof refused",     refused_proof,             _CLIENT,    _YES,   _NONE),
     _Row("refused",           _has_status(400, 404, 413, 415, 422), _CLIENT, _NEVER, _NONE),
     _Row("key refused",       _has_status(401),          _ACCOUNT,   _YES,   _AUTH, alert=True),
     _Row("quota spent",       _has_status(402),          _ACCOUNT,   _YES,   _QUOTA),

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Final
 
 from gateway.core.events import Failure, FailureKind, ProofLoss
-from gateway.routing.health import AccountRef
 
 UNSIGNED_CALLS: Final = "unsigned_calls"
 """The value that an upstream refuses that wants a thought signature with every call."""
@@ -156,6 +155,9 @@ def refuses_compaction(failure: Failure, last_item: int | None) -> bool:
         return True
     return _COMPACTION.search(text) is not None
 
+
+AccountRef = tuple[str, str]
+"""As in `health`, which this module must not import: the failure policy reads refusals."""
 
 UpstreamModel = tuple[str, str]
 """A channel, and the name of its upstream for the model."""

@@ -62,8 +62,9 @@ def model_reply(
     stop: StopReason | None = None,
     usage: Usage | None = USAGE,
     stream: bool = True,
+    id: str = "up",
 ) -> Response:
-    """A reply of an upstream of the format."""
+    """A reply of an upstream of the format; agents take replies with the same `id` for one."""
     parsed = tuple(Text(part) if isinstance(part, str) else part for part in parts)
     called = any(isinstance(part, ToolCall) for part in parsed)
     reply = Reply(
@@ -77,7 +78,7 @@ def model_reply(
         request_body(format)
         | ({"stream_options": {"include_usage": True}} if format is Format.CHAT else {})
     )
-    metadata = ReplyMetadata(reply_id="up", created=1)
+    metadata = ReplyMetadata(reply_id=id, created=1)
     if not stream:
         return json_response(CODECS[format].render_reply(reply, prompt, metadata)[0])
     return event_stream(encode_reply(reply, CODECS[format].encoder(prompt, metadata)))

@@ -73,6 +73,14 @@ def upstream_states(prompt: Prompt) -> list[str]:
     ]
 
 
+def has_compactions(prompt: Prompt) -> bool:
+    """Tells whether items or blocks of compactions are in the conversation."""
+    if prompt.format is not Format.MESSAGES:
+        return prompt.compaction
+    parts = (part for turn in prompt.turns for part in turn.parts)
+    return any(isinstance(part, Text) and _is_summary(part) for part in parts)
+
+
 def without_request(prompt: Prompt) -> Prompt:
     """The prompt for an upstream that compacts nothing itself: without what asks for it, and with
     summaries in place of the turns that they are of."""

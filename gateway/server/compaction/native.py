@@ -1,4 +1,4 @@
-"""Compactions of an upstream's own, which only the account that made them can read."""
+"""Compactions of an upstream's own, which only it can read, for accounts of one organization."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from gateway.core.parts import Thinking, UnknownPart
 from gateway.core.reply import Reply
 from gateway.core.target import COMPACTION
 from gateway.core.value import replace
-from gateway.errors import UnsupportedField
+from gateway.errors import GatewayError, NoAvailableAccounts, UnsupportedField
 from gateway.routing.affinity import state_digest
-from gateway.routing.refusals import LIFETIME, TRIAL, refuses_compaction
+from gateway.routing.health import AccountRef
+from gateway.routing.refusals import LIFETIME, TRIAL, refused_proof, refuses_compaction
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.compaction.conversation import ITEM, upstream_states
-from gateway.server.proxy.attempt import NativeAttempt
+from gateway.server.proxy.attempt import Attempt, NativeAttempt, TranslatedAttempt
 from gateway.server.proxy.client_errors import may_forward
 from gateway.server.proxy.incoming_request import IncomingRequest
 from gateway.server.record.client_request import ClientRequest, CompleteReply
@@ -28,6 +29,8 @@ from gateway.wire.stream.native_translator import NativeTranslator
 _NOT_COMPACTED: Final = Failure(
     kind=FailureKind.MALFORMED, message="the upstream has not compacted the conversation"
 )
+_FIRST: Final = -1
+"""Before the tiers of all channels."""
 
 
 def is_native(candidate: Candidate) -> bool:
@@ -58,8 +61,9 @@ def for_summary(candidate: Candidate) -> Candidate:
 
 
 async def bind_to_account(incoming: IncomingRequest) -> None:
-    """Leaves only candidates that can read what an upstream has compacted: those of the account
-    that made it, if that is known, else of the same format. Raises `UnsupportedField`."""
+    """Leaves only candidates that can read what an upstream has compacted: the account that made
+    it and after it those of its channel, if that is known, else those of the same format. Raises
+    `UnsupportedField`."""
     if not (states := upstream_states(incoming.prompt)):
         return
     runtime, token_id = incoming.exchange.runtime, incoming.permit.token.id
@@ -75,11 +79,42 @@ async def bind_to_account(incoming: IncomingRequest) -> None:
     if not candidates:
         raise UnsupportedField(ITEM, "only its own upstream can read what it summarizes")
     if account is not None:
-        candidates = [each for each in candidates if each.account_ref == account]
+        candidates = _with_owner_first(candidates, account)
     if not candidates:
         reason = "only the account that made it can read what it summarizes, and it is not there"
         raise UnsupportedField(ITEM, reason)
     incoming.route = Route(incoming.route.model, tuple(candidates))
+    for each in candidates:
+        incoming.attempt_factories.setdefault(each.account_ref, _make_attempt)
+
+
+def _with_owner_first(candidates: Sequence[Candidate], owner: AccountRef) -> list[Candidate]:
+    """Those of the owner's channel. Accounts of one organization can read each other's states."""
+    channel, _ = owner
+    return [
+        replace(each, tier=_FIRST) if each.account_ref == owner else each
+        for each in sorted(candidates, key=lambda each: each.account_ref != owner)
+        if each.channel == channel
+    ]
+
+
+def _make_attempt(runtime: Runtime, request: ClientRequest, candidate: Candidate) -> Attempt:
+    make = StateAttempt if is_native(candidate) else TranslatedAttempt
+    return make(runtime, request, candidate)
+
+
+class StateAttempt(NativeAttempt):
+    """Sends what an upstream may have compacted."""
+
+    def client_error(self, failure: Failure) -> GatewayError:
+        """Where another account has made it, a retry may find that one available."""
+        states = upstream_states(self._request.prompt)
+        if states and refused_proof(failure) is not None:
+            digest = state_digest(self._request.key, states[-1])
+            owner = self._runtime.affinity_index.account_of(digest)
+            if owner not in (None, self._candidate.account_ref):
+                return NoAvailableAccounts()
+        return super().client_error(failure)
 
 
 class CompactionTranslator(NativeTranslator):
@@ -107,7 +142,7 @@ class CompactionTranslator(NativeTranslator):
             attempt.compare(self.usage)
 
 
-class CompactingAttempt(NativeAttempt):
+class CompactingAttempt(StateAttempt):
     """Remembers whose the compactions in the reply are. An upstream that makes none where it should
     have made one is learned to compact nothing; what it sent instead reaches no client."""
 

@@ -25,6 +25,7 @@ from gateway.server.compaction.conversation import (
     Compaction,
     compacted,
     compaction_part,
+    has_compactions,
     open_items,
     wanted_compaction,
     without_request,
@@ -82,9 +83,12 @@ async def replace_body(incoming: IncomingRequest, body: Payload) -> None:
 async def plan_compaction(incoming: IncomingRequest) -> None:
     """Decides who compacts the conversation, if it is to be compacted. Raises `InvalidRequest` or
     `UnsupportedField`."""
+    wanted = wanted_compaction(incoming.prompt)
+    if wanted is None and not await _has_compactions(incoming):
+        incoming.adapters.append(_adapt_beta)
+        return
     use_learned(incoming)
     await bind_to_account(incoming)
-    wanted = wanted_compaction(incoming.prompt)
     if wanted is None and all(map(is_native, incoming.route.candidates)):
         return
     factories = incoming.attempt_factories
@@ -110,8 +114,25 @@ def translate_for_others(incoming: IncomingRequest) -> None:
 
 
 async def count_compacted(incoming: IncomingRequest) -> None:
+    """Raises `InvalidRequest`."""
+    if wanted_compaction(incoming.prompt) is None and not await _has_compactions(incoming):
+        return
     use_learned(incoming)
     translate_for_others(incoming)
+
+
+async def _has_compactions(incoming: IncomingRequest) -> bool:
+    return await incoming.exchange.run_sized(has_compactions, incoming.prompt)
+
+
+async def _adapt_beta(request: ClientRequest, candidate: Candidate) -> ClientRequest:
+    return request if is_native(candidate) else _without_beta(request)
+
+
+def _without_beta(request: ClientRequest) -> ClientRequest:
+    header = request.snapshot.config.server.beta_headers[0]
+    headers = without_beta(request.forwarded_headers, header, _BETA)
+    return replace(request, forwarded_headers=headers)
 
 
 class Compactor:
@@ -163,14 +184,8 @@ class Compactor:
         """Raises `InsufficientQuota` or `ServiceUnavailable`."""
         if is_native(candidate):
             return request
-        run, server = self._exchange.run_sized, request.snapshot.config.server
-        request = replace(
-            request,
-            prompt=without_request(request.prompt),
-            forwarded_headers=without_beta(
-                request.forwarded_headers, server.beta_headers[0], _BETA
-            ),
-        )
+        run = self._exchange.run_sized
+        request = replace(_without_beta(request), prompt=without_request(request.prompt))
         if self._is_due is None:
             self._sealer = await self._seals.sealer()
             self._is_due = await run(self._is_long, request.prompt)

@@ -93,16 +93,51 @@ async def test_conversation_stays_with_the_account(tmp_path: Path, streamed: boo
         assert len(keys) > 1
 
 
-async def test_account_is_down(tmp_path: Path) -> None:
-    """Another one would lose the conversation."""
+UNREADABLE = json_response(
+    {"error": {"message": "Encrypted content could not be decrypted or parsed.", "code": None}},
+    status=400,
+)
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own", "one organization"])
+async def test_account_is_down(tmp_path: Path, is_shared: bool) -> None:
+    """Others of its channel are asked; one that cannot read it says so, and loses nothing."""
     async with compacting_gateway(tmp_path, RESPONSES, line=NATIVE) as (gateway, upstream):
         upstream.respond_with(compact)
         answer = await gateway.post(RESPONSES, input=[USER, TRIGGER], store=False)
         (item,) = (await answer.json())["output"]
-        upstream.respond_with(json_response({"error": {"message": "busy"}}, status=429))
-        answer = await gateway.post(RESPONSES, input=[item, USER], store=False)
-        assert answer.status == 503
-        assert len({request.key for request in upstream.requests}) == 1
+        owner = upstream.last_request.key
+
+        async def answer_others(request: ReceivedRequest) -> Response:
+            if request.key == owner:
+                return json_response({"error": {"message": "busy"}}, status=429)
+            return await tell_facts(request) if is_shared else UNREADABLE
+
+        upstream.respond_with(answer_others)
+        for _ in range(2):  # the second time it is known that the owner is unavailable
+            answer = await gateway.post(RESPONSES, input=[item, USER], store=False)
+            assert answer.status == (200 if is_shared else 503)
+            assert upstream.last_request.key != owner
+            assert upstream.last_request.fields["input"] == [item, USER]
+        upstream.respond_with(tell_facts)
+        assert {owner} == {each.key for each in upstream.requests[:2]}
+
+
+async def test_the_account_is_not_known(tmp_path: Path) -> None:
+    """After a restart the one that can read it is found, without a penalty for others."""
+    accounts = {"accounts": [{"name": f"a{n}", "key": f"upstream-secret-{n}"} for n in range(2)]}
+    async with compacting_gateway(tmp_path, RESPONSES, line=NATIVE | accounts) as (gateway, up):
+        for owner in ("upstream-secret-0", "upstream-secret-1"):
+
+            async def read_own(request: ReceivedRequest, owner: str = owner) -> Response:
+                return await tell_facts(request) if request.key == owner else UNREADABLE
+
+            up.respond_with(read_own)
+            item = {"type": "compaction", "encrypted_content": f"for-{owner}"}
+            for _ in range(3):
+                answer = await gateway.post(RESPONSES, input=[item, USER], store=False)
+                assert answer.status == 200
+                assert up.last_request.fields["input"] == [item, USER]
 
 
 @pytest.mark.parametrize("others", [(CHAT,), (MESSAGES,), (CHAT, MESSAGES)])

@@ -262,6 +262,21 @@ async def test_threshold_not_reached(tmp_path: Path) -> None:
             assert "x-gateway-dropped" not in answer.headers
 
 
+async def test_other_context_management_stays_native(tmp_path: Path) -> None:
+    """Agents send it, and the beta, with every request; only a compaction has to be translated."""
+    async with compacting_gateway(tmp_path, MESSAGES) as (gateway, upstream):
+        settings = {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}
+        headers = {"anthropic-beta": "compact-2026-01-12, context-management-2025-06-27"}
+        body = {"model": "alpha-sonnet-4-6", "max_tokens": 9, "messages": []} | settings
+        body["messages"] = [{"role": "user", "content": "Hello", "later": 1}]
+        answer = await gateway.post(MESSAGES, body, headers=headers)
+        assert answer.status == 200
+        request = upstream.last_request
+        assert request.json == body | {"model": "upstream-model"}
+        assert request.headers["anthropic-beta"] == "context-management-2025-06-27"
+        assert (await gateway.row()).lane == "native"
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("upstream_format", Format)
 async def test_pause(tmp_path: Path, upstream_format: Format, streamed: bool) -> None:
