@@ -29,6 +29,7 @@ from gateway.server.http.health import healthz, readyz
 from gateway.server.http.metrics import show_metrics
 from gateway.server.http.middleware import add_response_headers, exchange_middleware
 from gateway.server.images.adapter import CHECK_IMAGES, IMAGE_WORK, ImageWork
+from gateway.server.passthrough.endpoint import add_pass_through_routes
 from gateway.server.proxy.count_tokens import count_input_tokens, count_tokens
 from gateway.server.proxy.generate import generate
 from gateway.server.proxy.incoming_request import Stages
@@ -93,6 +94,7 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
         router.add_post(codec.endpoint, handler, expect_handler=send_continue)
     router.add_post("/v1/messages/count_tokens", partial(count_tokens, _COUNT_MESSAGES))
     router.add_post("/v1/responses/input_tokens", partial(count_input_tokens, _COUNT_RESPONSES))
+    add_pass_through_routes(router, send_continue)
     app[IMAGE_WORK] = ImageWork()
     app[BACKGROUND] = BackgroundResponses(runtime)
     if runtime.fleet.has_shared:

@@ -35,7 +35,7 @@ from gateway.config.types import (
     check_base_url,
     check_proxy_url,
 )
-from gateway.core.formats import Family, Format, Lane
+from gateway.core.formats import Endpoint, Family, Format, Lane
 from gateway.core.target import SamplingStyle, ThinkingStyle, ToolEffort
 
 _RESERVED_HEADERS: Final = {
@@ -292,6 +292,9 @@ class Channel(ConfigModel):
     ]
     """The models that it serves: a list of public ids, or a mapping of them to upstream names; all:
     what the upstream lists, as discover: ["*"] does."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """The endpoints that it serves besides its format's, with the same models: embeddings, rerank,
+    moderations, audio, images. Their requests and replies pass through unchanged."""
     prices: Annotated[Mapping[ModelId, DatedPrices], AfterValidator(_check_prices)] = {}
     """The prices of models at this channel, where they differ from the models' own price, which is
     not read then: {MODEL: {input: 2, output: 10}}."""
@@ -373,6 +376,8 @@ class Channel(ConfigModel):
     def _check_path(self) -> Self:
         if self.stream_path is not None and self.path is None:
             raise PydanticCustomError("path", "stream_path needs path")
+        if self.endpoints and self.path is not None and "{model}/" not in self.path:
+            raise PydanticCustomError("endpoints", "endpoints: path has no place for them")
         if self.params.get("model") is not None:
             raise PydanticCustomError("reserved", "params: model can only be removed")
         if self.auth == "sigv4" and any(

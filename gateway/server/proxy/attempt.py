@@ -68,14 +68,16 @@ _CHECKED_FIELDS: Final = (
 
 class Attempt(ABC):
     """`payload`, `forwarded_headers` and `query` go to the upstream; they request a stream where
-    `streamed`: the client wants one, or the upstream supports nothing else. `dropped` names what
-    does not go. `succeeded`: the upstream's reply is complete."""
+    `streamed`: the client wants one, or the upstream supports nothing else. `path` is that of
+    another endpoint than the format's. `dropped` names what does not go. `succeeded`: the
+    upstream's reply is complete."""
 
     payload: bytes | Buffers
     forwarded_headers: Mapping[str, str]
     query: str
     dropped: Set[str] = frozenset()
     succeeded = False
+    path: str | None = None
 
     _left_out: tuple[str, ...] = ()
     sent: tuple[Payload, Mapping[str, str]]
