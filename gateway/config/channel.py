@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.key_source import Key, KeySource
 from gateway.config.limits import DatedPrices
-from gateway.config.secrets import resolve_header
+from gateway.config.secrets import NO_KEY, resolve_header
 from gateway.config.types import (
     ConfigModel,
     HeaderName,
@@ -302,9 +302,10 @@ class Channel(ConfigModel):
     """The family of its models that the catalog does not have; null: the catalog has all."""
     accounts: tuple[Account, ...] = Field(min_length=1)
     """The credentials to call it with."""
-    auth: Auth | None = None
+    auth: Auth | Literal["client"] | None = None
     """The header that has an account's key: bearer (authorization), x-api-key, api-key, or none;
-    sigv4: each request is signed with an account's keys of AWS; null: x-api-key on messages
+    sigv4: each request is signed with an account's keys of AWS; client: the client's own
+    credential, of whoever sends one besides the gateway's key; null: x-api-key on messages
     channels, else bearer."""
     query: Mapping[
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")],
@@ -378,6 +379,12 @@ class Channel(ConfigModel):
             raise PydanticCustomError("path", "stream_path needs path")
         if self.endpoints and self.path is not None and "{model}/" not in self.path:
             raise PydanticCustomError("endpoints", "endpoints: path has no place for them")
+        if self.auth == "client":
+            (account, *others) = self.accounts
+            has_key = account.source is not None or account.static_key not in ("", NO_KEY)
+            if self.discover or others or has_key:
+                text = "auth: client needs models by name, and one account with key: none"
+                raise PydanticCustomError("auth", text)
         if self.params.get("model") is not None:
             raise PydanticCustomError("reserved", "params: model can only be removed")
         if self.auth == "sigv4" and any(

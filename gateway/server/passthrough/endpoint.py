@@ -14,6 +14,7 @@ from gateway.core.prompt import Prompt, Role, Turn
 from gateway.errors import InvalidUrl
 from gateway.server.http.auth import authorize
 from gateway.server.http.request_body import read_json, read_whole
+from gateway.server.passthrough.credential import TAKE_CREDENTIAL
 from gateway.server.passthrough.dispatch import PassThroughDispatch
 from gateway.server.passthrough.form import FORM, Form, read_form
 from gateway.server.proxy.incoming_request import IncomingRequest
@@ -88,7 +89,9 @@ async def pass_through(endpoint: Endpoint, request: web.Request) -> web.StreamRe
         body=body,
         prompt=prompt,
     )
-    incoming.route = route = permit.route(exchange.snapshot.router, model, endpoint)
+    incoming.route = permit.route(exchange.snapshot.router, model, endpoint)
+    await TAKE_CREDENTIAL.run(incoming)
+    route = incoming.route
     estimates, in_turn = exchange.runtime.input_estimates, exchange.run_in_turn
     estimate = await in_turn(estimates.raw, prompt) if exchange.turns else estimates.raw(prompt)
     estimate += tokens

@@ -100,7 +100,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
             outcome.abandon()
             return None
         except AttemptFailed as failed:
-            failure = without_traceback(failed).failure
+            failure = self._exchange.without_credential(without_traceback(failed).failure)
         except BaseException:
             self._interrupted(candidate, attempt, outcome)
             raise
@@ -139,7 +139,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
     ) -> Awaitable[UpstreamResponse]:
         payload, attempt.payload = attempt.payload, b""  # the next attempt has its own
         headers, query = attempt.forwarded_headers, attempt.query
-        trace, key = self._exchange.trace_header, self._exchange.key
+        trace, key = self._exchange.header_lines(candidate), self._exchange.key
         where = candidate, payload, headers, query, on_sent, trace, key
         send, streamed = self._upstream.send, attempt.streamed
         return self._exchange.send(partial(send, *where, streamed=streamed, path=attempt.path))
