@@ -29,6 +29,8 @@ from gateway.server.http.health import healthz, readyz
 from gateway.server.http.metrics import show_metrics
 from gateway.server.http.middleware import add_response_headers, exchange_middleware
 from gateway.server.images.adapter import CHECK_IMAGES, IMAGE_WORK, ImageWork
+from gateway.server.passthrough.credential import TAKE_CREDENTIAL
+from gateway.server.passthrough.endpoint import add_pass_through_routes
 from gateway.server.proxy.count_tokens import count_input_tokens, count_tokens
 from gateway.server.proxy.generate import generate
 from gateway.server.proxy.incoming_request import Stages
@@ -59,13 +61,17 @@ from gateway.server.stored.threads import HOLD_THREAD, READ_THREAD
 from gateway.wire.registry import CODECS
 
 _GENERATION: Final = {
-    Format.CHAT: Stages(after_route=(CHECK_IMAGES, PLAN_SEARCHES)),
+    Format.CHAT: Stages(after_route=(TAKE_CREDENTIAL, CHECK_IMAGES, PLAN_SEARCHES)),
     Format.MESSAGES: Stages(
-        after_route=(HOLD_THREAD, CHECK_IMAGES, PLAN_SEARCHES, COMPACT_MESSAGES)
+        after_route=(
+            *(TAKE_CREDENTIAL, HOLD_THREAD, CHECK_IMAGES),
+            *(PLAN_SEARCHES, COMPACT_MESSAGES),
+        )
     ),
     Format.RESPONSES: Stages(
         before_route=(RESOLVE_STATE,),
         after_route=(
+            TAKE_CREDENTIAL,
             *(RUN_IN_BACKGROUND, STORE_RESPONSE),  # of what the client has sent
             *(OPEN_SUMMARIES, CHECK_IMAGES, PLAN_SEARCHES, COMPACT),
         ),
@@ -73,10 +79,12 @@ _GENERATION: Final = {
 }
 _COMPACTION: Final = Stages(
     before_route=(READ_STATE, REQUEST_COMPACTION),
-    after_route=(CHECK_IMAGES, PLAN_SEARCHES, COMPACT),
+    after_route=(TAKE_CREDENTIAL, CHECK_IMAGES, PLAN_SEARCHES, COMPACT),
 )
-_COUNT_MESSAGES: Final = Stages(after_route=(READ_THREAD, COUNT_COMPACTED))
-_COUNT_RESPONSES: Final = Stages(before_route=(READ_STATE,), after_route=(OPEN_SUMMARIES,))
+_COUNT_MESSAGES: Final = Stages(after_route=(TAKE_CREDENTIAL, READ_THREAD, COUNT_COMPACTED))
+_COUNT_RESPONSES: Final = Stages(
+    before_route=(READ_STATE,), after_route=(TAKE_CREDENTIAL, OPEN_SUMMARIES)
+)
 
 
 def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Application:
@@ -93,6 +101,7 @@ def build_app(runtime: Runtime, console: ConsoleContext | None = None) -> web.Ap
         router.add_post(codec.endpoint, handler, expect_handler=send_continue)
     router.add_post("/v1/messages/count_tokens", partial(count_tokens, _COUNT_MESSAGES))
     router.add_post("/v1/responses/input_tokens", partial(count_input_tokens, _COUNT_RESPONSES))
+    add_pass_through_routes(router, send_continue)
     app[IMAGE_WORK] = ImageWork()
     app[BACKGROUND] = BackgroundResponses(runtime)
     if runtime.fleet.has_shared:

@@ -87,6 +87,9 @@ class Snapshot:
         self.router = Router(self.catalog, config.channels, config.families)
         self.failure_policy = FailurePolicy(config.rules)
         self.upstream = UpstreamClient(config)
+        takes_credentials = (each.name for each in config.channels if each.auth == "client")
+        self.client_channels = frozenset(takes_credentials)
+        """The channels that get a client's own credential."""
         self.redactor = Redactor.from_config(config)
         self.hash = blake2b(config.model_dump_json().encode(), digest_size=6).hexdigest()
         limits = config.limits

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.app import build_app
 from gateway.core.formats import Format
+from gateway.server.passthrough.endpoint import ENDPOINTS
 from tests.support.gateway import PATHS, RunningGateway, request_body
 
 pytestmark = pytest.mark.shared_gateway
@@ -28,6 +29,8 @@ async def test_all_routes(gateway: RunningGateway) -> None:
         ("DELETE", "/v1/responses/{id}"),
         ("GET", "/v1/responses/{id}/input_items"),
         ("POST", "/v1/responses/{id}/cancel"),
+        *(("POST", path) for path in ENDPOINTS),
+        ("*", "/v1/{path}{anything}"),
         ("POST", "/v1/conversations"),
         ("GET", "/v1/conversations/{conversation}"),
         ("POST", "/v1/conversations/{conversation}"),
@@ -99,9 +102,13 @@ async def test_methods(gateway: RunningGateway, method: str, path: str, allowed:
 @pytest.mark.parametrize(
     ("method", "path", "message"),
     [
-        ("POST", "/v1/embeddings", "Invalid URL (POST /v1/embeddings)"),
         ("POST", "/v1/completions", "Invalid URL (POST /v1/completions)"),
-        ("POST", "/v1/messages/batches", "Invalid URL (POST /v1/messages/batches)"),
+        (
+            "POST",
+            "/v1/messages/batches",
+            "Invalid URL (POST /v1/messages/batches): the gateway does not serve "
+            "/v1/messages/batches: send the requests one by one",
+        ),
         (
             "POST",
             "/v1/v1/messages",

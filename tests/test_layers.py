@@ -2,7 +2,8 @@
 
     cli, doctor, daemon                              put everything together
       → alerts, console, admin, fleet, credentials, app   wings, and the routes
-      → server/{stored, images, search, compaction}  wings of requests
+      → server/{stored, images, search, compaction,  wings of requests
+        passthrough}
       → server/proxy → server/http → server/record   the way of a request
       → runtime → {upstream, admission, telemetry, store} → {wire, routing, quota}
       → config → core → errors
@@ -40,7 +41,9 @@ CORE = PROXY | {"server", "__init__"}
 
 ADMIN = CONFIG | {"routing", "quota", "store", "admission", "runtime", "scheduler", "admin"}
 CONSOLE = ADMIN | {"console"}
-REQUEST_WINGS = frozenset({"server/stored", "server/images", "server/search", "server/compaction"})
+REQUEST_WINGS = frozenset(
+    f"server/{name}" for name in ("stored", "images", "search", "compaction", "passthrough")
+)
 """Optional features of requests, which `app` registers."""
 APP = PROXY | REQUEST_WINGS | CONSOLE | {"app"}
 ALERTS = ADMIN | {"upstream", "telemetry", "alerts"}
@@ -72,6 +75,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "server/images": PROXY | {"server/images"},
     "server/search": PROXY | {"server/search"},
     "server/compaction": PROXY | {"server/compaction"},
+    "server/passthrough": PROXY | {"server/passthrough"},
     "fleet": FLEET,
     "credentials": CREDENTIALS,
     "admin": ADMIN,

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 
 from gateway.admission.client_address import Network, in_networks
 from gateway.config.limits import REGEX_PREFIX, UserAgents, compile_agent_pattern
-from gateway.core.formats import Format
+from gateway.core.formats import Endpoint, Format
 from gateway.core.limits import UNLIMITED
 from gateway.errors import PermissionDenied, UserAgentNotAllowed
 from gateway.quota.limits import Holder, HolderKind, Quota
@@ -139,7 +139,7 @@ class Permit:
                 "This is a health-check key: it can only list models and count tokens"
             )
 
-    def route(self, router: Router, model_name: str, client_format: Format) -> Route:
+    def route(self, router: Router, model_name: str, client_format: Format | Endpoint) -> Route:
         """Routes like `Router.route`; raises `PermissionDenied` for a model of the group that is
         not on the key's own list."""
         route = router.route(model_name, client_format, self.group_access)

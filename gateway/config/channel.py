@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.key_source import Key, KeySource
 from gateway.config.limits import DatedPrices
-from gateway.config.secrets import resolve_header
+from gateway.config.secrets import NO_KEY, resolve_header
 from gateway.config.types import (
     ConfigModel,
     HeaderName,
@@ -35,7 +35,7 @@ from gateway.config.types import (
     check_base_url,
     check_proxy_url,
 )
-from gateway.core.formats import Family, Format, Lane
+from gateway.core.formats import Endpoint, Family, Format, Lane
 from gateway.core.target import SamplingStyle, ThinkingStyle, ToolEffort
 
 _RESERVED_HEADERS: Final = {
@@ -292,6 +292,9 @@ class Channel(ConfigModel):
     ]
     """The models that it serves: a list of public ids, or a mapping of them to upstream names; all:
     what the upstream lists, as discover: ["*"] does."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """The endpoints that it serves besides its format's, with the same models: embeddings, rerank,
+    moderations, audio, images. Their requests and replies pass through unchanged."""
     prices: Annotated[Mapping[ModelId, DatedPrices], AfterValidator(_check_prices)] = {}
     """The prices of models at this channel, where they differ from the models' own price, which is
     not read then: {MODEL: {input: 2, output: 10}}."""
@@ -299,9 +302,10 @@ class Channel(ConfigModel):
     """The family of its models that the catalog does not have; null: the catalog has all."""
     accounts: tuple[Account, ...] = Field(min_length=1)
     """The credentials to call it with."""
-    auth: Auth | None = None
+    auth: Auth | Literal["client"] | None = None
     """The header that has an account's key: bearer (authorization), x-api-key, api-key, or none;
-    sigv4: each request is signed with an account's keys of AWS; null: x-api-key on messages
+    sigv4: each request is signed with an account's keys of AWS; client: the client's own
+    credential, of whoever sends one besides the gateway's key; null: x-api-key on messages
     channels, else bearer."""
     query: Mapping[
         Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")],
@@ -373,6 +377,14 @@ class Channel(ConfigModel):
     def _check_path(self) -> Self:
         if self.stream_path is not None and self.path is None:
             raise PydanticCustomError("path", "stream_path needs path")
+        if self.endpoints and self.path is not None and "{model}/" not in self.path:
+            raise PydanticCustomError("endpoints", "endpoints: path has no place for them")
+        if self.auth == "client":
+            (account, *others) = self.accounts
+            has_key = account.source is not None or account.static_key not in ("", NO_KEY)
+            if self.discover or others or has_key:
+                text = "auth: client needs models by name, and one account with key: none"
+                raise PydanticCustomError("auth", text)
         if self.params.get("model") is not None:
             raise PydanticCustomError("reserved", "params: model can only be removed")
         if self.auth == "sigv4" and any(

@@ -77,7 +77,7 @@ def _complete(document: Document, path: KeyPath, channel: dict[str, Any]) -> dic
         )
         channel = {**channel, "base_url": _PLACEHOLDER["base_url"]}
     defaults = {"name": name, "format": format, **formats[format]}
-    if channel.get("auth", defaults.get("auth")) == "none":
+    if channel.get("auth", defaults.get("auth")) in ("none", "client"):
         defaults["accounts"] = _NO_ACCOUNTS
     for option, value in channel.items():
         default = defaults.get(option)

@@ -1,4 +1,4 @@
-"""Wire formats, model families and lanes."""
+"""Wire formats, endpoints that pass through, model families and lanes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,16 @@ class Format(FastStrEnum):
     CHAT = "chat"
     MESSAGES = "messages"
     RESPONSES = "responses"
+
+
+class Endpoint(FastStrEnum):
+    """An endpoint, or those below one path, whose requests and replies pass through unchanged."""
+
+    EMBEDDINGS = "embeddings"
+    RERANK = "rerank"
+    MODERATIONS = "moderations"
+    AUDIO = "audio"
+    IMAGES = "images"
 
 
 class Family(FastStrEnum):

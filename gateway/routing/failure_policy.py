@@ -83,6 +83,13 @@ class Verdict:
     retry_after: float | None = None
     alert: bool = False
 
+    def for_own_credential(self) -> Verdict:
+        """The verdict where the credential is the client's own: what is wrong about it, or used up
+        of it, concerns nobody else, and no other account serves the client instead."""
+        if self.blame not in (Blame.ACCOUNT, Blame.CAPACITY):
+            return self
+        return Verdict(self.reason, Blame.CLIENT, Failover.NEVER, AccountPenalty.NONE)
+
 
 _Predicate = Callable[[Failure], object]
 _Penalty = tuple[AccountPenalty, float | None]

@@ -9,7 +9,7 @@ from typing import Final
 
 from gateway.config.channel import Account, Channel
 from gateway.config.schema import Families, Model
-from gateway.core.formats import Family, Format, Lane
+from gateway.core.formats import Endpoint, Family, Format, Lane
 from gateway.core.target import Target
 from gateway.core.value import value
 from gateway.errors import FormatNotServed, InvalidUrl, ModelNotFound
@@ -52,16 +52,19 @@ class Candidate:
 @value
 class Route:
     """The candidates, at least one, for a model of the catalog, by tier, then as configured;
-    `fallbacks` are the models that may serve what none of them serves."""
+    `fallbacks` are the models that may serve what none of them serves. `health_of` is what accounts
+    may be unable to serve: the model, or the model at an endpoint that passes through."""
 
     model: str
     candidates: tuple[Candidate, ...]
     fallbacks: tuple[str, ...] = ()
+    health_of: str = ""
     account_refs: tuple[AccountRef, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         refs = tuple(candidate.account_ref for candidate in self.candidates)
         self.account_refs = refs  # type: ignore[misc]  # still initialising
+        self.health_of = self.health_of or self.model  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Router:
         self._catalog = catalog
         self._channels = tuple(channels)
         self._endpoints = {family: families.endpoints_for(family) for family in Family}
-        self._routes: dict[tuple[str, Format], Route] = {}
+        self._routes: dict[tuple[str, Format | Endpoint], Route] = {}
         named = {name for channel in self._channels for name in channel.models}
         served = [model.id for model in catalog if model.id in named]
         self._everything = ModelAccess(tuple(served), frozenset(served), frozenset(Family))
@@ -105,9 +108,12 @@ class Router:
         models = tuple(model.id for model in self._catalog if model.id in model_ids)
         return ModelAccess(models, model_ids, families)
 
-    def route(self, model_name: str, client_format: Format, access: ModelAccess) -> Route:
+    def route(
+        self, model_name: str, client_format: Format | Endpoint, access: ModelAccess
+    ) -> Route:
         """Channels of the client's format first, then the same translated, then other formats by
-        the preference of the model's family; among these by priority of channel and account.
+        the preference of the model's family; among these by priority of channel and account. Of an
+        endpoint that passes through only channels that have it, by priority alone.
 
         Raises `ModelNotFound` (Specification, Authentication: 5), or `FormatNotServed` if the
         format is closed to the model's family.
@@ -123,16 +129,20 @@ class Router:
         route = self._routes.get((model.id, client_format))
         return self._first_route(model, client_format) if route is None else route
 
-    def _first_route(self, model: Model, client_format: Format) -> Route:
+    def _first_route(self, model: Model, client_format: Format | Endpoint) -> Route:
         """Routes are made when they are first needed: thousands of models would stall a reload."""
-        if client_format not in self._endpoints[model.family]:
-            raise FormatNotServed(detail=f"{client_format} is closed to {model.family} models")
         serving = [channel for channel in self._channels if model.id in channel.models]
+        if isinstance(client_format, Endpoint):
+            serving = [channel for channel in serving if client_format in channel.endpoints]
+            if not serving:
+                raise ModelNotFound(model.id, detail=f"no channel of it has {client_format}")
+        elif client_format not in self._endpoints[model.family]:
+            raise FormatNotServed(detail=f"{client_format} is closed to {model.family} models")
         route = self._routes[model.id, client_format] = _route(model, client_format, serving)
         return route
 
 
-def _route(model: Model, client_format: Format, channels: Iterable[Channel]) -> Route:
+def _route(model: Model, client_format: Format | Endpoint, channels: Iterable[Channel]) -> Route:
     ranked = [
         (_rank(channel, account, client_format, model.family), channel, account)
         for channel in channels
@@ -144,13 +154,16 @@ def _route(model: Model, client_format: Format, channels: Iterable[Channel]) -> 
         for rank, channel, account in ranked
     ]
     ordered = tuple(sorted(candidates, key=lambda candidate: candidate.tier))
+    if isinstance(client_format, Endpoint):  # another model's embeddings, say, are no substitute
+        return Route(model.id, ordered, health_of=f"{model.id} {client_format}")
     return Route(model.id, ordered, model.fallbacks)
 
 
 def _candidate(
-    model: Model, client_format: Format, channel: Channel, account: Account, tier: int
+    model: Model, client_format: Format | Endpoint, channel: Channel, account: Account, tier: int
 ) -> Candidate:
     native = channel.format is client_format and channel.lane is Lane.NATIVE
+    native = native or isinstance(client_format, Endpoint)
     return Candidate(
         channel=channel.name,
         account=account.name,
@@ -165,10 +178,12 @@ def _candidate(
 
 
 def _rank(
-    channel: Channel, account: Account, client_format: Format, family: Family
+    channel: Channel, account: Account, client_format: Format | Endpoint, family: Family
 ) -> tuple[int, int, int]:
     """The lowest comes first."""
-    if channel.format is client_format:
+    if isinstance(client_format, Endpoint):
+        format_rank = 0
+    elif channel.format is client_format:
         format_rank = 0 if channel.lane is Lane.NATIVE else 1
     else:
         format_rank = 2 + _FORMAT_PREFERENCE[family].index(channel.format)

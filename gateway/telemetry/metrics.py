@@ -38,6 +38,9 @@ ENDPOINTS: Final = frozenset(
     {
         *("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses"),
         *("/v1/responses/input_tokens", "/v1/responses/compact", "/v1/conversations"),
+        *("/v1/embeddings", "/v1/rerank", "/v1/moderations", "/v1/audio/speech"),
+        *("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/generations"),
+        *("/v1/images/edits", "/v1/images/variations"),
         *("/v1/models", "/v1/model/info", "/model/info", "/healthz", "/readyz", "/metrics", "/"),
     }
 )

@@ -15,6 +15,7 @@ from gateway.config.channel import Account, Auth, Channel
 from gateway.config.schema import Config, Server
 from gateway.core.buffers import Buffers
 from gateway.core.events import Failure, FailureKind
+from gateway.core.formats import Format
 from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate
 from gateway.upstream.connection import Origin
@@ -73,18 +74,29 @@ class _Endpoint:
     credential: Credential | None = None
     in_flight: int = 0
     cached_heads: dict[tuple[object, ...], bytes] = field(default_factory=dict)
-    model_urls: dict[tuple[str, bool], URL] = field(default_factory=dict)
+    model_urls: dict[tuple[str, str], URL] = field(default_factory=dict)
 
     def url_of(self, model: str, *, streamed: bool) -> URL:
         """The address for a request to `model`, the upstream's own name."""
         path = (streamed and self.channel.stream_path) or self.channel.path
         if path is None:
             return self.url
-        url = self.model_urls.get((model, streamed))
+        return self._url_at(path, model)
+
+    def endpoint_url(self, path: str, model: str) -> URL:
+        """The address of an endpoint besides that of the format, by its path below `/v1`."""
+        if (own := self.channel.path) is not None:
+            path = own.partition("{model}")[0] + "{model}" + path
+        elif self.channel.format is Format.MESSAGES:
+            path = f"/v1{path}"
+        return self._url_at(path, model)
+
+    def _url_at(self, path: str, model: str) -> URL:
+        url = self.model_urls.get((model, path))
         if url is None:
             text = str(self.base) + path.replace("{model}", quote(model, safe="@:"))
             url = URL(text, encoded=True).with_query(self.channel.query)
-            self.model_urls[model, streamed] = url
+            self.model_urls[model, path] = url
         return url
 
     @property
@@ -190,19 +202,25 @@ class UpstreamClient:
         key_id: str | None = None,
         *,
         streamed: bool = False,
+        path: str | None = None,
     ) -> UpstreamResponse:
         """The upstream's response of status 200, its body unread; the caller closes it.
 
         `forwarded` are the client's headers; `on_sent` is called when the request is written;
         `trace_header` are the lines of its trace, if it has one; requests without a `key_id` have
-        connections of their own where those of each key have.
+        connections of their own where those of each key have; `path` is that of another endpoint
+        than the format's.
         Raises `AttemptFailed` or `AccountAtCapacity`; the request is in flight until the response
         is complete or closed.
         """
         endpoint = self._endpoints[candidate.account_ref]
         if endpoint.at_capacity:
             raise AccountAtCapacity
-        url = endpoint.url_of(candidate.target.model, streamed=streamed)
+        model = candidate.target.model
+        if path is None:
+            url = endpoint.url_of(model, streamed=streamed)
+        else:
+            url = endpoint.endpoint_url(path, model)
         endpoint.in_flight += 1
         try:
             response = await self._post(

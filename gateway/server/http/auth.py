@@ -1,7 +1,8 @@
 """Which key a request presents, and whether it may be used from here: all of it from memory.
 
-Either credential header is accepted on every endpoint (Specification, "Authentication"). An unknown
-key, a revoked and an expired one get the same error.
+Either credential header is accepted on every endpoint (Specification, "Authentication"), and
+`x-gateway-key` beside a client's own credential of an upstream. An unknown key, a revoked and an
+expired one get the same error.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gateway.store.records import Token
 from gateway.wire.codec import Codec
 
 _API_KEY: Final = istr("x-api-key")
+_GATEWAY_KEY: Final = istr("x-gateway-key")
 _WITHOUT_KEYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that are served whatever this replica knows."""
 
@@ -78,7 +80,8 @@ def authenticate(request: web.Request, runtime: Runtime) -> tuple[Token, bool]:
     """The token of the request's key, and whether it is the key from before a rotation. Raises
     `MissingApiKey` or `InvalidApiKey`.
 
-    `x-api-key` is checked first, then the bearer token: one of two different keys may be invalid.
+    `x-gateway-key` is checked first, then `x-api-key`, then the bearer token: one of different keys
+    may be invalid.
     """
     keys = _presented_keys(request.headers)
     for key in keys:
@@ -95,6 +98,8 @@ def authenticate(request: web.Request, runtime: Runtime) -> tuple[Token, bool]:
 
 def _presented_keys(headers: Mapping[str, str]) -> list[str]:
     keys = []
+    if key := headers.get(_GATEWAY_KEY, "").strip():
+        keys.append(key)
     if key := headers.get(_API_KEY, "").strip():
         keys.append(key)
     if authorization := headers.get(hdrs.AUTHORIZATION, ""):

@@ -22,6 +22,7 @@ from gateway.server.http.middleware import is_subapp_request
 _REQUEST_HEADERS: Final = (
     "authorization",
     "x-api-key",
+    "x-gateway-key",
     "content-type",
     STRICT_HEADER,
     "anthropic-dangerous-direct-browser-access",

@@ -96,6 +96,18 @@ async def read_json(request: web.Request) -> tuple[bytes, dict[str, Any]]:
     return parsed
 
 
+async def read_whole(request: web.Request, content_type: str) -> Raw:
+    """The body of another content type, as it is. Call it after the authorization. Raises like
+    `read_json`."""
+    exchange = request[EXCHANGE]
+    size, max_body = request.content_length or 0, exchange.snapshot.config.server.max_body
+    if _check_head(request.headers, size, max_body, content_type) is not None:
+        raise UnsupportedMediaType
+    exchange.check_body(size)
+    _acquire_provisionally(exchange)
+    return await _read_all(request.content, exchange, size, max_body)
+
+
 async def adopt(exchange: Exchange, body: dict[str, Any], size: int) -> bytes:
     """The JSON text of a body that the gateway has put together of `size` bytes. It counts as large
     as one that arrived. Raises `RequestTooLarge` or `InvalidRequest`, or as `BodyPool.check`."""
@@ -265,14 +277,16 @@ def write_object(body: dict[str, Any]) -> bytes:
         raise InvalidRequest("body: Input is nested too deeply", param="body") from None
 
 
-def _check_head(headers: Mapping[str, str], size: int, max_body: int) -> str | None:
+def _check_head(
+    headers: Mapping[str, str], size: int, max_body: int, content_type: str = _JSON
+) -> str | None:
     """The content encoding, if there is one."""
     if size > max_body:
         raise RequestTooLarge
     encoding = headers.get(hdrs.CONTENT_ENCODING, _IDENTITY).strip().lower()
     if encoding != _IDENTITY and encoding not in ENCODINGS:
         raise UnsupportedMediaType
-    kind = headers.get(hdrs.CONTENT_TYPE)
-    if kind is not None and kind != _JSON and kind.partition(";")[0].strip().lower() != _JSON:
+    kind = headers.get(hdrs.CONTENT_TYPE, content_type)
+    if kind != content_type and kind.partition(";")[0].strip().lower() != content_type:
         raise UnsupportedMediaType
     return None if encoding == _IDENTITY else encoding

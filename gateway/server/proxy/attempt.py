@@ -17,7 +17,7 @@ from gateway.core.formats import Lane
 from gateway.core.reply import Reply, ReplyFailed, count_output_chars, is_empty_reply
 from gateway.core.target import COMPACTION
 from gateway.core.value import replace
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UpstreamRejected
 from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
 from gateway.routing.refusals import (
     TRIAL,
@@ -55,6 +55,11 @@ LARGE_REPLY: Final = 256 * 1024
 _MAX_EXCERPT: Final = 2048
 _MAX_NESTING: Final = 200
 """Objects and lists within each other that can be written, also with some more around them."""
+_OF_CREDENTIALS: Final = {
+    **{401: "authentication_error", 402: "billing_error"},
+    **{403: "permission_error", 429: "rate_limit_error"},
+}
+"""Statuses that are about the client's own credential, and their types in messages."""
 _CHECKED_FIELDS: Final = (
     "model",
     "stream",
@@ -68,14 +73,16 @@ _CHECKED_FIELDS: Final = (
 
 class Attempt(ABC):
     """`payload`, `forwarded_headers` and `query` go to the upstream; they request a stream where
-    `streamed`: the client wants one, or the upstream supports nothing else. `dropped` names what
-    does not go. `succeeded`: the upstream's reply is complete."""
+    `streamed`: the client wants one, or the upstream supports nothing else. `path` is that of
+    another endpoint than the format's. `dropped` names what does not go. `succeeded`: the
+    upstream's reply is complete."""
 
     payload: bytes | Buffers
     forwarded_headers: Mapping[str, str]
     query: str
     dropped: Set[str] = frozenset()
     succeeded = False
+    path: str | None = None
 
     _left_out: tuple[str, ...] = ()
     sent: tuple[Payload, Mapping[str, str]]
@@ -236,6 +243,11 @@ class Attempt(ABC):
 
     def client_error(self, failure: Failure) -> GatewayError:
         """Returns the error that the client receives instead of a reply."""
+        if self.channel.auth == "client" and failure.status in _OF_CREDENTIALS:
+            error = UpstreamRejected(failure.status, self._redact(failure.message))
+            error.messages_type = _OF_CREDENTIALS[failure.status]
+            error.retry_after = failure.retry_after
+            return error
         return client_error(
             failure,
             self._redact,

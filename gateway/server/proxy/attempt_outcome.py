@@ -59,6 +59,8 @@ class AttemptOutcome:
         channel = snapshot.upstream.channel(self._ranked.candidate)
         is_last = failure.kind in _UNANSWERED and not channel.retry_unanswered
         verdict = snapshot.failure_policy.classify(failure, is_last=is_last or committed)
+        if channel.auth == "client":
+            verdict = verdict.for_own_credential()
         message = snapshot.redactor.redact_secrets(failure.message)
         random_value = self._runtime.random_float()
         status = self._runtime.health.record_failure(

@@ -55,7 +55,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
     def _ordered(
         self, candidates: Sequence[Candidate], affinity: Affinity | None = None
     ) -> list[RankedCandidate]:
-        runtime, model, now = self._runtime, self._route.model, self._loop.time()
+        runtime, model, now = self._runtime, self._route.health_of, self._loop.time()
         return order_candidates(
             candidates,
             self._client_request.prompt,
@@ -86,7 +86,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
         attempt = await self._prepare(candidate)
         if attempt is None or self._upstream.at_capacity(candidate.account_ref):
             return None
-        model, refs = self._route.model, self._route.account_refs
+        model, refs = self._route.health_of, self._route.account_refs
         ticket = runtime.health.admit(candidate.account_ref, model, self._loop.time(), refs)
         if runtime.fleet.has_shared and ticket is not None and ticket.tested:
             ticket = await runtime.fleet.confirm_test(ticket, model, refs)
@@ -100,7 +100,7 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
             outcome.abandon()
             return None
         except AttemptFailed as failed:
-            failure = without_traceback(failed).failure
+            failure = self._exchange.without_credential(without_traceback(failed).failure)
         except BaseException:
             self._interrupted(candidate, attempt, outcome)
             raise
@@ -139,9 +139,10 @@ class CandidateLoop(ABC, Generic[AttemptT, ServedT]):
     ) -> Awaitable[UpstreamResponse]:
         payload, attempt.payload = attempt.payload, b""  # the next attempt has its own
         headers, query = attempt.forwarded_headers, attempt.query
-        trace, key = self._exchange.trace_header, self._exchange.key
+        trace, key = self._exchange.header_lines(candidate), self._exchange.key
         where = candidate, payload, headers, query, on_sent, trace, key
-        return self._exchange.send(partial(self._upstream.send, *where, streamed=attempt.streamed))
+        send, streamed = self._upstream.send, attempt.streamed
+        return self._exchange.send(partial(send, *where, streamed=streamed, path=attempt.path))
 
     async def _after_failure(
         self, ranked: RankedCandidate, attempt: AttemptT, outcome: AttemptOutcome, failure: Failure

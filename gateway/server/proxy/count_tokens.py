@@ -148,7 +148,7 @@ async def _request_count(
     path = CODECS[candidate.format].count_path or ""
     exchange.start_attempt(candidate)
     try:
-        post, trace = snapshot.upstream.post_json, exchange.trace_header
+        post, trace = snapshot.upstream.post_json, exchange.header_lines(candidate)
         sending = exchange.send(partial(post, candidate, path, payload, headers, query, trace))
         response = await run_with_timeout(exchange.runtime, COUNT_TIMEOUT, sending)
     except AttemptFailed as failed:

@@ -294,13 +294,13 @@ class Dispatch(CandidateLoop[Attempt, web.StreamResponse]):
         health, now = self._runtime.health, self._loop.time()
         lacking = {channel for channel, _ in self._retries.accounts}
         for ref in route.account_refs:
-            if health.status(ref, route.model, now).reason == MODEL_NOT_FOUND:
+            if health.status(ref, route.health_of, now).reason == MODEL_NOT_FOUND:
                 lacking.add(ref[0])
         others = [ref for ref in route.account_refs if ref[0] not in lacking]
         if not others:
             return error or ModelNotFound(self._client_request.prompt.model)
         # Every one of them is unavailable or has as many requests as it may have.
-        wait = health.retry_after(others, route.model, now)
+        wait = health.retry_after(others, route.health_of, now)
         return NoAvailableAccounts(retry_after=_AT_CAPACITY_RETRY if wait is None else wait)
 
     async def _send_stream_error(

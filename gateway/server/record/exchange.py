@@ -20,7 +20,7 @@ from gateway.admission.client_address import client_address
 from gateway.core.events import Failure, FailureKind, StopReason
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
-from gateway.core.value import by_position
+from gateway.core.value import by_position, replace
 from gateway.errors import GatewayError, without_traceback
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime, new_request_id
@@ -82,14 +82,15 @@ class Exchange:
     and translated, a small one without; `long_texts` are not in the parsed one. `drain` reads the
     upstream's reply to its end after the client has disconnected, unless it must not: `may_drain`.
     `storing` stores the reply, where it is to be stored. `fallback` is the model that is tried
-    in place of the requested one.
+    in place of the requested one. `credential` are header lines with the client's own credential.
     """
 
     __slots__ = (
         *("_attempt_started", "_held", "_intent_future", "affinity_outcome", "affinity_source"),
         *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out"),
         "candidate",
-        *("client_address", "client_request_id", "committed", "committed_at", "drain"),
+        *("client_address", "client_request_id", "committed", "committed_at", "credential"),
+        "drain",
         *("dropped", "ended_at", "endpoint", "error", "failure", "fallback", "format"),
         *("headers_sent", "id", "intent", "long_texts", "may_drain", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
@@ -130,6 +131,7 @@ class Exchange:
         self.prompt: Prompt | None = None
         self.candidate: Candidate | None = None
         self.fallback: str | None = None
+        self.credential = b""
         self.error: GatewayError | None = None
         self.failure: Failure | None = None
         self.stop_reason: StopReason | None = None
@@ -198,10 +200,24 @@ class Exchange:
             channel = self.snapshot.upstream.channel(candidate)
             self.trace.start_attempt(candidate.target.model, channel.base_url)
 
-    @property
-    def trace_header(self) -> bytes:
-        """Lines for the upstream of the attempt that began last."""
-        return b"" if self.trace is None else self.trace.header
+    def header_lines(self, candidate: Candidate) -> bytes:
+        """Lines for the upstream of the attempt that began last: of its trace, and the client's own
+        credential, which no other channel gets."""
+        lines = b"" if self.trace is None else self.trace.header
+        if self.credential and candidate.channel in self.snapshot.client_channels:
+            return lines + self.credential
+        return lines
+
+    def without_credential(self, failure: Failure) -> Failure:
+        """The failure without the client's own credential, should the upstream have repeated it."""
+        if not self.credential:
+            return failure
+        message, body = failure.message, failure.body
+        for line in self.credential.decode("utf-8", "surrogateescape").splitlines():
+            secret = line.split()[-1]
+            message = message.replace(secret, "[redacted]")
+            body = body and body.replace(secret, "[redacted]")
+        return replace(failure, message=message, body=body, details=None)
 
     def end_attempt(self, row: AttemptRow, seconds: float) -> None:
         self.attempts.append(row)
@@ -283,7 +299,7 @@ class Exchange:
 
     def set_failure(self, failure: Failure) -> None:
         """The upstream's part of an error."""
-        self.failure = failure
+        self.failure = failure = self.without_credential(failure)
         if not self.committed and failure.kind is not FailureKind.UNWRITABLE:
             receipt = self.meter.record_loss(is_unanswered=failure.kind in _UNANSWERED)
             if receipt is not None and self.attempts:

@@ -1,0 +1,1 @@
+"""What passes through unchanged: requests and replies of further endpoints."""
