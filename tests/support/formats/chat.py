@@ -30,7 +30,7 @@ _MAY_CUT_A_CALL: Final = {"length", "content_filter"}
 _TEXTS: Final = {"content", "refusal", "reasoning_content"}
 _LISTS: Final = {"annotations", "reasoning_details"}
 _CHUNK: Final = {"id", "object", "created", "model", "choices"}
-_MORE: Final = {"usage", "system_fingerprint", "service_tier"}
+_MORE: Final = {"usage", "system_fingerprint", "service_tier", "moderation"}
 _KINDS: Final = {"function": "arguments", "custom": "input"}
 """The kinds of calls, and the field with what the model says to the tool."""
 
