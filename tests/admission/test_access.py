@@ -59,6 +59,15 @@ def test_without_lists_everything_is_allowed() -> None:
     assert free.access.models == ("alpha-one", "beta-one")
 
 
+@pytest.mark.parametrize("gateway", [True, False])
+@pytest.mark.parametrize("group", [True, False])
+def test_replies_are_stored_where_gateway_and_group_allow_it(gateway: bool, group: bool) -> None:
+    storing = replace(GROUP, store_replies=group)
+    terms = (token(), storing, ROUTER, GATEWAY, EVERYBODY)
+    permit = Permit.for_token(*terms, stores_replies=gateway)
+    assert permit.stores_replies == (gateway and group)
+
+
 @pytest.mark.parametrize("address", ["192.0.2.77", "::ffff:192.0.2.77", "2001:db8::1"])
 def test_an_allowed_address(address: str) -> None:
     permit(addresses=("192.0.2.0/24", "2001:db8::/64")).check_address(address)

@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 from gateway.config.schema import Server
 from gateway.store import access as store
 from gateway.store.database import Writer
-from gateway.store.keys import ADMIN_PREFIX, generate_key, well_formed
+from gateway.store.keys import ADMIN_PREFIX, PREFIX, generate_key, well_formed
 from gateway.store.records import AdminToken, Role, Scope
 from tests.admin.feed_client import follow_feed
 from tests.console.access_api import (
@@ -46,8 +46,9 @@ async def test_a_token_of_our_shape_is_shown_once_and_stored_as_a_digest(
 ) -> None:
     secret = await create_token(gateway, Scope.ALL)
     assert secret.startswith(ADMIN_PREFIX)
-    assert well_formed(secret, ADMIN_PREFIX)
-    assert not well_formed(f"{secret[:-1]}{'a' if secret[-1] != 'a' else 'b'}", ADMIN_PREFIX)
+    key = PREFIX + secret.removeprefix(ADMIN_PREFIX)
+    assert well_formed(key)
+    assert not well_formed(f"{key[:-1]}{'a' if key[-1] != 'a' else 'b'}")
     assert (await ask(gateway, "GET", KEYS, secret)).status == 200
     for path in (f"{API}/tokens", f"{API}/audit"):
         text = await (await ask(gateway, "GET", path, secret)).text()

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gateway.config.cluster import SharedServer
+from gateway.core.target import COMPACTION
 from gateway.fleet.refusals import SharedRefusals
 from gateway.fleet.valkey.connection import Connection
-from gateway.routing.refusals import COMPACTION, LIFETIME, TRIAL, Refusals
+from gateway.routing.refusals import LIFETIME, TRIAL, Refusals
 from tests.fleet.test_health import config
 from tests.support.valkey import valkey_server
 
