@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from gateway.config.document import MAX_SIZE, ConfigError, Document, read_document
-from gateway.config.file_errors import file_error_reason
+from gateway.config.document import ConfigError, Document, read_document
 from gateway.config.limits import DatedPrices
+from gateway.config.locate import read_file
 from gateway.config.types import ConfigModel, ModelId
 
 
@@ -28,13 +28,7 @@ def read_price_file(
     path: Path, add_problem: Callable[[Document, ErrorDetails], None]
 ) -> dict[str, Any]:
     """Returns the prices of the file as a configuration would state them. Raises `ConfigError`."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_SIZE + 1)
-    except OSError as error:
-        text = f"cannot be read: {file_error_reason(error, path)}"
-        raise ConfigError.at(str(path), 0, text) from None
-    document = read_document(raw, str(path))
+    document = read_document(read_file(path)[0], str(path))
     data = document.data or {}
     try:
         PriceFile.model_validate_json(to_json(data, inf_nan_mode="constants"))

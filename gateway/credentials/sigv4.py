@@ -47,10 +47,8 @@ class Signer:
         """Returns the hash of a body, which is not copied."""
         if isinstance(body, bytes) and len(body) <= PIECE:
             return sha256(body).hexdigest()
-        digest = sha256()
-        for piece in (Buffers([memoryview(body)]) if isinstance(body, bytes) else body).pieces(
-            PIECE
-        ):
+        digest, buffers = sha256(), Buffers([memoryview(body)]) if isinstance(body, bytes) else body
+        for piece in buffers.pieces(PIECE):
             digest.update(piece)
             await self._turns.take()
         return digest.hexdigest()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -89,22 +90,17 @@ async def _in_thread(function: Callable[[], Result]) -> Result:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
-    def settle(result: Result | None, error: Exception | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
+    def settle(outcome: Callable[[], None]) -> None:
+        if not done.cancelled():
+            outcome()
 
     def run() -> None:
-        result, failure = None, None
         try:
-            result = function()
+            outcome = partial(done.set_result, function())
         except Exception as error:  # whatever a library raises is why there is no credential
-            failure = IssueFailed(failure_reason(error))
+            outcome = partial(done.set_exception, IssueFailed(failure_reason(error)))
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, result, failure)
+            loop.call_soon_threadsafe(settle, outcome)
 
     threading.Thread(target=run, name="credential", daemon=True).start()
     return await done

@@ -64,7 +64,7 @@ class Route:
     def __post_init__(self) -> None:
         refs = tuple(candidate.account_ref for candidate in self.candidates)
         self.account_refs = refs  # type: ignore[misc]  # still initialising
-        self.health_of = self.health_of or self.model  # type: ignore[misc]
+        self.health_of = self.health_of or self.model  # type: ignore[misc]  # likewise
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ async def test_a_source_that_is_away(
         assert [each.alert for each in firing] == ["account_auth_failed"]
         assert "temporarily_unavailable" in firing[0].summary
         gauges = read_gauges(setting.gateway.daemon.runtime)
-        assert gauges["gateway_credential_refreshes_total"][*REF, "failed"] >= 1  # type: ignore[operator]
+        assert gauges["gateway_credential_refreshes_total"][*REF, "failed"] >= 1
         setting.issuer.refuses = None
         await setting.until(HealthState.HEALTHY)
         assert await setting.post() == 200

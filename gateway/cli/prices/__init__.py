@@ -84,7 +84,7 @@ def _compare(
 ) -> list[dict[str, Any]]:
     """Returns a row for each model that is served, and for each channel where its listed price is
     another than at the first that serves it."""
-    rows: list[dict[str, Any]] = []
+    rows: dict[tuple[str, str | None], dict[str, Any]] = {}
     for model in config.models:
         first: DatedPrices | None = None
         found = False
@@ -99,10 +99,9 @@ def _compare(
                 found, first = True, entry.price
             where = channel.name if own else None
             now = channel.prices.get(model.id) if own else model.price
-            row = _row(model.id, where, now, entry, is_stated=(model.id, where) in stated)
-            rows = [each for each in rows if (each["model"], each["channel"]) != (model.id, where)]
-            rows.append(row)
-    return rows
+            place = model.id, where
+            rows[place] = _row(*place, now, entry, is_stated=place in stated)
+    return [*rows.values()]
 
 
 def _row(

@@ -74,7 +74,7 @@ async def pass_through(endpoint: Endpoint, request: web.Request) -> web.StreamRe
     else:
         raw, body = await read_json(request)
         model = parse_model(body)
-    texts, tokens = await exchange.run_in_thread(_texts, body) if exchange.turns else _texts(body)
+    texts, tokens = await exchange.run_sized(_texts, body)
     codec, turn = CODECS[Format.CHAT], Turn(Role.USER, tuple(map(Text, texts)))
     prompt = Prompt(format=Format.CHAT, model=model, turns=(turn,) if texts else ())
     exchange.prompt = prompt
@@ -92,9 +92,8 @@ async def pass_through(endpoint: Endpoint, request: web.Request) -> web.StreamRe
     incoming.route = permit.route(exchange.snapshot.router, model, endpoint)
     await TAKE_CREDENTIAL.run(incoming)
     route = incoming.route
-    estimates, in_turn = exchange.runtime.input_estimates, exchange.run_in_turn
-    estimate = await in_turn(estimates.raw, prompt) if exchange.turns else estimates.raw(prompt)
-    estimate += tokens
+    estimates = exchange.runtime.input_estimates
+    estimate = await exchange.run_sized(estimates.raw, prompt) + tokens
     client_request = ClientRequest(
         request_id=exchange.id,
         snapshot=exchange.snapshot,

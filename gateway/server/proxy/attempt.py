@@ -19,12 +19,7 @@ from gateway.core.target import COMPACTION
 from gateway.core.value import replace
 from gateway.errors import GatewayError, UpstreamRejected
 from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
-from gateway.routing.refusals import (
-    TRIAL,
-    UNSIGNED_CALLS,
-    refused_proof,
-    refused_values,
-)
+from gateway.routing.refusals import TRIAL, UNSIGNED_CALLS, refused_proof, refused_values
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.http.headers import DROPPED_HEADER, response_headers_to_forward, version_header

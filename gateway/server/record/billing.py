@@ -286,7 +286,7 @@ class UsageMeter:
         if self.price is None or (self.price.usd is None and self._book is None):
             return None
         self._bill = self.final_bill(committed=True, failed=False)
-        return format(Decimal(self._bill.cost.usd) / MICRO_PER_UNIT, "f")
+        return _dollars(self._bill.cost)
 
     def final_bill(self, *, committed: bool, failed: bool) -> Bill:
         """An exchange that `failed` before it was `committed` costs what the upstream itself
@@ -312,8 +312,7 @@ class UsageMeter:
             if self._book is None:
                 self.tariff = self.price.description
             cost = Cost(cost.units + lost.units, cost.usd + lost.usd)
-            amount = format(Decimal(lost.usd) / MICRO_PER_UNIT, "f")
-            self.tariff = f"{self.tariff}; USD of failed attempts: {amount}"
+            self.tariff = f"{self.tariff}; USD of failed attempts: {_dollars(lost)}"
         return Bill(usage, source, cost, used.total_tokens)
 
     def _used(self, committed: bool, failed: bool) -> tuple[Usage, UsageSource]:
@@ -361,3 +360,7 @@ class UsageMeter:
         """Characters for which so many tokens are enough, as far as can be known."""
         is_limit = output_tokens == self._most_output
         return output_tokens * (_MAX_CHARS_PER_TOKEN if is_limit else CHARS_PER_TOKEN)
+
+
+def _dollars(cost: Cost) -> str:
+    return format(Decimal(cost.usd) / MICRO_PER_UNIT, "f")

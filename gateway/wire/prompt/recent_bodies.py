@@ -7,6 +7,7 @@ and ends within them is the same value. What is known of one key's bodies serves
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -76,6 +77,7 @@ class RecentBodies:
         self.bytes = 0
         self._bodies: dict[_Body, None] = {}  # the oldest first
         self._of_key: dict[str, dict[_Body, None]] = {}
+        self._bytes_of_key: Counter[str] = Counter()
         self._by_probe: dict[tuple[str, int, bytes], _Body] = {}
 
     def parse(self, key: str, raw: bytes) -> Parsed | None:
@@ -120,8 +122,9 @@ class RecentBodies:
         own = self._of_key.setdefault(key, {})
         self._bodies[new] = own[new] = None
         self.bytes += new.size
+        self._bytes_of_key[key] += new.size
         self._by_probe.update(dict.fromkeys(_probes(key, raw), new))
-        while sum([each.size for each in own]) > MAX_BYTES_OF_KEY:
+        while self._bytes_of_key[key] > MAX_BYTES_OF_KEY:
             self._remove(next(iter(own)))
         while self.bytes > MAX_BYTES:
             self._remove(next(iter(self._bodies)))
@@ -137,10 +140,11 @@ class RecentBodies:
     def _remove(self, body: _Body) -> None:
         del self._bodies[body]
         self.bytes -= body.size
+        self._bytes_of_key[body.key] -= body.size
         own = self._of_key[body.key]
         del own[body]
         if not own:
-            del self._of_key[body.key]
+            del self._of_key[body.key], self._bytes_of_key[body.key]
         for probe in _probes(body.key, body.raw):
             if self._by_probe.get(probe) is body:
                 del self._by_probe[probe]

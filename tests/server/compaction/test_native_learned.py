@@ -35,7 +35,7 @@ def refusal(message: str, **fields: Any) -> Response:
 
 def lines(gateway: RunningGateway) -> list[str]:
     """The lines for the file that the gateway proposes."""
-    states = Accounts(gateway.daemon.runtime, None, None).states()  # type: ignore[arg-type]
+    states = Accounts(gateway.daemon.runtime, None, None).states()
     return [refuses_line(each.refuses) for each in states if each.refuses]
 
 
