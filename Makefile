@@ -37,8 +37,8 @@ demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated m
 	@exec $(VENV)/bin/gateway serve --demo $(ARGS)
 
 # 5 is pytest's exit code for a part without any tests.
-test: $(TOOLS) ## run the tests, without the slow kinds (a part: make test ARGS=tests/wire)
-	$(PYTEST) -n $(WORKERS) --dist worksteal --quick $(ARGS) || [ $$? -eq 5 ]
+test: $(TOOLS) ## run a sample of the quick tests (all: make test ARGS=tests; a part: ARGS=tests/wire)
+	$(PYTEST) -n $(WORKERS) --dist worksteal --quick $(or $(ARGS),--sample) || [ $$? -eq 5 ]
 
 check: $(TOOLS) ## what every change has to pass: lint, types, tests; some 17 minutes on two processors
 	$(VENV)/bin/python -m tests.checks

@@ -2,6 +2,7 @@
 
 `--change` takes a quarter of each matrix and a third of the slow tests, but none that is marked
 `full`, whose promise another one guards. `--quick` takes no slow kind, and smaller samples.
+`--sample` with it takes a part of the files.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ SLOW: Final = 3
 """Changes of which one runs a slow test that is no matrix."""
 PURE_FOLDERS: Final = tuple(TESTS / name for name in ("config", "quota", "routing", "wire"))
 """Their cases take a millisecond each: a change tries all of them."""
+SAMPLED_FILES: Final = 6
+"""Files of which `--sample` takes one, except in `PURE_FOLDERS`. The others are not imported."""
 _ROTATIONS: Final = 180
 """A multiple of all parts, so that each part of a matrix has its turn."""
 _CUT: Final = pytest.StashKey[set[str]]()
@@ -86,24 +89,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what every change runs: parts of large matrices, one test of each slow promise",
     )
     parser.addoption(
+        "--sample",
+        action="store_true",
+        help="of tests that start gateways those in a part of the files",
+    )
+    parser.addoption(
         "--rotation",
         type=int,
         metavar="N",
-        help="which part of the large matrices --change tries; else the commit's hash decides",
+        help="which part --change and --sample take; else the commit's hash decides",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_CUT] = set()
-    if config.getoption("change") and config.getoption("rotation") is None:
+    if _is_part(config) and config.getoption("rotation") is None:
         # An option, because workers are given those of the controller.
         config.option.rotation = rotation_of(_commit())
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    if not config.getoption("change"):
+    if not _is_part(config):
         return None
-    return f"large matrices: the same part again with --rotation {config.getoption('rotation')}"
+    return f"a part of the tests: the same again with --rotation {config.getoption('rotation')}"
+
+
+def _is_part(config: pytest.Config) -> bool:
+    return bool(config.getoption("change") or config.getoption("sample"))
 
 
 def rotation_of(commit: str) -> int:
@@ -121,7 +133,18 @@ def _commit() -> str:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     is_slow = collection_path.is_relative_to(TESTS) and collection_path.name in MARKED_FOLDERS
-    return True if is_slow and config.getoption("quick") else None
+    if is_slow and config.getoption("quick"):
+        return True
+    is_left_out = config.getoption("sample") and not _is_sampled(
+        collection_path, config.getoption("rotation")
+    )
+    return True if is_left_out else None
+
+
+def _is_sampled(path: Path, rotation: int) -> bool:
+    if not path.name.startswith("test_") or any(map(path.is_relative_to, PURE_FOLDERS)):
+        return True
+    return (crc32(path.name.encode()) + rotation) % SAMPLED_FILES == 0
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kinds import rotation_of
+from tests.support.kinds import SAMPLED_FILES, rotation_of
 from tests.support.paths import ROOT
 
 MATRIX = """
@@ -53,7 +53,7 @@ def collect(folder: Path, *options: str) -> list[str]:
         text=True,
         timeout=30,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode in {0, pytest.ExitCode.NO_TESTS_COLLECTED}, done.stdout + done.stderr
     return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
 
 
@@ -80,6 +80,19 @@ def test_the_quick_tests_have_no_slow_kind(tmp_path: Path) -> None:
     found = collect(tmp_path, "--quick")
     assert "test_many[17]" in found
     assert not {"test_full", "test_promise"} & set(found)
+
+
+def test_samples_of_as_many_commits_are_all_quick_tests(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"test_{number}.py").write_text(f"def test_file_{number}(): pass")
+    samples = [
+        collect(tmp_path, "--quick", "--sample", f"--rotation={number}")
+        for number in range(SAMPLED_FILES)
+    ]
+    assert sorted(test for sample in samples for test in sample) == sorted(
+        collect(tmp_path, "--quick")
+    )
+    assert sum(bool(sample) for sample in samples) > 2
 
 
 @pytest.mark.parametrize(("commit", "rotation"), [("", 0), ("b4", 0), ("a1f5", 61)])
