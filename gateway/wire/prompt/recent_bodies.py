@@ -53,7 +53,7 @@ class _Checked(NamedTuple):
 class _Body:
     key: str
     raw: bytes
-    list: str
+    member: str
     messages: Messages
     definitions: Definitions | None
     checked: _Checked | None
@@ -96,11 +96,11 @@ class RecentBodies:
             body = parse_json(b'%b["%b",%b' % (raw[:start], self._token.encode(), rest))
         except orjson.JSONDecodeError:
             return None
-        new = body.get(earlier.list) if isinstance(body, dict) else None
+        new = body.get(earlier.member) if isinstance(body, dict) else None
         if not isinstance(new, list) or not new or new[0] != self._token:
             return None
         known = earlier.messages
-        body[earlier.list] = Messages([*known[:count], *new[1:]], known, count)
+        body[earlier.member] = Messages([*known[:count], *new[1:]], known, count)
         if isinstance(tools := body.get("tools"), list):
             body["tools"] = _same_definitions(tools, earlier.definitions)
         return Parsed(body, values + count_values(rest), earlier, checked)
@@ -172,7 +172,7 @@ def _same_definitions(tools: list[Any], earlier: Definitions | None) -> Definiti
 def _check(earlier: _Body, raw: bytes) -> _Checked | None:
     """The messages that the bodies share, at least the first one; None where they are too few."""
     if earlier.checked is None:
-        at = find_member(earlier.raw, earlier.list)
+        at = find_member(earlier.raw, earlier.member)
         if at is None or earlier.raw[at : at + 1] != b"[":
             return None
         earlier.checked = _Checked(at, at + 1, 0, count_values(earlier.raw[: at + 1]))

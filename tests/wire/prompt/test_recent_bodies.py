@@ -120,13 +120,13 @@ def _name(value: object) -> str | None:
 
 
 @pytest.mark.usefixtures("settled_at_once")
+@pytest.mark.parametrize("client", LIST)
 @in_one_test("case", PROMPTS, ids=_name)
-def test_requests_of_the_fixtures_are_the_same(case: Path) -> None:
-    for client, name in LIST.items():
-        if (file := case / f"{client}.json").exists():
-            body = orjson.loads(file.read_bytes())
-            if isinstance(body.get(name), list) and body[name]:
-                check(client, growing(body, name))
+def test_requests_of_the_fixtures_are_the_same(case: Path, client: Format) -> None:
+    if (file := case / f"{client}.json").exists():
+        body, name = orjson.loads(file.read_bytes()), LIST[client]
+        if isinstance(body.get(name), list) and body[name]:
+            check(client, growing(body, name))
 
 
 @pytest.mark.usefixtures("settled_at_once")
