@@ -28,7 +28,10 @@ from tests.bench.limits import raise_open_files
 from tests.bench.run import end_on_sigterm
 from tests.bench.servers import Server, model_of
 
-PAIRS = (("chat", "chat"), ("messages", "messages"), ("messages", "chat"), ("chat", "messages"))
+PAIRS = (
+    *(("chat", "chat"), ("messages", "messages"), ("responses", "responses")),
+    *(("messages", "chat"), ("chat", "messages"), ("responses", "chat"), ("responses", "messages")),
+)
 """The formats of client and upstream."""
 TURNS = 60
 LONG_TURN = 75
@@ -52,10 +55,13 @@ def agent_body(client: str, model: str, turns: int, name: str) -> bytes:
     body: dict[str, Any] = {"model": model}
     if client == "chat":
         body["messages"] = [{"role": "system", "content": system}, *messages]
-    else:
+    elif client == "messages":
         body |= {"system": [{"type": "text", "text": system}], "messages": messages}
+    else:
+        body |= {"instructions": system, "input": messages, "store": False}
+    limit = "max_output_tokens" if client == "responses" else "max_tokens"
     tools = [_tool(client, number) for number in range(TOOLS)]
-    return orjson.dumps(body | {"tools": tools, "max_tokens": 4096})
+    return orjson.dumps(body | {"tools": tools, limit: 4096})
 
 
 def _turn(client: str, number: int, name: str) -> list[dict[str, Any]]:
@@ -72,6 +78,14 @@ def _turn(client: str, number: int, name: str) -> list[dict[str, Any]]:
         return [
             {"role": "assistant", "content": text, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": id, "content": found},
+        ]
+    if client == "responses":
+        call = {"type": "function_call", "call_id": id, "name": "tool_7"}
+        said = {"type": "output_text", "text": text, "annotations": []}
+        return [
+            {"type": "message", "role": "assistant", "content": [said]},
+            call | {"arguments": orjson.dumps(arguments).decode()},
+            {"type": "function_call_output", "call_id": id, "output": found},
         ]
     use = {"type": "tool_use", "id": id, "name": "tool_7", "input": arguments}
     return [
@@ -92,6 +106,8 @@ def _tool(client: str, number: int) -> dict[str, Any]:
     tool = {"name": f"tool_{number}", "description": f"Tool {number}. " + _GUIDE * 4}
     if client == "chat":
         return {"type": "function", "function": tool | {"parameters": schema}}
+    if client == "responses":
+        return {"type": "function"} | tool | {"parameters": schema}
     return tool | {"input_schema": schema}
 
 

@@ -198,10 +198,11 @@ def _last_cut(turns: Sequence[Turn], start: int) -> int:
 
 def _belong_together(messages: Sequence[Payload], more: Sequence[Payload]) -> bool:
     """Tells whether the last message and the next one are of one role: some formats merge them."""
-    return bool(messages) and bool(more) and messages[-1]["role"] == more[0]["role"]
+    role = messages[-1].get("role") if messages and more else None
+    return role is not None and role == more[0].get("role")
 
 
 def _copy(message: Payload) -> Payload:
     """What is kept stays as it is where breakpoints are added to the contents or removed."""
-    content = message["content"]
+    content = message.get("content")
     return message | {"content": [*content]} if type(content) is list else message

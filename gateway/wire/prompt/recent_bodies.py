@@ -1,8 +1,9 @@
 """The newest bodies of each key, so that of the next request of a conversation only what is new is
 parsed.
 
-What a body shares with an earlier one is found by its bytes: an element of `messages` that begins
-and ends within them is the same value. What is known of one key's bodies serves no other key.
+What a body shares with an earlier one is found by its bytes: an element of `messages` or `input`
+that begins and ends within them is the same value. What is known of one key's bodies serves no
+other key.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _PER_BYTE: Final = 3
 """Bytes of memory for a byte of a body: itself, its strings, and what they are rendered to."""
 _PER_VALUE: Final = 128
 
+_LISTS: Final = ("messages", "input")
+"""The member with the messages, of each format."""
 _LEAST_SHARED: Final = 4096
 """Bytes of messages below which nothing is gained."""
 _FIRST_PROBE: Final = 4096
@@ -37,7 +40,7 @@ _MAX_TRIES: Final = 3
 
 
 class _Checked(NamedTuple):
-    """The first elements of `messages` whose place is known: where the list begins and the next
+    """The first messages whose place is known: where the list begins and the next
     element begins, their number, and the values before it."""
 
     start: int
@@ -50,6 +53,7 @@ class _Checked(NamedTuple):
 class _Body:
     key: str
     raw: bytes
+    member: str
     messages: Messages
     definitions: Definitions | None
     checked: _Checked | None
@@ -92,19 +96,20 @@ class RecentBodies:
             body = parse_json(b'%b["%b",%b' % (raw[:start], self._token.encode(), rest))
         except orjson.JSONDecodeError:
             return None
-        new = body.get("messages") if isinstance(body, dict) else None
+        new = body.get(earlier.member) if isinstance(body, dict) else None
         if not isinstance(new, list) or not new or new[0] != self._token:
             return None
         known = earlier.messages
-        body["messages"] = Messages([*known[:count], *new[1:]], known, count)
+        body[earlier.member] = Messages([*known[:count], *new[1:]], known, count)
         if isinstance(tools := body.get("tools"), list):
             body["tools"] = _same_definitions(tools, earlier.definitions)
         return Parsed(body, values + count_values(rest), earlier, checked)
 
     def add(self, key: str, raw: bytes, body: Payload, values: int, parsed: Parsed | None) -> None:
         """Keeps a body, in place of the one that it continues; its messages become `Messages`."""
-        messages = body.get("messages")
-        if not isinstance(messages, list) or not messages:
+        name = next((name for name in _LISTS if isinstance(body.get(name), list)), "")
+        messages = body.get(name)
+        if not messages:
             return
         checked = None
         if parsed is not None:
@@ -113,12 +118,12 @@ class RecentBodies:
             if is_whole and earlier in self._bodies:  # else it may go on, too
                 self._remove(earlier)
         if type(messages) is not Messages:
-            body["messages"] = messages = Messages(messages)
+            body[name] = messages = Messages(messages)
         definitions = None
         if isinstance(tools := body.get("tools"), list):
             body["tools"] = definitions = _same_definitions(tools, None)
         size = len(raw) * _PER_BYTE + values * _PER_VALUE
-        new = _Body(key, raw, messages, definitions, checked, size)
+        new = _Body(key, raw, name, messages, definitions, checked, size)
         own = self._of_key.setdefault(key, {})
         self._bodies[new] = own[new] = None
         self.bytes += new.size
@@ -167,7 +172,7 @@ def _same_definitions(tools: list[Any], earlier: Definitions | None) -> Definiti
 def _check(earlier: _Body, raw: bytes) -> _Checked | None:
     """The messages that the bodies share, at least the first one; None where they are too few."""
     if earlier.checked is None:
-        at = find_member(earlier.raw, "messages")
+        at = find_member(earlier.raw, earlier.member)
         if at is None or earlier.raw[at : at + 1] != b"[":
             return None
         earlier.checked = _Checked(at, at + 1, 0, count_values(earlier.raw[: at + 1]))

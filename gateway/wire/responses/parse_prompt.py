@@ -33,6 +33,7 @@ from gateway.wire.json.fields import (
     required_object,
     required_str,
 )
+from gateway.wire.prompt.known_turns import keep_turns, known_turns, parse_known
 from gateway.wire.responses.input_items import is_reference, parse_item
 from gateway.wire.responses.tools import parse_tool_choice, parse_tools
 
@@ -64,13 +65,15 @@ def parse_prompt(body: object) -> Prompt:
     if settings:
         body = body | settings
     optional_int(body, "max_tool_calls", minimum=1)  # stays in `extra`
+    defined = body.get("tools")
+    tools = parse_known(defined, Format.RESPONSES, lambda: tuple(parse_tools(defined, "tools")))
     return Prompt(
         format=Format.RESPONSES,
         model=model,
         turns=turns,
         stream=optional_bool(body, "stream") or False,
         max_tokens=optional_int(body, "max_output_tokens", minimum=0),
-        tools=(*parse_tools(body.get("tools"), "tools"), *added_tools),
+        tools=(*tools, *added_tools) if added_tools else tools,
         tool_choice=parse_tool_choice(body.get("tool_choice")),
         parallel_tool_calls=optional_bool(body, "parallel_tool_calls"),
         reasoning=_parse_reasoning(body),
@@ -115,12 +118,12 @@ def _parse_input(
     tools: list[Tool] = []
     settings: Payload = {}
     has_references = compaction = False
-    if instructions:
-        turns.append(Turn(Role.SYSTEM, (Text(instructions),)))
+    first = [Turn(Role.SYSTEM, (Text(instructions),))] if instructions else []
     items = required(body, "input")
     if isinstance(items, str):
-        return (*turns, Turn(Role.USER, (Text(items),))), tools, settings, False, False
-    for index, item in enumerate(as_list(items, "input")):
+        return (*first, Turn(Role.USER, (Text(items),))), tools, settings, False, False
+    known = known_turns(as_list(items, "input"), Format.RESPONSES)
+    for index, item in enumerate(items):
         path = f"input.{index}"
         kind = item.get("type") if isinstance(item, dict) else None
         if kind == "additional_tools":
@@ -133,12 +136,15 @@ def _parse_input(
             for name in item.keys() & _UPDATABLE_FIELDS:
                 before = settings.get(name) or optional_object(body, name) or {}
                 settings[name] = before | (optional_object(item, name, path) or {})
-        turn = parse_item(item, path)
+        turn = known[index] if index < len(known) else parse_item(item, path)
         turns.append(turn)
         if kind != "message":
             has_references = has_references or is_reference(turn)
             compaction = compaction or kind in _COMPACTION_ITEMS
-    return tuple(turns), tools, settings, has_references, compaction
+    if len(turns) < len(items):  # not every item is a turn
+        return (*first, *turns), tools, settings, has_references, compaction
+    kept = keep_turns(items, Format.RESPONSES, first, turns)
+    return kept, tools, settings, has_references, compaction
 
 
 def _parse_reasoning(body: Payload) -> Reasoning | None:

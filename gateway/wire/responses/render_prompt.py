@@ -25,6 +25,7 @@ from gateway.wire.prompt.history import (
     plain_dialogue,
     split_leading_system,
 )
+from gateway.wire.prompt.known_turns import render_known
 from gateway.wire.prompt.render_rules import (
     check_supported,
     effort_of,
@@ -165,9 +166,16 @@ def render_turns(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     plain = plain_dialogue(prompt.turns)
     if plain is not None and (rendered := _render_plain(plain, prompt)) is not None:
         return rendered
-    leading, rest = split_leading_system(_without_billing(inline_names(prompt.turns, dropped)))
-    turns = pair_tool_results(read_results(rest, dropped))
-    inputs = _drop_dangling_reasoning(items.render(turns), dropped)
+    first, rest = split_leading_system(prompt.turns)
+    leading = _without_billing(inline_names(first, dropped))
+
+    def render(turns: Sequence[Turn], uses: dict[str, int]) -> list[Payload]:
+        named = _without_billing(inline_names(turns, dropped))
+        paired = pair_tool_results(read_results(named, dropped), uses)
+        rendered = InputItemRenderer(prompt, target, dropped).render(paired)
+        return _drop_dangling_reasoning(rendered, dropped)
+
+    inputs = render_known(prompt.turns, rest, target, dropped, render)
     if inputs and _can_be_instructions(leading, prompt, target):
         return _with_instructions(items.join_texts(leading), inputs)
     return {"input": [*items.render(leading), *inputs] or [empty_user_message()]}

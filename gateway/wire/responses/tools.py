@@ -25,6 +25,7 @@ from gateway.wire.json.fields import (
 )
 from gateway.wire.prompt.dropped import Dropped
 from gateway.wire.prompt.json_schema import is_strict, parameters_schema
+from gateway.wire.prompt.known_turns import render_known_tools
 from gateway.wire.prompt.render_rules import (
     CUSTOM_TOOL_SCHEMA,
     check_any_tool,
@@ -182,11 +183,17 @@ def render_tools(prompt: Prompt, target: Target, dropped: Dropped) -> Payload:
     if not prompt.tools:
         return {}
     upstream = UpstreamTools(prompt, keep_all=True)
-    tools = {
-        name: rendered
-        for name, tool in upstream.tools.items()
-        if (rendered := _render_tool(name, tool, target, dropped)) is not None
-    }
+
+    def render() -> list[Payload]:
+        return [
+            {
+                name: rendered
+                for name, tool in upstream.tools.items()
+                if (rendered := _render_tool(name, tool, target, dropped)) is not None
+            }
+        ]
+
+    (tools,) = render_known_tools(prompt, target, dropped, render)
     choice = _render_tool_choice(upstream, tools)
     if not tools:
         check_any_tool(upstream, tools)

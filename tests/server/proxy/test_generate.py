@@ -237,6 +237,7 @@ VISIBLE_TEXTS = {
     "openai-version": "2020-10-01",
     "x-codex-turn-state": "turn-2",
     "x-should-retry": "true",
+    "x-reasoning-included": "true",
     "anthropic-made-up-in-2027": "yes",
     "anthropic-ratelimit-unified-7d-utilization": "0.42",
     "anthropic-ratelimit-input-tokens-remaining": "9",

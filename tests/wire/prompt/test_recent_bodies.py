@@ -39,6 +39,7 @@ STRONG = Target(
     developer=True,
 )
 MARK = {"cache_control": {"type": "ephemeral"}}
+LIST = {Format.CHAT: "messages", Format.MESSAGES: "messages", Format.RESPONSES: "input"}
 
 
 @pytest.fixture(autouse=True)
@@ -105,13 +106,13 @@ def check(client: Format, bodies: list[dict[str, Any]]) -> int:
     return continued
 
 
-def growing(body: dict[str, Any]) -> list[dict[str, Any]]:
+def growing(body: dict[str, Any], list: str = "messages") -> list[dict[str, Any]]:
     """The body after each of its messages, with the other fields after them and before."""
-    messages = body["messages"]
-    rest = {name: value for name, value in body.items() if name != "messages"}
+    messages = body[list]
+    rest = {name: value for name, value in body.items() if name != list}
     counts = [*range(1, len(messages) + 1), len(messages) - 1, len(messages)]
-    last = [{"messages": messages[:count]} | rest for count in counts]
-    return last + [rest | {"messages": messages[:count]} for count in counts[-2:]]
+    last = [{list: messages[:count]} | rest for count in counts]
+    return last + [rest | {list: messages[:count]} for count in counts[-2:]]
 
 
 def _name(value: object) -> str | None:
@@ -119,17 +120,17 @@ def _name(value: object) -> str | None:
 
 
 @pytest.mark.usefixtures("settled_at_once")
+@pytest.mark.parametrize("client", LIST)
 @in_one_test("case", PROMPTS, ids=_name)
-def test_requests_of_the_fixtures_are_the_same(case: Path) -> None:
-    for client in (Format.CHAT, Format.MESSAGES):
-        if (file := case / f"{client}.json").exists():
-            body = orjson.loads(file.read_bytes())
-            if isinstance(body.get("messages"), list) and body["messages"]:
-                check(client, growing(body))
+def test_requests_of_the_fixtures_are_the_same(case: Path, client: Format) -> None:
+    if (file := case / f"{client}.json").exists():
+        body, name = orjson.loads(file.read_bytes()), LIST[client]
+        if isinstance(body.get(name), list) and body[name]:
+            check(client, growing(body, name))
 
 
 @pytest.mark.usefixtures("settled_at_once")
-@pytest.mark.parametrize("client", [Format.CHAT, Format.MESSAGES])
+@pytest.mark.parametrize("client", LIST)
 @given(st.lists(prompts(irregular=True), min_size=1, max_size=3), st.data())
 def test_generated_conversations_are_the_same(
     client: Format, parts: list[Any], data: st.DataObject
@@ -141,7 +142,8 @@ def test_generated_conversations_are_the_same(
             bodies.append(CODECS[client].render_prompt(prompt, STRONG).body)
         except GatewayError:
             continue
-    messages = [message for body in bodies for message in body["messages"]]
+    name = LIST[client]
+    messages = [message for body in bodies for message in body[name]]
     written = []
     for count in range(1, len(messages) + 1):
         sent = messages[:count]
@@ -150,11 +152,11 @@ def test_generated_conversations_are_the_same(
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
             if blocks and all(isinstance(block, dict) for block in blocks):
                 sent[-1] = sent[-1] | {"content": [*blocks[:-1], blocks[-1] | MARK]}
-        written.append((bodies[0] if data.draw(st.booleans()) else bodies[-1]) | {"messages": sent})
+        written.append((bodies[0] if data.draw(st.booleans()) else bodies[-1]) | {name: sent})
     check(client, written)
 
 
-@pytest.mark.parametrize("client", ["chat", "messages"])
+@pytest.mark.parametrize("client", LIST)
 def test_turns_of_an_agent_are_read_once(client: str) -> None:
     format, recent, turns = Format(client), RecentBodies(TOKEN), 12
     bodies = [orjson.loads(agent_body(client, "m", turn, "a")) for turn in range(turns)]
@@ -165,7 +167,7 @@ def test_turns_of_an_agent_are_read_once(client: str) -> None:
         prompt = CODECS[format].parse_prompt(body)
         if before is not None:
             assert prompt.tools is before.tools
-            assert len({*map(id, prompt.turns)} - {*map(id, before.turns)}) <= 3
+            assert len({*map(id, prompt.turns)} - {*map(id, before.turns)}) <= 4
         before = prompt
     assert len(recent._bodies) == 1
 
@@ -173,6 +175,8 @@ def test_turns_of_an_agent_are_read_once(client: str) -> None:
 CALL = {"id": "again", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 USE = {"type": "tool_use", "id": "again", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "again", "content": "Done."}
+ITEM = {"type": "function_call", "call_id": "again", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "again", "output": "Done."}
 LOOPS: dict[Format, list[dict[str, Any]]] = {
     Format.CHAT: [
         {"role": "assistant", "content": "So.", "tool_calls": [CALL, CALL]},
@@ -194,6 +198,23 @@ LOOPS: dict[Format, list[dict[str, Any]]] = {
         {"role": "assistant", "content": "Yes."},
         {"role": "user", "content": "Once more."},
     ],
+    Format.RESPONSES: [
+        {"type": "message", "role": "assistant", "content": "So."},
+        ITEM,
+        ITEM,
+        OUTPUT,
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"},
+        ITEM | {"type": "custom_tool_call", "input": "x"},
+        OUTPUT | {"type": "custom_tool_call_output"},
+        {"type": "configuration_update", "reasoning": {"effort": "low"}},
+        {"type": "message", "role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "input_text", "text": "Go on."}]},
+        {"type": "additional_tools", "tools": [{"type": "function", "name": "more"}]},
+        {"type": "tool_search_output", "tools": [{"type": "function", "name": "found"}]},
+        {"type": "item_reference", "id": "msg_1"},
+        {"type": "compaction", "encrypted_content": "sealed"},
+        {"type": "message", "role": "assistant", "content": "Yes."},
+    ],
 }
 """Calls repeat the ids of earlier ones, which are replaced."""
 TOOLS: dict[Format, list[dict[str, Any]]] = {
@@ -202,6 +223,7 @@ TOOLS: dict[Format, list[dict[str, Any]]] = {
         {"name": "f", "input_schema": {"type": "object"}},
         {"name": "web_search", "type": "web_search_20250305"},
     ],
+    Format.RESPONSES: [{"type": "function", "name": "f"}, {"type": "web_search"}],
 }
 CHOICES: dict[Format, list[Any]] = {
     Format.CHAT: [
@@ -211,6 +233,7 @@ CHOICES: dict[Format, list[Any]] = {
         {"type": "function", "function": {"name": "f"}},
     ],
     Format.MESSAGES: [{"type": "auto"}, {"type": "none"}, {"type": "tool", "name": "f"}],
+    Format.RESPONSES: ["auto", "none", {"type": "function", "name": "f"}],
 }
 
 
@@ -218,14 +241,15 @@ CHOICES: dict[Format, list[Any]] = {
 @pytest.mark.parametrize("client", LOOPS)
 def test_histories_that_branch_are_the_same(client: Format) -> None:
     """Each of the messages becomes another one, the rest follows, and the original comes back."""
+    name = LIST[client]
     messages = [{"role": "user", "content": "Begin."}, *LOOPS[client], *LOOPS[client]]
     rest = {"model": "m", "max_tokens": 99, "tools": TOOLS[client]}
-    bodies = growing({"messages": messages} | rest)
+    bodies = growing({name: messages} | rest, name)
     for at in range(1, len(messages)):
         other = {"role": "user", "content": f"Another way, {at}."}
         for sent in (messages[:at], [*messages[:at], other, *messages[at + 1 :]], messages):
             choice = CHOICES[client][at % len(CHOICES[client])]
-            bodies.append({"messages": sent} | rest | {"tool_choice": choice})
+            bodies.append({name: sent} | rest | {"tool_choice": choice})
     assert check(client, bodies) > len(messages)
 
 
