@@ -96,7 +96,8 @@ class Token:
     or `user_agents` (as a group's) are None, all are allowed that the group allows. A `probe` may
     only list models, count tokens and ask for health.
 
-    `let_run`: if it is not active, its background responses may end by themselves.
+    `let_run`: if it is not active, its background responses may end by themselves. `cost_in_usage`:
+    its replies have their cost in their usage.
 
     `first_…` is the first use; `changed` describes the latest use by another client, at
     `changed_at`.
@@ -136,6 +137,7 @@ class Token:
     changed: str | None = None
     usd_micro: int = 0
     let_run: bool = False
+    cost_in_usage: bool = False
 
 
 class RequestRow(NamedTuple):

@@ -81,7 +81,8 @@ class Exchange:
     unusual and allowed. `booked` is the body's part of the pool, in bytes; in `turns` it is read
     and translated, a small one without; `long_texts` are not in the parsed one. `drain` reads the
     upstream's reply to its end after the client has disconnected, unless it must not: `may_drain`.
-    `storing` stores the reply, where it is to be stored. `fallback` is the model that is tried
+    `storing` stores the reply, where it is to be stored. `states_cost`: its usage has its cost.
+    `fallback` is the model that is tried
     in place of the requested one. `credential` are header lines with the client's own credential.
     """
 
@@ -94,7 +95,8 @@ class Exchange:
         *("dropped", "ended_at", "endpoint", "error", "failure", "fallback", "format"),
         *("headers_sent", "id", "intent", "long_texts", "may_drain", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
-        *("searches", "status", "stop_reason", "storing", "token", "trace", "turns"),
+        *("searches", "states_cost", "status", "stop_reason", "storing", "token", "trace"),
+        "turns",
         *("upload_time", "upstream_note", "upstream_time", "user_agent", "warnings", "when"),
     )
 
@@ -117,7 +119,7 @@ class Exchange:
         self.client_request_id = request_id if request_id and _is_harmless(request_id) else None
         self.meter = UsageMeter(snapshot, self.started)
         self.state = ExchangeState.ERROR
-        self.committed = self.headers_sent = False
+        self.committed = self.headers_sent = self.states_cost = False
         self.status = self.bytes_in = self.bytes_out = self.attempts_made = self.booked = 0
         self.queue_time = self.upload_time = self.upstream_time = 0.0
         self.reply_id = ""
