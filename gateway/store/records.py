@@ -318,6 +318,16 @@ class HourDelta(NamedTuple):
 USAGE_COUNTS: Final = HourDelta._fields[4:]
 
 
+class UsageCorrection(NamedTuple):
+    """What was added to the dollars of an hourly sum when its requests got other prices."""
+
+    hour: int
+    token_id: str
+    group_name: str
+    model: str
+    usd_micro: int
+
+
 class TokenDelta(NamedTuple):
     """The amounts that are added to the totals of one token; `used_at` is Unix µs."""
 
