@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 from gateway.config.limits import DatedPrices, Money
@@ -15,6 +16,9 @@ from gateway.quota.pricing import Part, Price, price_periods
 
 _GROUP: Final = re.compile(r"\bgroup ([0-9.E+-]+)")
 _TIER: Final = re.compile(r"; service tier (?:'([^']*)' has|(\S+): times)")
+Rates = tuple[Fraction, ...]
+"""Millionths of a dollar for one of each of `pricing.amounts`."""
+
 _LOST: Final = re.compile(r"; USD of failed attempts: ([0-9.]+)")
 
 
@@ -28,6 +32,12 @@ class SettledRequest(NamedTuple):
     usage: Usage
     tariff: str
     requests: int
+
+
+def stated_tier(tariff: str) -> str | None:
+    """Returns the service tier of a row whose prices depend on it."""
+    found = _TIER.search(tariff)
+    return (found[1] or found[2]) if found else None
 
 
 class Book:
@@ -59,15 +69,39 @@ class Book:
             return None
         else:
             book = book.channels.get(request.channel or "", book)
-            tier = _TIER.search(request.tariff)
-            stated = (tier[1] or tier[2]) if tier else None
-            part = Part(request.usage, book, stated, request.started_at)
+            part = Part(request.usage, book, stated_tier(request.tariff), request.started_at)
             (_, usd), tariff = price.cost_of([part])
         _, _, dollars = tariff.partition("; ")
         tariff = f"{request.tariff.partition('; ')[0]}; {dollars}"
         if lost := _LOST.search(request.tariff):
             usd, tariff = usd + int(Decimal(lost[1]) * MICRO_PER_UNIT), tariff + lost[0]
         return usd, tariff
+
+    def rates(self, request: SettledRequest, tier: str | None) -> tuple[Rates, Fraction] | None:
+        """Returns what each kind of token costs of a request with this service tier, without the
+        group's multiplier, and the factor in that; None without a price."""
+        price = self._price(request, "1")
+        if price is None or (price.usd is None and price.book is None):
+            return None
+        if price.book is None:
+            rates = price.usd.prices if price.usd else ()
+            unit = price.usd.denominator if price.usd else 1
+            return tuple(Fraction(rate, unit) for rate in rates), Fraction(1)
+        book = price.book.channels.get(request.channel or "", price.book)
+        level, factor, _ = book.terms(request.usage.input_tokens, tier, request.started_at)
+        *of_tokens, searches = (Fraction(rate) * MICRO_PER_UNIT for rate in level.prices)
+        return (*(rate * factor for rate in of_tokens), searches), factor
+
+    def vendor_cost(self, request: SettledRequest, tier: str | None) -> int:
+        """Millionths of a dollar of a request with this tier, without the group's multiplier; 0
+        without a price."""
+        price = self._price(request, "1")
+        if price is None:
+            return 0
+        if price.book is None:
+            return price.cost(request.usage).usd
+        book = price.book.channels.get(request.channel or "", price.book)
+        return price.cost_of([Part(request.usage, book, tier, request.started_at)])[0].usd
 
     def _price(self, request: SettledRequest, group: str) -> Price | None:
         key = request.model, group

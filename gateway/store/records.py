@@ -162,6 +162,7 @@ class RequestRow(NamedTuple):
     and prices, `notes` the warnings. `cost_micro` is the cost of the exchange in micro-units,
     `usd_micro` in millionths of a US dollar, each rounded once.
     `error_message` is what the client was told, and what only operators may read of the reason.
+    `upstream_id` is the upstream's id of its reply.
     `requests` is more than 1 where the row stands for other refused requests too
     (`gateway.store.log.merged_rejections`); its other fields are those of the last.
     """
@@ -217,6 +218,7 @@ class RequestRow(NamedTuple):
     web_searches: int = 0
     expected_usd_micro: int = 0
     usd_micro: int = 0
+    upstream_id: str | None = None
 
 
 INTENT_FIELDS: Final = (

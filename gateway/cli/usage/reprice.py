@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gateway.admin.units import format_count, format_exact_usd
+from gateway.admin.units import format_count, format_exact_usd, format_usd_change
 from gateway.cli.client import Client, connect
 from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.key import key_names
 from gateway.cli.options import FILE, PAST_TIME, CommandContext, with_context
 from gateway.cli.output import Column, Record, format_time, print_note, print_table, shorten
 from gateway.cli.progress import show_progress
-from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.records import started_us
 
 if TYPE_CHECKING:
     from gateway.config.schema import Config
+    from gateway.config.types import ConfigModel
 
 _COLUMNS: Final[dict[str, Column]] = {
     "Key": lambda row: shorten(row["name"]),
@@ -27,7 +26,7 @@ _COLUMNS: Final[dict[str, Column]] = {
     "Requests": "rows",
     "USD before": lambda row: format_exact_usd(row["usd_before"]),
     "USD after": lambda row: format_exact_usd(row["usd_after"]),
-    "Difference": lambda row: f"{Decimal(row['difference']) / MICRO_PER_UNIT:+f}",
+    "Difference": lambda row: format_usd_change(row["difference"]),
 }
 
 
@@ -74,12 +73,14 @@ def _book(context: CommandContext, file: Path | None) -> dict[str, Any]:
     if found is None:
         raise CommandRefused("There is no valid configuration with prices: name it with --config.")
     config: Config = found[1]
-    fields = {"mode": "json", "by_alias": True}
     models = [
-        model.model_dump(**fields, include={"id", "family", "price"}) for model in config.models
+        {"id": each.id, "family": each.family, "price": each.price and _json(each.price)}
+        for each in config.models
     ]
-    dumped = config.model_dump(**fields, include={"channels": {"__all__": {"name", "prices"}}})
-    channels = {each["name"]: each["prices"] for each in dumped["channels"]}
+    channels = {
+        each.name: {id: _json(price) for id, price in each.prices.items()}
+        for each in config.channels
+    }
     if file is not None:
         from gateway.config.price_file import read_price_file
         from gateway.config.validation import add_problem
@@ -89,7 +90,11 @@ def _book(context: CommandContext, file: Path | None) -> dict[str, Any]:
         for model in models:
             model["price"] = stated["models"].get(model["id"], model["price"])
         channels |= {name: channels.get(name, {}) | own for name, own in stated["channels"].items()}
-    return {"models": models, "channels": channels, "money": config.money.model_dump(**fields)}
+    return {"models": models, "channels": channels, "money": _json(config.money)}
+
+
+def _json(prices: ConfigModel) -> dict[str, Any]:
+    return prices.model_dump(mode="json", by_alias=True)
 
 
 def _reprice(context: CommandContext, client: Client, body: dict[str, Any]) -> dict[str, Any]:

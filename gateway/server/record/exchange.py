@@ -433,6 +433,7 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
         notes="; ".join(exchange.warnings) if exchange.warnings else None,
         cost_micro=bill.cost.units,
         usd_micro=bill.cost.usd,
+        upstream_id=exchange.reply_id[:_MAX_REQUEST_ID] or None,
     )
 
 

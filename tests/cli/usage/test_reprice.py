@@ -61,7 +61,7 @@ def test_tried_then_done(shell: CommandRunner, config: str, tmp_path: Path) -> N
     tried = shell(*other, "--dry-run")
     assert tried.exit_code == 0, tried.output
     assert "Nothing was changed." in tried.stderr
-    for text in ("$0.00057", "$0.00157", "+0.001000", "$0.000815", "+0.000245", "$0.002385"):
+    for text in ("$0.00057", "$0.00157", "+$0.001", "$0.000815", "+$0.000245", "$0.002385"):
         assert text in tried.stdout
     done = shell.json(*other)
     found = {each["model"]: (each["name"], each["usd_after"]) for each in done["differences"]}
