@@ -119,7 +119,7 @@ async def reprice(database: Database, audit: Audit, form: RepriceForm, now: int)
 def _price(book: Book, row: Any) -> CostChange | None:
     usage = Usage(**{name: getattr(row, name) for name in _USAGE})
     model = row.catalog_model or ""
-    settled = SettledRequest(model, row.channel, row.started_at, usage, row.tariff, row.served)
+    settled = SettledRequest(model, row.channel, row.started_at, usage, row.tariff, row.is_split)
     cost = book.cost(settled)
     if cost is None:
         return None

@@ -23,15 +23,15 @@ _LOST: Final = re.compile(r"; USD of failed attempts: ([0-9.]+)")
 
 
 class SettledRequest(NamedTuple):
-    """What a row of the request log says of its price. `requests` are those to upstreams that have
-    served it; `started_at` is in Unix microseconds."""
+    """What a row of the request log says of its price. `is_split`: several requests to upstreams
+    have served it; `started_at` is in Unix microseconds."""
 
     model: str
     channel: str | None
     started_at: int
     usage: Usage
     tariff: str
-    requests: int
+    is_split: bool = False
 
 
 def stated_tier(tariff: str) -> str | None:
@@ -65,7 +65,7 @@ class Book:
         book, tariff = price.book, price.description
         if book is None:
             usd = price.cost(request.usage).usd
-        elif request.requests > 1:
+        elif request.is_split:
             return None
         else:
             book = book.channels.get(request.channel or "", book)

@@ -243,7 +243,8 @@ class AttemptRow(NamedTuple):
     `effect` are the policy's too, and `next` is the step that followed: `other account`,
     `same account`, `gave up`, `told the client`. All three are None if they do not apply. `receipt`
     is a JSON object of what a failed attempt has used and cost, None where that is nothing; the row
-    of the exchange has what it is billed for.
+    of the exchange has what it is billed for. Of one that succeeded it is what each of several
+    upstream requests has used and cost, if prices depend on that.
     """
 
     channel: str

@@ -143,4 +143,4 @@ class Comparison:
         self, model: str, channel: str, started_at: int, usage: Usage | None = None
     ) -> SettledRequest:
 
-        return SettledRequest(model, channel, started_at, usage or Usage(), "", 1)
+        return SettledRequest(model, channel, started_at, usage or Usage(), "")

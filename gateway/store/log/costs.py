@@ -15,9 +15,9 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
-    func,
     insert,
     literal,
+    or_,
     select,
     union_all,
     update,
@@ -27,7 +27,14 @@ from gateway.store.database import Database, fetch
 from gateway.store.log.expressions import IS_RUNNING
 from gateway.store.log.pages import first_id
 from gateway.store.records import HOUR_US
-from gateway.store.schema import attempts, requests, tokens, usage_corrections, usage_hours
+from gateway.store.schema import (
+    attempts,
+    requests,
+    searches,
+    tokens,
+    usage_corrections,
+    usage_hours,
+)
 
 _KEY: Final = ("hour", "token_id", "group_name", "model")
 _USAGE: Final = (
@@ -98,16 +105,19 @@ async def settled_rows(
     database: Database, after: str, until: int, limit: int
 ) -> Sequence[Row[Any]]:
     """Reads rows that have a tariff, with ids after `after` and starts before `until` (Unix µs), in
-    the order of their ids; `served` is how many requests to upstreams succeeded."""
+    the order of their ids. `is_split`: several requests to upstreams have served it."""
     row = requests.c
-    served = select(func.count()).where(
-        attempts.c.request_id == row.id, attempts.c.verdict == literal("ok", literal_execute=True)
+    receipts = select(attempts.c.number).where(
+        attempts.c.request_id == row.id,
+        attempts.c.verdict == literal("ok", literal_execute=True),
+        attempts.c.receipt.is_not(None),
     )
+    searched = select(searches.c.number).where(searches.c.request_id == row.id)
     columns = ("id", "started_at", "token_id", "group_name", "catalog_model", "channel", "tariff")
     query = (
         select(
             *(row[name] for name in (*columns, "usd_micro", *_USAGE)),
-            served.scalar_subquery().label("served"),
+            or_(receipts.exists(), searched.exists()).label("is_split"),
         )
         .where(row.id > after, row.id < first_id(until), ~IS_RUNNING, row.tariff.is_not(None))
         .order_by(row.id)
