@@ -40,6 +40,15 @@ def stated_tier(tariff: str) -> str | None:
     return (found[1] or found[2]) if found else None
 
 
+class VendorCost(NamedTuple):
+    """Millionths of a dollar of a request; what each kind of token costs in it, and the factor in
+    that of its tier and hour."""
+
+    usd: int
+    rates: Rates
+    factor: Fraction
+
+
 class Book:
     """Prices of models by id, and of channels by name and model."""
 
@@ -60,7 +69,7 @@ class Book:
         The group's multiplier, the service tier and the cost of failed attempts are the row's."""
         group = _GROUP.search(request.tariff)
         price = self._price(request, group[1]) if group else None
-        if price is None or (price.usd is None and price.book is None):
+        if price is None:
             return None
         book, tariff = price.book, price.description
         if book is None:
@@ -77,37 +86,30 @@ class Book:
             usd, tariff = usd + int(Decimal(lost[1]) * MICRO_PER_UNIT), tariff + lost[0]
         return usd, tariff
 
-    def rates(self, request: SettledRequest, tier: str | None) -> tuple[Rates, Fraction] | None:
-        """Returns what each kind of token costs of a request with this service tier, without the
-        group's multiplier, and the factor in that; None without a price."""
-        price = self._price(request, "1")
-        if price is None or (price.usd is None and price.book is None):
-            return None
-        if price.book is None:
-            rates = price.usd.prices if price.usd else ()
-            unit = price.usd.denominator if price.usd else 1
-            return tuple(Fraction(rate, unit) for rate in rates), Fraction(1)
-        book = price.book.channels.get(request.channel or "", price.book)
-        level, factor, _ = book.terms(request.usage.input_tokens, tier, request.started_at)
-        *of_tokens, searches = (Fraction(rate) * MICRO_PER_UNIT for rate in level.prices)
-        return (*(rate * factor for rate in of_tokens), searches), factor
-
-    def vendor_cost(self, request: SettledRequest, tier: str | None) -> int:
-        """Millionths of a dollar of a request with this tier, without the group's multiplier; 0
+    def vendor_cost(self, request: SettledRequest, tier: str | None) -> VendorCost | None:
+        """Returns what a request with this service tier costs without the group's multiplier; None
         without a price."""
-        price = self._price(request, "1")
-        if price is None:
-            return 0
-        if price.book is None:
-            return price.cost(request.usage).usd
-        book = price.book.channels.get(request.channel or "", price.book)
-        return price.cost_of([Part(request.usage, book, tier, request.started_at)])[0].usd
+        if (price := self._price(request, "1")) is None:
+            return None
+        if price.book is not None:
+            book = price.book.channels.get(request.channel or "", price.book)
+            part = Part(request.usage, book, tier, request.started_at)
+            level, factor, _ = book.terms(request.usage.input_tokens, tier, request.started_at)
+            *of_tokens, searches = (Fraction(rate) * MICRO_PER_UNIT for rate in level.prices)
+            rates = (*(rate * factor for rate in of_tokens), searches)
+            return VendorCost(price.cost_of([part])[0].usd, rates, factor)
+        usd = price.usd
+        rates = tuple(Fraction(each, usd.denominator) for each in usd.prices) if usd else ()
+        return VendorCost(price.cost(request.usage).usd, rates, Fraction(1))
 
     def _price(self, request: SettledRequest, group: str) -> Price | None:
+        """Returns the price in dollars when the request started."""
         key = request.model, group
         if key not in self._periods:
             if (model := self._models.get(request.model)) is None:
                 return None
             own = {name: of[model.id] for name, of in self._channels.items() if model.id in of}
             self._periods[key] = price_periods(model, group, self._money, own)
-        return next(price for start, price in self._periods[key] if start <= request.started_at)
+        time = request.started_at
+        price = next(price for start, price in self._periods[key] if start <= time)
+        return None if price.usd is None and price.book is None else price

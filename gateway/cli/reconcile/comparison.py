@@ -31,7 +31,7 @@ class Comparison:
         self._export, self._only = export, frozenset(channels)
         self._billed: dict[_Part, list[Billed]] = defaultdict(list)
         self._spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        self._ids = {line.id for line in export.lines} - {None}
+        self._ids = {line.id: line.model for line in export.lines if line.id is not None}
         for line in export.lines:
             self._billed[line.model, line.id or line.start].append(line.billed)
             if line.id is None:
@@ -53,7 +53,9 @@ class Comparison:
             for id, upstream in channel.models.items():
                 if (name := base_name(str(upstream))) in self._models:
                     self._channels.add(channel.name)
-                    self._known.setdefault(name, self._request(id, channel.name, self._first))
+                    self._known.setdefault(
+                        name, SettledRequest(id, channel.name, self._first, Usage(), "")
+                    )
         self.own_cost, self.unpriced = Fraction(0), 0
 
     def add(self, row: Record) -> None:
@@ -62,29 +64,25 @@ class Comparison:
         if not is_listed or row["usage_source"] == "none" or not row["upstream_model"]:
             return
         usage = Usage(**{name: row[name] for name in Usage.__annotations__})
-        request = self._request(
-            row["catalog_model"] or "", row["channel"], row["started_at"], usage
-        )._replace(tariff=row["tariff"] or "")
-        tier = stated_tier(request.tariff)
-        if (found := self._book.rates(request, tier)) is None:
+        model, tariff = row["catalog_model"] or "", row["tariff"] or ""
+        request = SettledRequest(model, row["channel"], row["started_at"], usage, tariff)
+        tier = stated_tier(tariff)
+        if (part := self._part(row)) is None:
+            return
+        if (cost := self._book.vendor_cost(request, tier)) is None:
             self.unpriced += 1
             return
-        rates, factor = found
-        part = self._part(row)
-        if part is None:
-            return
-        cost = self._book.vendor_cost(request, tier)
-        self.own_cost += cost
+        self.own_cost += cost.usd
         tiers = self._own.setdefault(part, {})
-        tiers.setdefault(base_tier(tier), Own()).add(usage, cost, rates, factor)
+        tiers.setdefault(base_tier(tier), Own()).add(usage, *cost)
         self._starts.setdefault(part, row["started_at"])
         self._known[part[0]] = request
 
     def _part(self, row: Record) -> _Part | None:
         """The part of the export, or of what is missing there; None for what is not in its time."""
         model, started = base_name(row["upstream_model"]), row["started_at"]
-        if (id := row["upstream_id"]) is not None and id in self._ids:
-            return model, id
+        if (id := row["upstream_id"]) in self._ids:
+            return self._ids[id], id
         spans = self._spans.get(model, [])
         index = bisect_right(spans, (started, self.until)) - 1
         if index >= 0 and started < spans[index][1]:
@@ -95,7 +93,6 @@ class Comparison:
 
     def result(self) -> dict[str, Any]:
         """The findings by cause and by part, with the sums of both sides, in millionths."""
-
         causes: dict[str, Record] = {}
         parts: list[Record] = []
         for part in {**self._billed, **self._own}:
@@ -103,8 +100,8 @@ class Comparison:
             known, billed = self._known.get(model), self._billed.get(part, [])
 
             def factor_of(tier: str, known: SettledRequest | None = known) -> Fraction:
-                found = known and self._book.rates(known, tier)
-                return found[1] if found else Fraction(1)
+                found = known and self._book.vendor_cost(known, tier)
+                return found.factor if found else Fraction(1)
 
             def price(line: Any, known: SettledRequest | None = known) -> Fraction:
                 return self._price(line, known)
@@ -133,14 +130,8 @@ class Comparison:
         """What a line costs that no request of ours belongs to."""
         if line.cost is not None:
             return Fraction(line.cost)
-        request = known and known._replace(usage=line.usage)
-        if request is None or self._book.rates(request, line.tier) is None:
+        cost = known and self._book.vendor_cost(known._replace(usage=line.usage), line.tier)
+        if cost is None:
             self.unpriced += 1
             return Fraction(0)
-        return Fraction(self._book.vendor_cost(request, line.tier))
-
-    def _request(
-        self, model: str, channel: str, started_at: int, usage: Usage | None = None
-    ) -> SettledRequest:
-
-        return SettledRequest(model, channel, started_at, usage or Usage(), "")
+        return Fraction(cost.usd)

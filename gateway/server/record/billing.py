@@ -371,6 +371,8 @@ def _receipt_of(parts: Sequence[Part], price: Price) -> str:
     requests = []
     for part in parts:
         dollars, text = part.usd()
+        if not dollars:  # a search that has no price of its own
+            continue
         cost = {"usd_micro": round(dollars * MICRO_PER_UNIT), "tariff": multipliers + text}
         requests.append({"usage": _counts(part.usage), **cost})
     return orjson.dumps({"requests": requests}).decode()
