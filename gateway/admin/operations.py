@@ -65,7 +65,7 @@ class AdminOperations:
         self.refusal = refusal
         self.boot_id = boot_id
         self._registry = registry
-        self._now = now
+        self.now = now
         self._overviews = CoalescingCache[tuple[int, int], overview.Overview](
             lambda span: overview.overview(database, *span)
         )
@@ -78,7 +78,7 @@ class AdminOperations:
         if quota is None:
             quota = Quota()
             await load_budgets(quota, self.database)
-        return quota.budget_statuses(budget_holders(self._registry), self._now())
+        return quota.budget_statuses(budget_holders(self._registry), self.now())
 
     async def create_key(
         self, name: str, group: str, **settings: Unpack[KeySettings]
@@ -86,7 +86,7 @@ class AdminOperations:
         """A new token and its key, which is stored nowhere."""
         async with self._lock:
             self.get_group(group)
-            token, key = token_lifecycle.create(name, group, settings, self._now())
+            token, key = token_lifecycle.create(name, group, settings, self.now())
             after = record_fields(token)
             await tokens.add_token(
                 self.audit.change("key.create", key_label(token), after=after), token
@@ -103,7 +103,7 @@ class AdminOperations:
                 raise ImportRejected(errors)
             if dry_run:
                 return []
-            now = self._now()
+            now = self.now()
             # A microsecond apart, so that a list by age keeps their order.
             created = [
                 token_lifecycle.create(form.name, form.group, form.settings(), now + n, form.key)
@@ -145,7 +145,7 @@ class AdminOperations:
     async def update_key(self, token_id: str, **changes: Unpack[KeyChanges]) -> Token:
         async with self._lock:
             before = await self.get_key(token_id)
-            token = token_lifecycle.update(before, changes, self._now())
+            token = token_lifecycle.update(before, changes, self.now())
             self.get_group(token.group)
             if token == before:
                 self.audit.mark()
@@ -156,7 +156,7 @@ class AdminOperations:
         """The token and its new key; the current key stays valid for `overlap_us`."""
         async with self._lock:
             before = await self.get_key(token_id)
-            token, key = token_lifecycle.rotate(before, overlap_us, self._now())
+            token, key = token_lifecycle.rotate(before, overlap_us, self.now())
             return await self._save_key("key.rotate", before, token), key
 
     async def revoke_key(self, token_id: str, *, let_run: bool = False) -> Token:
@@ -164,7 +164,7 @@ class AdminOperations:
         `let_run`."""
         async with self._lock:
             token = await self.get_key(token_id)
-            revoked = token_lifecycle.revoke(token, self._now(), let_run=let_run)
+            revoked = token_lifecycle.revoke(token, self.now(), let_run=let_run)
             if token == revoked:
                 self.audit.mark()
                 return token
@@ -185,7 +185,7 @@ class AdminOperations:
         async with self._lock:
             if self._registry.group(name):
                 raise GroupExists(name)
-            group = Group(name, tuple(patterns), self._now())
+            group = Group(name, tuple(patterns), self.now())
             return await self._save_group("group.create", None, apply_settings(group, settings))
 
     async def update_group(
@@ -243,7 +243,7 @@ class AdminOperations:
     async def get_overview(self, since: int, until: int | None = None) -> overview.Overview:
         """Returns the overview from `since` to before `until` (Unix µs), by default now. It may be
         a second old."""
-        until = self._now() if until is None else until
+        until = self.now() if until is None else until
         return await self._overviews.get(overview.align_span(since, until)[:2])
 
     async def check_integrity(self) -> integrity.Report:
@@ -263,7 +263,7 @@ class AdminOperations:
             except UnknownGroup as error:
                 errors.append(ImportRowError(index, "group", str(error)))
             try:
-                token_lifecycle.check_expiry(form.settings(), self._now())
+                token_lifecycle.check_expiry(form.settings(), self.now())
             except ExpiryPassed as error:
                 errors.append(ImportRowError(index, "expires_at", str(error)))
             if form.key is not None:

@@ -49,11 +49,17 @@ def receipt_lines(usage: dict[str, Any], tariff: str | None) -> Iterator[str]:
             yield f"{number} {what} × ${price} / 1000{suffix} = {_usd(dollars)}"
 
 
-def lost_lines(receipt: str | None) -> Iterator[str]:
-    """Yields what a failed attempt has cost, and its lines."""
+def attempt_lines(receipt: str | None) -> Iterator[str]:
+    """Yields what a failed attempt has cost, or each upstream request of one that took several,
+    with its lines."""
     if not receipt:
         return
     kept = orjson.loads(receipt)
+    if requests := kept.get("requests"):
+        for number, each in enumerate(requests, 1):
+            yield f"Request {number}: {format_exact_usd(each['usd_micro'])}."
+            yield from receipt_lines(each["usage"], each["tariff"])
+        return
     how = "reported by the upstream" if kept["source"] == "upstream" else "estimated"
     charged = "charged" if kept["charged"] else "not charged"
     yield f"Cost of this attempt: {format_exact_usd(kept['usd_micro'])}, {charged}; tokens {how}."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.admin.receipt import lost_lines, receipt_lines
+from gateway.admin.receipt import attempt_lines, receipt_lines
 from gateway.admin.units import format_cost, format_count, format_duration
 from gateway.store.records import ExchangeState
 
@@ -70,7 +70,7 @@ def sections(
     for number, attempt in enumerate(attempts, 1):
         yield (
             f"{number}. {_candidate(attempt)}",
-            (*_outcome(attempt), *lost_lines(attempt.get("receipt"))),
+            (*_outcome(attempt), *attempt_lines(attempt.get("receipt"))),
         )
     if not attempts:  # it is running, or has none
         yield _upstream(row), ()

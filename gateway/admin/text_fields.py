@@ -96,6 +96,7 @@ TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     "note": TextField(_TEXT.parse),
     "expires_at": TextField(lambda text, now: parse_time(text, now, 1), format_utc),
     "probe": _FLAG,
+    "cost_in_usage": _FLAG,
     "key": _TEXT,
     "models": _ITEMS,
     "addresses": _ITEMS,

@@ -144,6 +144,11 @@ def format_exact_usd(micro: int) -> str:
     return f"${format_count(dollars)}.{decimals:0<2}"
 
 
+def format_usd_change(micro: int) -> str:
+    """`+$12.34`, `-$0.000123`."""
+    return ("-" if micro < 0 else "+") + format_exact_usd(abs(micro))
+
+
 def format_amount(micro: int, currency: Currency) -> str:
     """Formats exactly: `12 345.5 units`, `$12.34`."""
     if currency == Currency.USD:

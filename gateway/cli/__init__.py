@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "route": "Explain the routing of a request.",
     "prices": "Bring the prices of models from a list that is kept offline.",
     "usage": "Report usage by key, group, model, day or hour.",
+    "reconcile": "Explain what a vendor bills and the request log does not say.",
     "budgets": "List the budgets of keys and groups, and what is spent of them.",
     "logs": "Read the request log: list, show, export, tail.",
     "responses": "List, show and delete stored responses.",

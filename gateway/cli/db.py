@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gateway.admin.units import format_count
 from gateway.cli.client import connect, database_server
 from gateway.cli.errors import CommandRefused, GatewayUnreachable, report_config_errors
 from gateway.cli.options import FILE, CommandContext, now_us, subcommand
 from gateway.cli.output import Column, format_time, print_note, print_table
+from gateway.cli.progress import show_progress
 from gateway.config.cluster import DatabaseServer
 from gateway.store.errors import StateLocked, StoreError
 from gateway.store.records import HOUR_US, AuditRow, sanitize_text
@@ -76,7 +74,7 @@ def backup(context: CommandContext, file: Path | None, keep: int | None) -> None
     if is_named and keep is not None:
         raise click.UsageError("--keep needs a directory, where backups are named after the time.")
     target = folder if is_named else folder / backups.backup_name(datetime.now(UTC))
-    with _refused(file), _progress(context, "Copying") as progress:
+    with _refused(file), show_progress("Copying", hidden=context.as_json) as progress:
         copied = backups.back_up(context.state_dir, target, progress, keep=keep)
     note_backup(context.state_dir, copied.file)
     context.print(_fields(copied), lambda _: _print_copied(copied))
@@ -93,7 +91,7 @@ def restore(context: CommandContext, file: Path) -> None:
     from gateway.store.sqlite import backup as backups
 
     refuse_on_server(context, "restore", str(file))
-    with _refused(file), _progress(context, "Copying") as progress:
+    with _refused(file), show_progress("Copying", hidden=context.as_json) as progress:
         note = audit_row("db.restore", file)
         restored = backups.restore(context.state_dir, file, progress, datetime.now(UTC), note)
     if not context.as_json:
@@ -126,7 +124,7 @@ def migrate(context: CommandContext, dry_run: bool) -> None:
         if server is not None:
             trial = migrate_server(server, dry_run=dry_run)
         elif dry_run:
-            with _progress(context, "Copying") as progress:
+            with show_progress("Copying", hidden=context.as_json) as progress:
                 trial = try_migrations(context.state_dir, progress)
         else:
             trial = migrate_now(context.state_dir)
@@ -142,7 +140,7 @@ def vacuum(context: CommandContext) -> None:
     from gateway.store.sqlite import backup as backups
 
     refuse_on_server(context, "vacuum")
-    with _refused(), _progress(context, "Rewriting"):
+    with _refused(), show_progress("Rewriting", hidden=context.as_json):
         compacted = backups.compact(context.state_dir)
     before, after = _size(compacted.size_before), _size(compacted.size)
     text = f"The file had {before} and has {after}; it shrinks by itself from now on."
@@ -180,7 +178,7 @@ def copy(
         if is_to
         else partial(copies.to_file, server, context.state_dir)
     )
-    with _refused(), _progress(context, "Copying") as progress:
+    with _refused(), show_progress("Copying", hidden=context.as_json) as progress:
         copied = asyncio.run(copy_all(progress))
     rate = round(copied.copied / copied.seconds) if copied.seconds else 0
     context.print(
@@ -240,7 +238,7 @@ def check(context: CommandContext) -> None:
     code 1 if there are differences; nothing is changed.
     """
     with (
-        _progress(context, "Verifying"),
+        show_progress("Verifying", hidden=context.as_json),
         connect(context.state_dir, context.config, timeout=_CHECK_TIMEOUT) as client,
     ):
         report = client.get("/check")
@@ -331,22 +329,6 @@ def _sentence(text: str, file: Path | None) -> str:
     """Begins with a capital letter, if it does not begin with a path."""
     is_path = file is not None and text.startswith(str(file))
     return text if is_path or not text.split()[0].isalpha() else f"{text[0].upper()}{text[1:]}"
-
-
-@contextmanager
-def _progress(context: CommandContext, text: str) -> Iterator[backups.Progress]:
-    """Shows progress on a terminal's standard error; it is gone at the end. SIGTERM ends the
-    command as Ctrl-C does, so that no part of a copy stays."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    console = Console(stderr=True)
-    columns = (TextColumn(text), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    is_hidden = context.as_json or not console.is_terminal
-    try:
-        with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
-            task = bar.add_task(text, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 _PASSWORD: Final = "It asks for the password, or finds it in ~/.pgpass."  # noqa: S105 - a hint

@@ -126,6 +126,7 @@ def _detail_columns(money: Money | None) -> dict[str, Column]:
         "Revoked": "revoked_at",
         "Expires": "expires_at",
         "Health-check key": lambda key: "yes" if key["probe"] else "no",
+        "Cost in usage": lambda key: "yes" if key["cost_in_usage"] else "no",
         "Models": lambda key: _join(key["models"], "all of its group"),
         "Addresses": lambda key: _join(key["addresses"], "all"),
         "User agents": lambda key: _join(key["user_agents"], "all that its group allows"),

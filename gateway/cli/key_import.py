@@ -33,7 +33,7 @@ _FIELDS: Final = {
     for name in (
         *("name", "group", "expires_at", "note", "models", "addresses", "user_agents"),
         *LIMIT_NAMES,
-        *("probe", "key"),
+        *("probe", "cost_in_usage", "key"),
     )
 }
 """Column → field of the admin API."""

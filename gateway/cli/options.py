@@ -187,7 +187,14 @@ def add_options(*options: Decorator) -> Decorator:
 
 _FIELDS: Final = (
     *("name", "group", "expires_at", "note", "models", "addresses", "user_agents", "probe"),
-    *("patterns", "multiplier", "user_agent_mode", "store_replies", "on_shared_loss"),
+    *(
+        "cost_in_usage",
+        "patterns",
+        "multiplier",
+        "user_agent_mode",
+        "store_replies",
+        "on_shared_loss",
+    ),
     *LIMIT_NAMES,
 )
 
@@ -275,6 +282,11 @@ with_key_options: Final = add_options(
         "--probe/--no-probe",
         default=None,
         help="Health-check key: models, token counts and health only, at no cost.",
+    ),
+    click.option(
+        "--cost-in-usage/--no-cost-in-usage",
+        default=None,
+        help="Replies state their cost in US dollars in their usage.",
     ),
     _option("expires_at", "30d|DATE|never", "Expiry: a duration, or the start of a day (UTC)."),
     _option("note", "TEXT", "A note for people."),

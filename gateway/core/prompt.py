@@ -144,6 +144,7 @@ DEFAULT_SAMPLING: Final = Sampling()
 @value(kw_only=True)
 class Prompt:
     """`model` is the id as sent; `extra` has the other top-level fields, as sent.
+    `include_cost`: the usage of the reply has its cost.
 
     `instructions` are those of the responses format, and the first turn too. `previous_response_id`
     and `conversation_id` are only for the reply. `continues`: it names a reply, items or a
@@ -156,6 +157,7 @@ class Prompt:
     turns: tuple[Turn, ...]
     stream: bool = False
     include_usage: bool = False
+    include_cost: bool = False
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     tools: tuple[Tool, ...] = ()

@@ -42,7 +42,7 @@ _DAY_MINUTES: Final = 1440
 _BASE_TIERS: Final = (None, "default", "standard", "standard_only")
 
 
-def _amounts(usage: Usage) -> tuple[int, ...]:
+def amounts(usage: Usage) -> tuple[int, ...]:
     """Returns what has a price of its own: uncached input, output, tokens read from a cache and
     written to one, for minutes and for an hour, and web searches."""
     hour = usage.cache_write_1h_tokens
@@ -54,7 +54,7 @@ def _amounts(usage: Usage) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Millionths of a currency for one of each of `_amounts`, over a denominator; `half` is half of
+    """Millionths of a currency for one of each of `amounts`, over a denominator; `half` is half of
     it."""
 
     denominator: int
@@ -70,7 +70,7 @@ class Rates:
 
     def cost(self, usage: Usage) -> int:
         """Millionths, from 0 to `MAX_COST`."""
-        return self.round(sum(map(mul, self.prices, _amounts(usage))))
+        return self.round(sum(map(mul, self.prices, amounts(usage))))
 
     def round(self, numerator: int) -> int:
         return min(max(0, (numerator + self.half) // self.denominator), MAX_COST)
@@ -78,7 +78,7 @@ class Rates:
 
 class UsdPrices(NamedTuple):
     """US dollars of requests with `least_input` tokens of input or more, for one of each of
-    `_amounts`, and what the row says of them; `reasoning` is the price of such tokens of the
+    `amounts`, and what the row says of them; `reasoning` is the price of such tokens of the
     output."""
 
     least_input: int
@@ -88,7 +88,7 @@ class UsdPrices(NamedTuple):
 
     def cost(self, usage: Usage, factor: Fraction = _ONE) -> Fraction:
         """Dollars; `factor` is that of the tier and the hour, which searches do not have."""
-        costs: list[Fraction] = [*map(mul, self.prices, _amounts(usage))]
+        costs: list[Fraction] = [*map(mul, self.prices, amounts(usage))]
         of_tokens = sum(costs[:-1], Fraction(0))
         if (more := self.reasoning - self.prices[1]) and usage.reasoning_tokens:
             of_tokens += more * min(usage.reasoning_tokens, usage.output_tokens)
@@ -116,8 +116,18 @@ class PriceBook:
     def usd(self, usage: Usage, tier: str | None, time: int) -> tuple[Fraction, str]:
         """Dollars of one upstream request of an exchange that started then (Unix microseconds), and
         what the row says of their prices."""
-        size, text, total = usage.input_tokens, "", _ONE
-        level = next(each for each in reversed(self.levels) if size >= each.least_input)
+        level, factor, text = self.terms(usage.input_tokens, tier, time)
+        dollars = level.cost(usage, factor)
+        if self.request and usage.total_tokens:
+            dollars += self.request
+        return dollars, level.description + text
+
+    def terms(
+        self, input_tokens: int, tier: str | None, time: int
+    ) -> tuple[UsdPrices, Fraction, str]:
+        """The prices of a request with so much input, the factor of its tokens, and its text."""
+        text, total = "", _ONE
+        level = next(each for each in reversed(self.levels) if input_tokens >= each.least_input)
         factor = self.factors.get(tier or "")
         if tier == "fast" and factor is None:
             factor = self.factors.get("priority")
@@ -132,10 +142,7 @@ class PriceBook:
                 f"; {_clock(hours.start)} to {_clock(hours.end)}: times {_format_number(of_day)}"
             )
             total *= Fraction(of_day)
-        dollars = level.cost(usage, total)
-        if self.request and usage.total_tokens:
-            dollars += self.request
-        return dollars, level.description + text
+        return level, total, text
 
     def _hours(self, time: int) -> DayHours | None:
         minute = time // _MINUTE_US % _DAY_MINUTES
@@ -324,7 +331,7 @@ def _usd_prices(
     scope: str = "",
     reasoning: Decimal | None = None,
 ) -> tuple[list[Fraction], str]:
-    """Returns the prices in the order of `_amounts`, and what the row says of them. A model without
+    """Returns the prices in the order of `amounts`, and what the row says of them. A model without
     prices, and searches without one, cost what their units do. `scope`: what the prices are for;
     `reasoning`: such tokens have their own."""
     unit_price = Decimal(0)
@@ -345,7 +352,7 @@ def _usd_prices(
 
 
 def _token_prices(price: TokenPrices) -> dict[str, float]:
-    """Returns the price of each kind of token, in the order of `_amounts`."""
+    """Returns the price of each kind of token, in the order of `amounts`."""
     cache_write = price.input if price.cache_write is None else price.cache_write
     return {
         "input": price.input,

@@ -96,7 +96,8 @@ class Token:
     or `user_agents` (as a group's) are None, all are allowed that the group allows. A `probe` may
     only list models, count tokens and ask for health.
 
-    `let_run`: if it is not active, its background responses may end by themselves.
+    `let_run`: if it is not active, its background responses may end by themselves. `cost_in_usage`:
+    its replies have their cost in their usage.
 
     `first_…` is the first use; `changed` describes the latest use by another client, at
     `changed_at`.
@@ -136,6 +137,7 @@ class Token:
     changed: str | None = None
     usd_micro: int = 0
     let_run: bool = False
+    cost_in_usage: bool = False
 
 
 class RequestRow(NamedTuple):
@@ -160,6 +162,7 @@ class RequestRow(NamedTuple):
     and prices, `notes` the warnings. `cost_micro` is the cost of the exchange in micro-units,
     `usd_micro` in millionths of a US dollar, each rounded once.
     `error_message` is what the client was told, and what only operators may read of the reason.
+    `upstream_id` is the upstream's id of its reply.
     `requests` is more than 1 where the row stands for other refused requests too
     (`gateway.store.log.merged_rejections`); its other fields are those of the last.
     """
@@ -215,6 +218,7 @@ class RequestRow(NamedTuple):
     web_searches: int = 0
     expected_usd_micro: int = 0
     usd_micro: int = 0
+    upstream_id: str | None = None
 
 
 INTENT_FIELDS: Final = (
@@ -239,7 +243,8 @@ class AttemptRow(NamedTuple):
     `effect` are the policy's too, and `next` is the step that followed: `other account`,
     `same account`, `gave up`, `told the client`. All three are None if they do not apply. `receipt`
     is a JSON object of what a failed attempt has used and cost, None where that is nothing; the row
-    of the exchange has what it is billed for.
+    of the exchange has what it is billed for. Of one that succeeded it is what each of several
+    upstream requests has used and cost, if prices depend on that.
     """
 
     channel: str
@@ -314,6 +319,16 @@ class HourDelta(NamedTuple):
 
 
 USAGE_COUNTS: Final = HourDelta._fields[4:]
+
+
+class UsageCorrection(NamedTuple):
+    """What was added to the dollars of an hourly sum when its requests got other prices."""
+
+    hour: int
+    token_id: str
+    group_name: str
+    model: str
+    usd_micro: int
 
 
 class TokenDelta(NamedTuple):

@@ -59,6 +59,7 @@ from gateway.store.records import (
     StoredItem,
     StoredResponse,
     Token,
+    UsageCorrection,
 )
 
 _TYPES: Final = {int: BigInteger, bool: Boolean, bytes: LargeBinary}
@@ -139,6 +140,13 @@ usage_hours = Table(
     "usage_hours",
     metadata,
     *_columns(HourDelta, key=["hour", "token_id", "group_name", "model"]),
+    sqlite_with_rowid=False,
+)
+
+usage_corrections = Table(
+    "usage_corrections",
+    metadata,
+    *_columns(UsageCorrection, key=["hour", "token_id", "group_name", "model"]),
     sqlite_with_rowid=False,
 )
 

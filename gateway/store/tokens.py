@@ -41,7 +41,7 @@ _ENUMS: Final = {
 _SETTABLE: Final = (
     *("name", "digest", "display", "group", "state", "revoked_at", "note", "expires_at", "probe"),
     *("models", "addresses", "user_agents", *LIMIT_NAMES),
-    *("old_digest", "old_display", "old_expires_at", "let_run"),
+    *("old_digest", "old_display", "old_expires_at", "let_run", "cost_in_usage"),
 )
 """The columns of a token that an operator may set; the others record what happened."""
 

@@ -24,6 +24,7 @@ _VALUES = {
     "shell": "bash",
     "models": "*",
     "reference": "k",
+    "since": "1d",
 }
 _OPTIONS = {
     "init": ("--format", "chat", "--url", "http://a.example/v1", "--key", "none", "--model", "m"),
@@ -55,7 +56,7 @@ def commands(
         assert command is not None
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
-        else:
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             yield " ".join((*path, name)), command
 
 

@@ -58,6 +58,7 @@ def test_json_output(shell: CommandRunner) -> None:
         "usd_micro": 0,
         "probe": False,
         "let_run": False,
+        "cost_in_usage": False,
         "refused": None,
         "limits": dict.fromkeys(LIMIT_NAMES),
     } | dict.fromkeys(UNSET)

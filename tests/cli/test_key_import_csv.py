@@ -22,7 +22,7 @@ def test_every_column() -> None:
     rows, errors = read(
         ",".join(COLUMNS),
         "alice,team,30d,for all,beta-*;family:alpha x,10.0.0.1 ::1,codex; claude cli/1,"
-        f"600,100k,2,5M,1,0.5,none,,$50,2.50,none,,,yes,{SECRET}",
+        f"600,100k,2,5M,1,0.5,none,,$50,2.50,none,,,yes,yes,{SECRET}",
     )
     assert errors == []
     assert rows == [
@@ -45,6 +45,7 @@ def test_every_column() -> None:
                 "budget_usd_5h": 2_500_000,
             },
             "probe": True,
+            "cost_in_usage": True,
             "key": SECRET,
         }
     ]

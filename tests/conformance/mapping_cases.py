@@ -680,7 +680,8 @@ SETTINGS: Final[dict[str, Sequence[ClientRequest]]] = {
         responses(background=True),
         responses(conversation="conv_1"),
     ],
-    "`stream_options`, `include`, and `store` of responses": [
+    "`stream_options`, `usage`, `include`, and `store` of responses": [
+        chat(usage={"include": True}),
         chat(stream=True, stream_options={"include_usage": True}),
         responses(stream=True, stream_options={"include_obfuscation": False}, store=True),
         responses(include=["reasoning.encrypted_content"]),

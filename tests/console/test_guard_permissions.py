@@ -108,6 +108,7 @@ EXPECTED = {
         POST /console/channels/{channel}/{account}/try
     """,
     ADMINISTER: """
+        POST /admin/api/usage/reprice
         DELETE /admin/api/responses/{id}
         GET /admin/api/admins
         POST /admin/api/admins

@@ -125,6 +125,7 @@ async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
     await recorder.start()
     rows = {row.id: row._asdict() for row in await pages.page(database)}
     new = {
+        "upstream_id": None,
         "upstream_format": None,
         "affinity": None,
         "affinity_kept": None,

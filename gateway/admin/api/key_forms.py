@@ -53,6 +53,7 @@ class KeySettings(TypedDict, total=False):
     note: str | None
     expires_at: int | None
     probe: bool
+    cost_in_usage: bool
     models: tuple[str, ...] | None
     addresses: tuple[str, ...] | None
     user_agents: tuple[str, ...] | None
@@ -122,6 +123,7 @@ class _KeySettingsForm(Form):
     note: Note | None = None
     expires_at: Timestamp | None = None
     probe: bool = False
+    cost_in_usage: bool = False
     models: ModelPatterns | None = None
     addresses: Networks | None = None
     user_agents: UserAgents | None = None

@@ -79,6 +79,7 @@ class _Handlers:
             web.patch("/groups/{name}", self.update_group),
             web.delete("/groups/{name}", self.delete_group),
             web.get("/usage", self.show_usage),
+            web.post("/usage/reprice", self.reprice),
             web.get("/budgets", self.list_budgets),
             web.get("/check", self.check_integrity),
             web.post("/reload", self.reload),
@@ -192,6 +193,17 @@ class _Handlers:
             model=form.model,
         )
         return json_response({"usage": rows})
+
+    @requires(Permission.ADMINISTER, "usage.reprice")
+    async def reprice(self, request: web.Request) -> web.Response:
+        """Recomputes a part of a span; `after` says where the next call goes on."""
+        # Imported here: few commands without a gateway need what reads prices.
+        from gateway.admin.repricing import RepriceForm, reprice
+
+        form = await read_form(request, RepriceForm)
+        operations = self._operations
+        result = await reprice(operations.database, operations.audit, form, operations.now())
+        return json_response(asdict(result))
 
     @requires(Permission.READ)
     async def list_budgets(self, _: web.Request) -> web.Response:

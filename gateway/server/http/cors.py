@@ -24,6 +24,7 @@ _REQUEST_HEADERS: Final = (
     "x-api-key",
     "x-gateway-key",
     "content-type",
+    COST_HEADER,
     STRICT_HEADER,
     "anthropic-dangerous-direct-browser-access",
     "x-stainless-arch",

@@ -27,7 +27,7 @@ SERVER_NAME: Final = "model-gateway"
 DROPPED_HEADER: Final = "x-gateway-dropped"
 STRICT_HEADER: Final = "x-gateway-strict"
 COST_HEADER: Final = "x-gateway-cost"
-"""What a whole reply costs, in US dollars."""
+"""What a whole reply costs, in US dollars; of a request: its reply has that in its usage."""
 ESTIMATED_HEADER: Final = "x-gateway-estimated"
 """The header of an estimated number of tokens."""
 LIMITS_HEADER: Final = "x-gateway-limits"
@@ -152,9 +152,18 @@ def response_headers_to_forward(response: UpstreamResponse) -> dict[str, str]:
 
 def check_strict(request: web.Request, dropped: Set[str]) -> None:
     """Raises `UnsupportedField` where something is dropped and the client forbids that."""
-    if dropped and request.headers.get(STRICT_HEADER, "").strip().lower() in _TRUE:
+    if dropped and _is_true(request, STRICT_HEADER):
         reason = f"would be lost on the way to the model's upstream, which {STRICT_HEADER} forbids"
         raise UnsupportedField(format_dropped(dropped), reason)
+
+
+def wants_cost(request: web.Request) -> bool:
+    """Tells whether the client wants the cost of its reply in the usage."""
+    return COST_HEADER in request.headers and _is_true(request, COST_HEADER)
+
+
+def _is_true(request: web.Request, header: str) -> bool:
+    return request.headers.get(header, "").strip().lower() in _TRUE
 
 
 def gateway_headers(request: web.Request, exchange: Exchange) -> list[tuple[str, str]]:

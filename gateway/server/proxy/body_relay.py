@@ -8,6 +8,7 @@ from functools import partial
 
 from aiohttp import web
 
+from gateway.core.value import replace
 from gateway.scheduler import next_stage
 from gateway.server.http.client_stream import EVENT_STREAM, JSON, ReplySink, ResponseWriter
 from gateway.server.http.headers import COST_HEADER, reply_head
@@ -26,6 +27,7 @@ from gateway.server.record.exchange import EXCHANGE, Exchange
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
 from gateway.wire.stream.event_builder import ReplyCollector
 from gateway.wire.stream.translator import Translator
+from gateway.wire.stream.usage_cost import add_cost, add_cost_to_stream
 
 
 async def relay_body(
@@ -108,6 +110,8 @@ async def send_reply(
     _record_reply(exchange, reply)
     if reply.failure is not None:
         raise AttemptFailed(reply.failure)
+    if exchange.states_cost and (cost := exchange.meter.cost_in_usd) is not None:
+        reply = await _with_cost(exchange, reply, cost, streamed=client is not None)
     await next_stage()
     await exchange.wait_for_intent()
     exchange.commit()
@@ -132,6 +136,14 @@ async def send_reply(
             await writer.drain()
     exchange.complete()
     return response
+
+
+async def _with_cost(
+    exchange: Exchange, reply: CompleteReply, cost: str, *, streamed: bool
+) -> CompleteReply:
+    add, body = add_cost_to_stream if streamed else add_cost, reply.body
+    is_large, run = len(body) > LARGE_REPLY, exchange.run_in_thread
+    return replace(reply, body=await run(add, body, cost) if is_large else add(body, cost))
 
 
 async def read_reply(

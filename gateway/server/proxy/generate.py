@@ -16,12 +16,13 @@ from gateway.core.events import StopReason, Usage
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
 from gateway.core.reply import Reply
+from gateway.core.value import replace
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.scheduler import next_stage
 from gateway.server.http.auth import authorize_generation
 from gateway.server.http.client_stream import ClientStream
-from gateway.server.http.headers import query_to_forward
+from gateway.server.http.headers import query_to_forward, wants_cost
 from gateway.server.proxy.body_relay import send_reply
 from gateway.server.proxy.dispatch import Dispatch
 from gateway.server.proxy.incoming_request import Stages, receive
@@ -40,6 +41,9 @@ async def generate(
     incoming = await receive(request, permit, codec, codec.parse_prompt, own, others)
     exchange, prompt, route = incoming.exchange, incoming.prompt, incoming.route
     codec, runtime = incoming.codec, exchange.runtime
+    if prompt.include_cost or permit.token.cost_in_usage or wants_cost(request):
+        exchange.states_cost = True
+        incoming.prompt = prompt = replace(prompt, include_usage=True)
     in_turn, estimate = exchange.run_in_turn, runtime.input_estimates.raw
     raw_estimate = await in_turn(estimate, prompt) if exchange.turns else estimate(prompt)
     client_request = ClientRequest(

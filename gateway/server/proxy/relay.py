@@ -32,6 +32,7 @@ from gateway.server.proxy.body_relay import (
 from gateway.server.record.deadlines import run_with_timeout, timeout_error
 from gateway.server.record.exchange import Exchange
 from gateway.upstream.response import AttemptFailed, UpstreamResponse
+from gateway.wire.stream.usage_cost import HeldUsage
 
 EOF_GRACE: Final = 0.5
 """Seconds that an upstream has to end its body after its last event, so that the connection can be
@@ -63,6 +64,7 @@ class StreamRelay:
         self._is_finished = False
         self._is_withheld = False
         self._is_scheduled = False
+        self._held_usage = HeldUsage() if exchange.states_cost else None
         metrics, model = self._runtime.metrics, exchange.meter.model
         self._intervals = metrics.intervals[model or "",] if metrics is not None else None
         self.time_to_first_event: float | None = None
@@ -237,6 +239,8 @@ class StreamRelay:
         self._last_activity = now
         if not out and self._exchange.headers_sent and not self._exchange.committed:
             out = translator.release()  # the reply is late
+        if self._held_usage is not None:
+            out = self._with_cost(self._held_usage, out)
         if not out:
             return True
         if self.time_to_first_event is None:
@@ -248,6 +252,14 @@ class StreamRelay:
         if self._is_finished and can_write:  # whatever the client does from now on
             self._exchange.complete()
         return can_write
+
+    def _with_cost(self, held: HeldUsage, out: bytes) -> bytes:
+        """Returns what can be sent of `out`: the last usage has to wait for the reply's end."""
+        out = held.hold(out)
+        if self._translator.end is None:
+            return out
+        self._record_usage()
+        return out + held.release(self._meter.cost_in_usd)
 
     def _commit(self) -> None:
         """Commits the exchange: no other attempt follows. The first event counts, not what precedes
@@ -364,6 +376,8 @@ class StreamRelay:
         if error is not None:
             exchange.set_error(error)
             last = translator.abort(error, withheld=self._is_withheld)
+        if self._held_usage is not None:
+            last = self._with_cost(self._held_usage, b"") + self._held_usage.release(None) + last
         if not self._is_finished:
             self._is_finished = True
             self._client.write(last, self._headers, last=True)
@@ -375,7 +389,11 @@ class StreamRelay:
         exchange.dropped |= translator.dropped
         exchange.reply_id = translator.reply_id
         exchange.stop_reason = translator.end.stop if translator.end else None
-        exchange.meter.record_usage(
+        self._record_usage()
+
+    def _record_usage(self) -> None:
+        translator = self._translator
+        self._meter.record_usage(
             translator.usage,
             translator.chars,
             is_final=translator.usage_is_final,

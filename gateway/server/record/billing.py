@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from decimal import Decimal
 from sys import maxsize
 from typing import Any, Final, NamedTuple
@@ -58,7 +58,8 @@ class UsageMeter:
     is what a request used that made the prompt shorter before.
 
     Where the price depends on the request, `confirmed_tier` is the service tier that the reply of
-    the last upstream request states, and `tariff` the text of what applies.
+    the last upstream request states, and `tariff` the text of what applies. `receipt` says what
+    each of several upstream requests has used and cost, as a JSON object, once there is a bill.
     """
 
     __slots__ = (
@@ -67,7 +68,7 @@ class UsageMeter:
         *("_earlier_is_exact", "_input_tokens", "_is_final", "_is_over_budget", "_most_output"),
         *("_output_chars", "_sent", "_snapshot", "_started", "_usage", "earlier", "estimated_cost"),
         *("estimated_tokens", "model", "next_input", "permit", "price", "reservation"),
-        *("reserved_chars", "summary"),
+        *("receipt", "reserved_chars", "summary"),
     )
 
     def __init__(self, snapshot: Snapshot, started: int) -> None:
@@ -85,6 +86,7 @@ class UsageMeter:
         self._book: PriceBook | None = None
         self._summary_parts: list[Part] = []
         self._lost = FREE
+        self.receipt: str | None = None
         self._requested_tier: str | None = None
         self.confirmed_tier: str | None = None
         self.tariff: str | None = None
@@ -274,7 +276,7 @@ class UsageMeter:
         charged = money.charge == "all"
         if charged:
             self._lost = Cost(self._lost.units + cost.units, self._lost.usd + cost.usd)
-        counts = {name: getattr(usage, name) for name in Usage.__annotations__}
+        counts = _counts(usage)
         costs = {"cost_micro": cost.units, "usd_micro": cost.usd}
         receipt = {"usage": counts, "source": source, **costs, "charged": charged}
         return orjson.dumps(receipt | {"tariff": tariff}).decode()
@@ -307,7 +309,9 @@ class UsageMeter:
         if self.price is not None and self._book is None:
             cost = self.price.cost(usage)
         elif self.price is not None:
-            cost, self.tariff = self.price.cost_of([*self._summary_parts, *parts])
+            requests = [*self._summary_parts, *parts]
+            cost, self.tariff = self.price.cost_of(requests)
+            self.receipt = _receipt_of(requests, self.price) if len(requests) > 1 else None
         if (lost := self._lost) != FREE and self.price is not None:
             if self._book is None:
                 self.tariff = self.price.description
@@ -360,6 +364,22 @@ class UsageMeter:
         """Characters for which so many tokens are enough, as far as can be known."""
         is_limit = output_tokens == self._most_output
         return output_tokens * (_MAX_CHARS_PER_TOKEN if is_limit else CHARS_PER_TOKEN)
+
+
+def _receipt_of(parts: Sequence[Part], price: Price) -> str:
+    multipliers = price.description.partition(";")[0]
+    requests = []
+    for part in parts:
+        dollars, text = part.usd()
+        if not dollars:  # a search that has no price of its own
+            continue
+        cost = {"usd_micro": round(dollars * MICRO_PER_UNIT), "tariff": multipliers + text}
+        requests.append({"usage": _counts(part.usage), **cost})
+    return orjson.dumps({"requests": requests}).decode()
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    return {name: getattr(usage, name) for name in Usage.__annotations__}
 
 
 def _dollars(cost: Cost) -> str:

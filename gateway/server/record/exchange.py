@@ -81,7 +81,8 @@ class Exchange:
     unusual and allowed. `booked` is the body's part of the pool, in bytes; in `turns` it is read
     and translated, a small one without; `long_texts` are not in the parsed one. `drain` reads the
     upstream's reply to its end after the client has disconnected, unless it must not: `may_drain`.
-    `storing` stores the reply, where it is to be stored. `fallback` is the model that is tried
+    `storing` stores the reply, where it is to be stored. `states_cost`: its usage has its cost.
+    `fallback` is the model that is tried
     in place of the requested one. `credential` are header lines with the client's own credential.
     """
 
@@ -94,7 +95,8 @@ class Exchange:
         *("dropped", "ended_at", "endpoint", "error", "failure", "fallback", "format"),
         *("headers_sent", "id", "intent", "long_texts", "may_drain", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
-        *("searches", "status", "stop_reason", "storing", "token", "trace", "turns"),
+        *("searches", "states_cost", "status", "stop_reason", "storing", "token", "trace"),
+        "turns",
         *("upload_time", "upstream_note", "upstream_time", "user_agent", "warnings", "when"),
     )
 
@@ -117,7 +119,7 @@ class Exchange:
         self.client_request_id = request_id if request_id and _is_harmless(request_id) else None
         self.meter = UsageMeter(snapshot, self.started)
         self.state = ExchangeState.ERROR
-        self.committed = self.headers_sent = False
+        self.committed = self.headers_sent = self.states_cost = False
         self.status = self.bytes_in = self.bytes_out = self.attempts_made = self.booked = 0
         self.queue_time = self.upload_time = self.upstream_time = 0.0
         self.reply_id = ""
@@ -338,7 +340,7 @@ class Exchange:
             self.storing = None  # a cycle
         if self.booked:
             self.release_body(self.booked)
-        bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
+        bill = self._final_bill()
         runtime.admission.settle(self.meter.reservation, bill.tokens, bill.cost)
         row = build_settlement(self, self.intent or build_intent(self), bill)
         if has_row:
@@ -354,6 +356,12 @@ class Exchange:
                 observe(ended)
             except Exception:  # the others, and the request, have to go on
                 log.exception("%s: an observer failed", self.id)
+
+    def _final_bill(self) -> Bill:
+        bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
+        if (receipt := self.meter.receipt) is not None and self.attempts:
+            self.attempts[-1] = self.attempts[-1]._replace(receipt=receipt)
+        return bill
 
 
 @by_position(RequestRow)
@@ -431,6 +439,7 @@ def build_settlement(exchange: Exchange, intent: RequestRow, bill: Bill) -> Requ
         notes="; ".join(exchange.warnings) if exchange.warnings else None,
         cost_micro=bill.cost.units,
         usd_micro=bill.cost.usd,
+        upstream_id=exchange.reply_id[:_MAX_REQUEST_ID] or None,
     )
 
 

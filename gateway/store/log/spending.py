@@ -2,6 +2,7 @@
 
 The clock may be wrong, so it is not asked: "lately" is the last hours in which there were requests.
 All but the steps comes from the hourly sums, so the number of rows of `requests` does not matter.
+Sums are as they were charged: requests that got other prices later have spent what they did before.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.core.limits import FREE, Cost
 from gateway.store.database import Database
+from gateway.store.log.costs import charged_hours
 from gateway.store.log.expressions import HOURS_OF_A_DAY, IS_RUNNING, sum_of
 from gateway.store.log.pages import first_id
 from gateway.store.log.retention import ROWS_KEPT_SINCE
@@ -33,6 +35,9 @@ LAST_DAYS: Final = 9
 LAST_HOURS: Final = 8
 """Hours with requests of which the steps are loaded: five hours and a step touch seven."""
 
+
+_HOUR: Final = usage_hours.c.hour
+"""The hours in the order of their index."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -65,9 +70,9 @@ async def load_spend(database: Database) -> SpendByHolder:
     async with database.reader.connect() as connection:
         kept_since = int(await connection.scalar(ROWS_KEPT_SINCE) or 0)
         holders = (
-            (usage_hours.c.token_id, requests.c.token_id),
+            (charged_hours.c.token_id, requests.c.token_id),
             (
-                usage_hours.c.group_name,
+                charged_hours.c.group_name,
                 requests.c.group_name,
             ),
         )
@@ -81,21 +86,21 @@ async def _spend_by(
     of_row: ColumnElement[str],
     kept_since: int,
 ) -> dict[str, Spend]:
-    hour = usage_hours.c.hour
+    hour = charged_hours.c.hour
     day = hour // HOURS_OF_A_DAY
     spend = {
         name: Spend(Cost(units, usd))
-        for name, units, usd in await connection.execute(_sums(usage_hours, of_hour))
+        for name, units, usd in await connection.execute(_sums(charged_hours, of_hour))
     }
     if not spend:
         return spend
-    first_day = await _first_of_last(connection, day, LAST_DAYS)
+    first_day = await _first_of_last(connection, _HOUR // HOURS_OF_A_DAY, LAST_DAYS)
     month = (_EPOCH + timedelta(days=first_day)).replace(day=1)
-    query = _sums(usage_hours, of_hour, day).where(hour >= (month - _EPOCH).days * 24)
+    query = _sums(charged_hours, of_hour, day).where(hour >= (month - _EPOCH).days * 24)
     for name, number, units, usd in await connection.execute(query):
         spend[name].by_day[number * DAY_US] = Cost(units, usd)
-    query = _sums(usage_hours, of_hour, hour).where(hour >= first_day * 24)
-    first_hour = await _first_of_last(connection, hour, LAST_HOURS)
+    query = _sums(charged_hours, of_hour, hour).where(hour >= first_day * 24)
+    first_hour = await _first_of_last(connection, _HOUR, LAST_HOURS)
     for name, number, units, usd in await connection.execute(query):
         spend[name].by_hour[number * HOUR_US] = Cost(units, usd)
         if first_hour <= number < kept_since:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Subquery, and_, func, literal, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.store.log.costs import charged_hours
 from gateway.store.log.expressions import HOURS_OF_A_DAY, sum_of
 from gateway.store.log.integrity import compare
 from gateway.store.postgresql.batch import GROUP, KEY
@@ -15,14 +16,14 @@ from gateway.store.postgresql.schema import spending, usage_days
 from gateway.store.records import DAY_US, HOUR_US, USAGE_COUNTS, Discrepancy
 from gateway.store.schema import usage_hours
 
-_HOLDERS: Final = {KEY: usage_hours.c.token_id, GROUP: usage_hours.c.group_name}
+_HOLDERS: Final = {KEY: charged_hours.c.token_id, GROUP: charged_hours.c.group_name}
 _MONEY: Final = ("units", "usd")
 _HOUR: Final = literal(HOUR_US, literal_execute=True)
 _DAY: Final = literal(DAY_US, literal_execute=True)
 _STARTS: Final[dict[str, ColumnElement[Any]]] = {
     "total": literal(0, literal_execute=True),
-    "day": usage_hours.c.hour * _HOUR // _DAY * _DAY,
-    "hour": usage_hours.c.hour * _HOUR,
+    "day": charged_hours.c.hour * _HOUR // _DAY * _DAY,
+    "hour": charged_hours.c.hour * _HOUR,
 }
 """The start of the period that an hour is in. Steps are shorter than the sums, and a month is the
 sum of its days."""
@@ -95,8 +96,8 @@ def _differences(kind: str, period: str) -> Select[Any]:
 
 def _counted(kind: str, period: str) -> Subquery:
     holder, start = _HOLDERS[kind].label("holder_id"), _STARTS[period].label("start")
-    units = sum_of(usage_hours.c.cost_micro).label("units")
-    usd = sum_of(usage_hours.c.usd_micro).label("usd")
+    units = sum_of(charged_hours.c.cost_micro).label("units")
+    usd = sum_of(charged_hours.c.usd_micro).label("usd")
     grouped = select(holder, start, units, usd).group_by(
         holder, *([start] if period != "total" else [])
     )

@@ -16,6 +16,7 @@ from gateway.core.target import Target
 from gateway.errors import GatewayError
 from gateway.wire.chat.reasoning import patch_reasoning
 from gateway.wire.chat.tools import SEARCH_FIELD
+from gateway.wire.chat.usage import USAGE_FIELD
 from gateway.wire.codec import replace_model
 from gateway.wire.error_body import chat_error_body
 from gateway.wire.json.edit import ModelNamePatcher
@@ -35,6 +36,7 @@ def patch_prompt(body: Payload, prompt: Prompt, target: Target) -> Payload:
     if body.get("stream"):
         patched["stream_options"] = (body.get("stream_options") or {}) | {"include_usage": True}
     patch_reasoning(patched, prompt, target)
+    patched.pop(USAGE_FIELD, None)  # the gateway's own answer
     choice = prompt.tool_choice
     if choice is not None and choice.mode is ChoiceMode.NONE:
         patched.pop(SEARCH_FIELD, None)  # upstreams apply the choice to tools alone

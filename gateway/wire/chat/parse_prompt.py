@@ -35,6 +35,7 @@ from gateway.core.prompt import (
 from gateway.wire.chat.content import parse_content
 from gateway.wire.chat.reasoning import REASONING_FIELDS, parse_reasoning
 from gateway.wire.chat.tools import SEARCH_FIELD, parse_tool_choice, parse_tools
+from gateway.wire.chat.usage import USAGE_FIELD
 from gateway.wire.json.fields import (
     Payload,
     as_list,
@@ -42,6 +43,7 @@ from gateway.wire.json.fields import (
     as_objects,
     as_str,
     invalid_field,
+    lenient_object,
     missing_field,
     optional_bool,
     optional_int,
@@ -70,7 +72,7 @@ _TOOL_FIELDS: Final = frozenset(
 _KNOWN_FIELDS: Final = {
     *("model", "messages", "stream", "stream_options", "max_completion_tokens", "max_tokens"),
     *("stop", "parallel_tool_calls", "response_format", "verbosity", "safety_identifier", "user"),
-    *("metadata", "service_tier", "prompt_cache_key", "store"),
+    *("metadata", "service_tier", "prompt_cache_key", "store", USAGE_FIELD),
     *(*_SAMPLING_FIELDS, *_REASONING_FIELDS, *_TOOL_FIELDS),
 }
 _MESSAGE_FIELDS: Final = {
@@ -106,6 +108,7 @@ def parse_prompt(body: object) -> Prompt:
         turns=parse_messages(body),
         stream=optional_bool(body, "stream") or False,
         include_usage=optional_bool(options, "include_usage", "stream_options") or False,
+        include_cost=lenient_object(body.get(USAGE_FIELD)).get("include") is True,
         max_tokens=old_max_tokens if max_tokens is None else max_tokens,
         stop=_parse_stop(body),
         tools=parse_tools(body) if has_tools else (),

@@ -11,6 +11,9 @@ from typing import Final
 from gateway.core.events import Usage
 from gateway.wire.json.fields import Payload, token_count
 
+USAGE_FIELD: Final = "usage"
+"""The field of a request for the cost of its reply, `{"include": true}`; not sent to upstreams."""
+
 _NO_USAGE: Final = Usage()
 
 

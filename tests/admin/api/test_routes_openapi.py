@@ -50,6 +50,7 @@ from gateway.admin.api.replicas import ReplicaView, add_replica_routes
 from gateway.admin.api.responses import ResponseForm, ResponsePageForm
 from gateway.admin.api.routes import build_admin_app
 from gateway.admin.feed import Feed
+from gateway.admin.repricing import Repriced, RepriceForm
 from gateway.admin.route_preview import CandidatePreview, ExcludedChannel, RoutePreview
 from gateway.core.limits import Limits
 from gateway.server.proxy.account_probe import ProbeResult, probe_account
@@ -93,6 +94,7 @@ BODIES: dict[tuple[str, str], type[Form]] = {
     ("post", "/keys/import"): ImportKeysForm,
     ("patch", "/keys/{id}"): UpdateKeyForm,
     ("post", "/keys/{id}/rotate"): RotateKeyForm,
+    ("post", "/usage/reprice"): RepriceForm,
     ("post", "/groups"): CreateGroupForm,
     ("patch", "/groups/{name}"): UpdateGroupForm,
     ("put", "/password"): PasswordForm,
@@ -107,6 +109,7 @@ ANSWERS = {
     "Key": Token,
     "Group": Group,
     "UsageRow": UsageRow,
+    "Repriced": Repriced,
     "TimeBucket": TimeBucket,
     "Metrics": Metrics,
     "Breakdown": Breakdown,

@@ -8,9 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.admin.receipt import lost_lines, receipt_lines
+from gateway.admin.receipt import attempt_lines, receipt_lines
+from gateway.core.events import Usage
 from gateway.core.formats import Format
-from tests.support.gateway import ALPHA, channel, run_gateway
+from tests.support.gateway import ALPHA, BETA, channel, run_gateway
+from tests.support.searches import model_reply, search, search_tool, searching_gateway
 from tests.support.upstream import Response, ScriptedUpstream, event_stream, json_response
 
 PRICE = {"input": 1000, "output": 8000, "cache_read": 100, "service_tiers": {"priority": 2}}
@@ -55,7 +57,7 @@ async def test_an_attempt_that_failed_has_a_receipt(
         lost = 8 * 1000 + 4 * 100 + 1 * 8000
         assert (receipt["usd_micro"], receipt["source"]) == (lost, "estimated")
         assert receipt["charged"] is (charge == "all")
-        text = list(lost_lines(failed.receipt))
+        text = list(attempt_lines(failed.receipt))
         assert text[0].startswith("Cost of this attempt: $0.0164, ")
         assert text[2] == "4 cache read tokens × $100 / 1M = $0.0004"
         cost = 10 * 1000 + 2 * 8000
@@ -87,3 +89,36 @@ def test_the_lines_of_a_row() -> None:
     ]
     assert list(receipt_lines(counts, "model 1, group 1")) == []
     assert list(receipt_lines(counts, None)) == []
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_each_request_of_a_reply_with_searches_has_its_lines(
+    tmp_path: Path, streamed: bool
+) -> None:
+    """The second is long, so that its tokens cost more."""
+    price = PRICE | {"above": [{"tokens": 100, "input": 2000, "output": 9000}]}
+    models = [{"id": id, "family": "alpha", "price": price} for id in (ALPHA, BETA)]
+    few, many = Usage(input_tokens=100, output_tokens=10), Usage(input_tokens=101, output_tokens=10)
+    async with searching_gateway(tmp_path, Format.CHAT, models=models) as searching:
+        searching.upstream.respond_with(
+            model_reply(Format.CHAT, search(), usage=few),
+            model_reply(Format.CHAT, "Found.", usage=many),
+        )
+        fields: dict[str, Any] = search_tool(Format.MESSAGES) | {"stream": streamed}
+        reply = await searching.gateway.post(
+            Format.MESSAGES, model=ALPHA, headers={"x-gateway-cost": "1"}, **fields
+        )
+        assert reply.status == 200, await reply.text()
+        cost = 100 * 1000 + 10 * 8000 + 101 * 2000 + 10 * 9000
+        assert f'"cost":{cost / 10**6}' in await reply.text()
+        (row,) = await searching.gateway.rows(1)
+        assert row.usd_micro == cost
+        (attempt,) = await searching.gateway.operations.list_attempts(row.id)
+        assert list(attempt_lines(attempt.receipt)) == [
+            "Request 1: $0.18.",
+            "100 input tokens × $1000 / 1M = $0.1",
+            "10 output tokens × $8000 / 1M = $0.08",
+            "Request 2: $0.292.",
+            "101 input tokens × $2000 / 1M = $0.202",
+            "10 output tokens × $9000 / 1M = $0.09",
+        ]

@@ -85,6 +85,7 @@ OUTCOME = OF_CANDIDATE | {
     "notes": "one; two",
     "cost_micro": 209,
     "usd_micro": 210,
+    "upstream_id": "of the upstream",
 }
 
 
@@ -117,6 +118,7 @@ async def exchange() -> AsyncIterator[Exchange]:
         "affinity_outcome": "outcome",
         "attempts": [1, 2, 3],
         "intent": None,
+        "reply_id": "of the upstream",
     }
     for name, value in values.items():
         setattr(exchange, name, value)

@@ -29,6 +29,7 @@ from gateway.cli.output import (
     share_bar,
     shorten,
 )
+from gateway.cli.usage.reprice import reprice
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.core.text import escape_unprintable, list_names
 from gateway.store.records import HOUR_US, USAGE_COUNTS
@@ -56,7 +57,7 @@ def _dimensions(given: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "--by",
     metavar="|".join(DIMENSIONS),
@@ -95,6 +96,8 @@ def usage(
     --since and --until mean the start of their hour. Running requests are not included. ~ marks
     sums that include estimates.
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     if as_csv and context.as_json:
         raise click.UsageError("Use either --csv or --json.")
     since = _start_of_month() if since is None else _start_of_hour(since)
@@ -119,6 +122,9 @@ def usage(
         known = context.gateway_config()
         if known is not None and (unpriced := known[1].unpriced):
             print_note(f"Without a price in USD: {list_names(unpriced, 20)}.")
+
+
+usage.add_command(reprice)
 
 
 def _total(rows: Sequence[Record]) -> Record:
