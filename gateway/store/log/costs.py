@@ -6,7 +6,7 @@ Budgets do not change: what was charged is `charged_hours`, the hourly sums with
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -69,7 +69,7 @@ class CostChange(NamedTuple):
 def change_costs(connection: Connection, changes: Sequence[CostChange]) -> list[CostChange]:
     """Changes rows, the sums of their hours and the totals of their keys; returns what it has
     changed. A row whose cost is not `before` any more stays as it is."""
-    done = [each for each in sorted(changes) if _change_row(connection, each)]
+    done = _change_rows(connection, {each.id: each for each in changes})
     by_hour: Counter[tuple[int, str, str, str]] = Counter()
     by_token: Counter[str] = Counter()
     for each in done:
@@ -84,14 +84,19 @@ def change_costs(connection: Connection, changes: Sequence[CostChange]) -> list[
     return done
 
 
-def _change_row(connection: Connection, change: CostChange) -> bool:
+def _change_rows(connection: Connection, changes: Mapping[str, CostChange]) -> list[CostChange]:
+    """Rows are locked in their order, as by all who change them."""
     row = requests.c
-    statement = (
-        update(requests)
-        .where(row.id == change.id, row.usd_micro == change.before, ~IS_RUNNING)
-        .values(usd_micro=change.after, tariff=change.tariff)
-    )
-    return connection.execute(statement).rowcount == 1
+    locked = select(row.id, row.usd_micro).where(row.id.in_(changes), ~IS_RUNNING).order_by(row.id)
+    found = connection.execute(locked.with_for_update()).all()
+    done = [changes[id] for id, usd in found if usd == changes[id].before]
+    if done:
+        values = {"usd_micro": bindparam("usd"), "tariff": bindparam("text")}
+        connection.execute(
+            update(requests).where(row.id == bindparam("row_id")).values(values),
+            [{"row_id": each.id, "usd": each.after, "text": each.tariff} for each in done],
+        )
+    return done
 
 
 def _add(connection: Connection, table: Table, key: dict[str, Any], usd: int) -> None:

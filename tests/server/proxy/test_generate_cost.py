@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from gateway.core.formats import Format
 from tests.server.record.test_billing_tiers import MODELS, answer, only
 from tests.support.gateway import run_gateway
-from tests.support.upstream import ScriptedUpstream
+from tests.support.upstream import ScriptedUpstream, json_response
 
 ASKS = {"x-gateway-cost": "1"}
 PAIRS = [(client, format) for client in Format for format in Format]
@@ -130,3 +130,26 @@ async def test_stock_clients_read_it(upstream: ScriptedUpstream, tmp_path: Path)
             costs.append(deltas[-1].usage.cost)  # type: ignore[attr-defined]
         rows = await gateway.rows(3)
         assert costs == [row.usd_micro / 10**6 for row in rows]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_large_reply(upstream: ScriptedUpstream, tmp_path: Path, streamed: bool) -> None:
+    """It is read by a thread, and every other byte of it stays."""
+    text = "word " * 100_000
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 12, "completion_tokens": 100_000, "total_tokens": 100_012}
+    body = {"id": "c", "object": "chat.completion", "model": "m", "usage": usage}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    upstream.respond_with(json_response(body | {"choices": [choice]}))
+    lines = [only(Format.CHAT, upstream.address)]
+    async with run_gateway(tmp_path, lines, models=MODELS) as gateway:
+        reply = await gateway.post(
+            Format.CHAT, model="model-chat", stream=streamed, headers=ASKS, max_tokens=100_000
+        )
+        received = await reply.text()
+        (row,) = await gateway.rows(1)
+        assert usages(received, streamed=streamed)[-1]["cost"] == row.usd_micro / 10**6 > 100
+        if not streamed:
+            answered = orjson.loads(received)
+            assert answered["choices"] == [choice]
+            assert answered["usage"] == usage | {"cost": row.usd_micro / 10**6}
