@@ -19,6 +19,7 @@ COMMANDS: Final[dict[str, str]] = {
     "serve": "Serve requests.",
     "check": "Validate a configuration and list its errors.",
     "reload": "Reload the configuration of the running gateway.",
+    "config": "Show the effective configuration; compare and restore earlier files.",
     "connect": "Print or write the settings of a client.",
     "key": "Create, change, rotate, list and revoke keys.",
     "group": "Manage groups of keys: models, price, limits.",

@@ -67,6 +67,7 @@ EXPECTED = {
         GET /console/logs/tail
         GET /console/logs/{id}
         GET /console/connect
+        GET /console/routing
         POST /console/sign-out
     """,
     KEYS: """
@@ -129,6 +130,13 @@ EXPECTED = {
         GET /console/admin-tokens/{id}/revoke
         POST /console/admin-tokens/{id}/revoke
         GET /console/audit
+        GET /admin/api/config
+        GET /console/configuration
+        POST /console/configuration
+        POST /console/configuration/secrets
+        GET /console/configuration/history
+        GET /console/configuration/history/{number}
+        POST /console/configuration/history/{number}
     """,
 }
 """Who adds a route decides here again who may use it."""
