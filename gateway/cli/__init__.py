@@ -57,6 +57,8 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(import_quickly(f"gateway.cli.{cmd_name}"), cmd_name)
+        if ctx.resilient_parsing:  # a shell completes a line
+            import_quickly("gateway.cli.completion").complete_names(command)
         return command
 
     def resolve_command(
