@@ -6,7 +6,8 @@ too, so a change applies from the next request on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
@@ -61,6 +62,15 @@ class Registry:
     def groups(self) -> tuple[Group, ...]:
         """Returns all groups by name."""
         return tuple(self._groups[name] for name in sorted(self._groups))
+
+    @contextmanager
+    def lent(self, token_id: str, digest: bytes) -> Iterator[None]:
+        """For the block, another key finds the active token of that id, too."""
+        self._by_digest[digest] = self._tokens[token_id]
+        try:
+            yield
+        finally:
+            del self._by_digest[digest]
 
     def put_token(self, token: Token) -> None:
         """Add or replace a token; its earlier keys are no longer found, and neither is it unless it

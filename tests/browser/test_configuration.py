@@ -1,5 +1,5 @@
-"""The configuration file in a browser: edited, restored, no secret on a page; routing
-beside it."""
+"""The configuration file in a browser: edited, restored, no secret on a page; routing and the
+playground beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.admin.config_follower import ConfigFollower, follow_config, write
 from tests.browser.test_appearance import look
 from tests.browser.user import User, sign_in_once, signed_in
 from tests.support.gateway import BETA, channel
-from tests.support.upstream import ScriptedUpstream
+from tests.support.upstream import ScriptedUpstream, fixture_stream
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -91,11 +91,27 @@ async def test_an_error_keeps_the_text(user: User, it: ConfigFollower) -> None:
     user.complaints.clear()  # the status 422
 
 
+async def test_a_prompt_is_sent_and_its_route_shown(
+    user: User, it: ConfigFollower, upstream: ScriptedUpstream
+) -> None:
+    upstream.respond_with(fixture_stream(Format.CHAT))
+    page = user.page
+    await page.goto("/console/playground")
+    await page.get_by_label("Key (id or name)").fill(it.gateway.token.id)
+    await page.get_by_label("Model").fill(BETA)
+    await page.get_by_label("Prompt").fill("Hello")
+    await page.get_by_role("button", name="Send").click()
+    assert "Hello, world!" in await page.get_by_label("Text of the reply").inner_text()
+    assert "data: {" in await page.get_by_label("Raw events").inner_text()
+    await page.get_by_role("link", name="Its route").click()
+    assert "main/one would be used" in await page.get_by_role("status").inner_text()
+
+
 @pytest.mark.parametrize(
     "path",
     [
         *(PATH, f"{PATH}?section=channels/main", f"{PATH}/history", f"{PATH}/history/1"),
-        *(f"/console/routing?model={BETA}&format=messages"),
+        *(f"/console/routing?model={BETA}&format=messages", "/console/playground"),
     ],
 )
 async def test_every_page_is_accessible_and_within_its_policy(

@@ -95,6 +95,8 @@ EXPECTED = {
         POST /console/groups/{name}/edit
         GET /console/groups/{name}/remove
         POST /console/groups/{name}/remove
+        GET /console/playground
+        POST /console/playground
     """,
     OPERATE: """
         POST /admin/api/reload
