@@ -24,6 +24,7 @@ _VALUES = {
     "shell": "bash",
     "models": "*",
     "reference": "k",
+    "number": "1",
 }
 _OPTIONS = {
     "init": ("--format", "chat", "--url", "http://a.example/v1", "--key", "none", "--model", "m"),

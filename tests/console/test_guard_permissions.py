@@ -197,6 +197,7 @@ def requests_of(gateway: RunningGateway) -> list[tuple[str, str, Permission]]:
         method, _, path = name.partition(" ")
         path = path.replace("/console/tokens/{id}", "/console/tokens/tok_x")
         path = path.replace("/console/logs/{id}", "/console/logs/req_x")
+        path = path.replace("{number}", "1")
         path = re.sub(r"\{[^}]*\}", "x", path)
         if path == f"{API}/requests/events":
             path += "?status=wrong"

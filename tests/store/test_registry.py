@@ -56,8 +56,10 @@ def test_a_lent_key_finds_the_token_for_a_block() -> None:
     registry = Registry([known])
     with registry.lent(known.id, b"lent"):
         assert registry.find(b"lent") is registry.find(known.digest) is known
+        assert registry.is_lent(known.id)
         registry.put_token(replace(known, name="changed meanwhile"))
     assert registry.find(b"lent") is None
+    assert not registry.is_lent(known.id)
     assert registry.find(known.digest) is not None
 
 

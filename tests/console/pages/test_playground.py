@@ -33,6 +33,8 @@ async def test_a_prompt_in_each_format(
     row = await gateway.row()
     assert (row.token_id, row.state) == (gateway.token.id, ExchangeState.OK)
     assert f"/console/logs/{row.id}" in page.html
+    token = await gateway.operations.get_key(gateway.token.id)
+    assert token.first_used_at is None, "the first client of the key is still to come"
     assert re.findall(r"sk-\w{12,}", page.html) == []
     assert len(gateway.daemon.runtime.registry._by_digest) == before
     upstream.respond_with(fixture_stream(format))
