@@ -215,6 +215,9 @@ def import_keys(context: CommandContext, file: TextIO, out: Path | None, dry_run
     if failure is not None:
         if missing := rows[len(created) :]:
             print_note(f"Stopped: the keys from line {missing[0].line} on are not confirmed.")
+        if context.as_json and isinstance(failure, click.ClickException):
+            failure.show()  # the object says it already
+            sys.exit(failure.exit_code)
         raise failure
 
 

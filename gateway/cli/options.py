@@ -172,7 +172,7 @@ def with_context(command: Command, *, json: bool = True) -> Command:
         try:
             command(context=context, **arguments)
         except click.ClickException as error:
-            if as_json:  # besides the text on standard error
+            if as_json and not isinstance(error, click.UsageError):  # besides the text on stderr
                 about = {"message": error.format_message(), "exit_code": error.exit_code}
                 print_json({"error": about}, indent=False)
             raise
