@@ -22,10 +22,10 @@ _MASK: Final = re.compile(r"<secret \d+>")
 _ANYWHERE: Final = (
     _MASK.pattern,
     r"\b(?:sk-|gwa_)[A-Za-z0-9_\-*.]{6,}",
-    r"\bBearer\s+[A-Za-z0-9._~+/\-]{8,}=*",
-    r"(?<=://)[^\s/@\"']+:[^\s/@\"']+(?=@)",
+    r"\b(?:Bearer|Basic)\s+[A-Za-z0-9._~+/\-]{8,}=*",
+    r"(?<=://)[^\s/@\"':]{0,99}:[^\s/@\"']{1,999}(?=@)",
     r"(?i:(?<=key=)|(?<=token=)|(?<=secret=)|(?<=password=)"
-    r"|(?<=\Wkey: )|(?<=\Wtoken: )|(?<=\Wsecret: )|(?<=\Wpassword: ))"
+    r"|(?<=[\W_]key: )(?<!per_key: )|(?<=[\W_]token: )|(?<=[\W_]secret: )|(?<=[\W_]password: ))"
     r"(?!\"?\$\{|\"?file:|<secret )[^\s,{}\[\]]{6,}",
 )
 """Secrets by their form or by the word before them, also in comments."""
@@ -57,11 +57,14 @@ class SecretMask:
             parts += text[end:start], self._mask(secret)
             end = stop
         repeated = sorted((each for each in found if len(each) >= _MIN_REPEATED), key=len)
-        pattern = "|".join((_MASK.pattern, *map(re.escape, reversed(repeated)), *_ANYWHERE[1:]))
+        forms = (_MASK.pattern, *map(re.escape, reversed(repeated)), *_ANYWHERE[1:])
+        pattern = re.compile("|".join(forms))
         parts.append(text[end:])
         return "".join(
-            part if at % 2 else re.sub(pattern, lambda match: self._mask(match[0]), part)
-            for at, part in enumerate(parts)
+            # by lines, so that other threads run between them
+            part if at % 2 else pattern.sub(lambda match: self._mask(match[0]), part)
+            for at, whole in enumerate(parts)
+            for part in ((whole,) if at % 2 else whole.splitlines(keepends=True))
         )
 
     def reveal(self, text: str) -> str:

@@ -11,6 +11,7 @@ from gateway.config.load import parse_config
 from gateway.config.masking import SecretMask, public_config
 
 FILE = """\
+# api_key: old-key-77, authorization: Basic b2xkOmJhc2lj
 # the old key: sk-live-0000aaaa1111, and the new one twice: hunter22hunter22
 database: postgresql://gateway:p4ss-word@db.example/gateway
 metrics: {token: "metrics-secret-1"}
@@ -44,7 +45,7 @@ SECRETS = (
         "webhook-secret",
     ),
     *("header-secret", "proxy-secret", "team-header-value", "misspelt-secret", "folded-secret"),
-    "old-one",
+    *("old-one", "old-key-77", "b2xkOmJhc2lj"),
 )
 
 
