@@ -21,6 +21,7 @@ from gateway.admin.api.live import add_live_routes
 from gateway.admin.api.replicas import add_replica_routes
 from gateway.admin.api.routes import build_admin_app
 from gateway.admin.api.socket import serve_admin
+from gateway.admin.config_history import ConfigHistory
 from gateway.admin.discovery import run_discovery
 from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
@@ -123,7 +124,9 @@ async def run_daemon(
             on_config(config)
         reloader = None
         if source is not None:
-            reloader = Reloader(runtime, source, on_config, operations.audit)
+            history = ConfigHistory(config.state_dir)
+            reloader = Reloader(runtime, source, on_config, operations.audit, history)
+            await reloader.keep_snapshot("start")
             await stack.enter_async_context(reloader.watch())
             await stack.enter_async_context(
                 run_discovery(

@@ -137,6 +137,41 @@ class ReloadUnavailable(Conflict):
     text = "No gateway with a configuration file is running."
 
 
+class UnknownSnapshot(NotFound):
+    code = "snapshot_not_found"
+    text = "The history of the configuration has no undamaged snapshot {}."
+
+
+class UnknownSection(NotFound):
+    code = "section_not_found"
+    text = "The configuration file has no {}, or not on lines of its own."
+
+
+class FileChanged(Conflict):
+    code = "file_changed"
+    text = (
+        "The file has changed since this page was opened, so nothing was written. Open it again "
+        "in another tab, and repeat the change there."
+    )
+
+
+class FileNotWritable(Conflict):
+    code = "file_not_writable"
+
+
+class NewSecret(AdminError):
+    code = "new_secret"
+    text = (
+        "Line {} has a new secret, which does not belong into the text: store it below, and write "
+        "its reference there. A <secret N> that was not there before has no value."
+    )
+
+    def __init__(self, line: int, secrets: Sequence[str]) -> None:
+        """`secrets` are never shown again."""
+        super().__init__(line)
+        self.secrets = tuple(secrets)
+
+
 class GroupExists(Conflict):
     code = "group_exists"
     text = "Group {} already exists."

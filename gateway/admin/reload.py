@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from gateway.admin.access.audit import Audit
-from gateway.admin.access.permissions import FILE_WATCHER, SIGNAL, acting_as
+from gateway.admin.access.permissions import FILE_WATCHER, SIGNAL, acting_as, current_actor
+from gateway.admin.config_history import ConfigHistory
 from gateway.config.document import ConfigError, ConfigProblem
+from gateway.config.masking import public_config
 from gateway.config.schema import Config
 from gateway.runtime import Runtime, unix_microseconds
 from gateway.scheduler import running
@@ -62,17 +64,27 @@ class ReloadResult:
 @dataclass(slots=True)
 class ConfigSource:
     """The file of a configuration, and the function that loads it, which raises ConfigError. The
-    file is checked for changes every `poll_interval` seconds."""
+    file is checked for changes every `poll_interval` seconds. `check` loads a text that the file
+    does not have yet; without it the gateway does not write the file."""
 
     file: Path | None
     load: Callable[[], Config]
     poll_interval: float = 2.0
+    check: Callable[[bytes], Config] | None = None
     _loaded: _Stamp | None = field(default=None, init=False)
     _polled: _Stamp | None = field(default=None, init=False)
 
     def read(self) -> Config:
         self._loaded = self._stamp()  # first, so that a write meanwhile counts as a change
         return self.load()
+
+    def accepted(self) -> bytes | None:
+        """The content of the file, if it is still what was loaded."""
+        with suppress(OSError):
+            if self.file is not None:
+                content = self.file.read_bytes()
+                return content if self._stamp() == self._loaded else None
+        return None
 
     def changed(self) -> bool:
         """Whether the file differs from the loaded one and was the same at the previous check: it
@@ -97,14 +109,19 @@ class Reloader:
         source: ConfigSource,
         on_config: Callable[[Config], None] | None = None,
         audit: Audit | None = None,
+        history: ConfigHistory | None = None,
     ) -> None:
-        """`on_config` is called with each valid configuration before it is applied."""
+        """`on_config` is called with each valid configuration before it is applied; `history` gets
+        what was accepted."""
         self.announce: Callable[[], AbstractContextManager[None]] = nullcontext
         """Entered for the time of each reload."""
+        self.editing = asyncio.Lock()
+        """Held while the gateway writes the file."""
+        self.file = None if source.file is None else str(source.file.absolute())
+        self.source = source
+        self.history = history
         self._runtime = runtime
         self._audit = audit
-        self.file = None if source.file is None else str(source.file.absolute())
-        self._source = source
         self._on_config = on_config
         self._lock = asyncio.Lock()
         self._requested = asyncio.Event()
@@ -113,10 +130,17 @@ class Reloader:
         """Reloads soon, if `watch` runs; the result is logged."""
         self._requested.set()
 
-    async def reload(self) -> ReloadResult:
-        """Raises ConfigError, which changes nothing. Both results are logged, and audited."""
+    def describe(self, with_defaults: bool) -> dict[str, Any]:
+        """The active configuration, without secrets."""
+        current = self._runtime.current
+        config = public_config(current.config, with_defaults=with_defaults)
+        return {"file": self.file, "hash": current.hash, "config": config}
+
+    async def reload(self, cause: str = "reload") -> ReloadResult:
+        """Raises ConfigError, which changes nothing. Both results are logged, and audited. `cause`
+        is that of the snapshot."""
         try:
-            result = await self._reload()
+            result = await self._reload(cause)
         except ConfigError as error:
             await self._record({"ok": False, "error": _public_message(error)})
             raise
@@ -128,10 +152,25 @@ class Reloader:
         if self._audit is not None:
             await self._audit.record("config.reload", after=after)
 
-    async def _reload(self) -> ReloadResult:
+    async def keep_snapshot(self, cause: str, changes: str = "") -> None:
+        """Adds the active configuration to the history. That never fails a reload."""
+        file, history = self.file, self.history
+        content = await asyncio.to_thread(self.source.accepted)
+        if history is None or file is None or content is None:
+            return
+        actor, at = current_actor().name, unix_microseconds()
+        try:
+            await asyncio.to_thread(
+                lambda: history.add(content, file, at=at, actor=actor, cause=cause, changes=changes)
+            )
+        except OSError as error:
+            log.warning("the history of the configuration lacks this one: %s", error)
+
+    async def _reload(self, cause: str) -> ReloadResult:
         async with self._lock:
             with self.announce():
                 result = await self._replace()
+            await self.keep_snapshot(cause, str(result.changes))
         for warning in result.warnings:
             log.warning(warning)
         log.info("configuration %s is active: %s", result.hash, str(result.changes) or "unchanged")
@@ -139,7 +178,7 @@ class Reloader:
 
     async def _replace(self) -> ReloadResult:
         try:
-            config = await asyncio.to_thread(self._source.read)
+            config = await asyncio.to_thread(self.source.read)
             self._check_channels(config)
         except ConfigError as error:
             self._runtime.config_error = _public_message(error)
@@ -156,7 +195,7 @@ class Reloader:
         """An empty file is valid at the start, but a mistake while requests are being served."""
         if self._runtime.config.channels and not config.channels:
             text = "empty: a running gateway keeps its channels"
-            raise ConfigError([ConfigProblem("channels", str(self._source.file), 0, text)])
+            raise ConfigError([ConfigProblem("channels", str(self.source.file), 0, text)])
 
     def _apply(self, config: Config) -> ReloadResult:
         runtime = self._runtime
@@ -169,7 +208,7 @@ class Reloader:
         runtime.loaded_at = unix_microseconds()
         runtime.config_error = None
         return ReloadResult(
-            file=str(self._source.file),
+            file=str(self.source.file),
             hash=runtime.current.hash,
             changes=compare_configs(old, config),
             warnings=(
@@ -181,11 +220,11 @@ class Reloader:
     async def _watch(self) -> NoReturn:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._source.poll_interval):
+                async with asyncio.timeout(self.source.poll_interval):
                     await self._requested.wait()
             requested = self._requested.is_set()
             self._requested.clear()
-            if self._source.changed() or requested:
+            if self.source.changed() or requested:
                 try:
                     with acting_as(SIGNAL if requested else FILE_WATCHER):
                         await self.reload()

@@ -42,6 +42,8 @@ class KeyOriginMonitor:
         client."""
         if self._last_seen.get(token.id) == (token, address, user_agent):
             return None
+        if self._registry.is_lent(token.id):
+            return None  # the console is no client
         clipped, client = _clip(address), client_product(user_agent)
         if token.first_used_at is None:
             self._record_first(token, clipped, client)

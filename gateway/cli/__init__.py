@@ -19,6 +19,7 @@ COMMANDS: Final[dict[str, str]] = {
     "serve": "Serve requests.",
     "check": "Validate a configuration and list its errors.",
     "reload": "Reload the configuration of the running gateway.",
+    "config": "Show the effective configuration; compare and restore earlier files.",
     "connect": "Print or write the settings of a client.",
     "key": "Create, change, rotate, list and revoke keys.",
     "group": "Manage groups of keys: models, price, limits.",
@@ -57,6 +58,8 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(import_quickly(f"gateway.cli.{cmd_name}"), cmd_name)
+        if ctx.resilient_parsing:  # a shell completes a line
+            import_quickly("gateway.cli.completion").complete_names(command)
         return command
 
     def resolve_command(

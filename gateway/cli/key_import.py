@@ -215,7 +215,14 @@ def import_keys(context: CommandContext, file: TextIO, out: Path | None, dry_run
     if failure is not None:
         if missing := rows[len(created) :]:
             print_note(f"Stopped: the keys from line {missing[0].line} on are not confirmed.")
-        raise failure
+        _stop(failure, context.as_json)
+
+
+def _stop(failure: click.ClickException | KeyboardInterrupt, as_json: bool) -> NoReturn:
+    if as_json and isinstance(failure, click.ClickException):
+        failure.show()  # the object on standard output says it already
+        sys.exit(failure.exit_code)
+    raise failure
 
 
 def _print_created(keys: CreatedKeys, out: Path | None) -> None:

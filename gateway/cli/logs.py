@@ -278,7 +278,9 @@ def _columns(names: dict[str, str]) -> dict[str, Column]:
         "Cached": "cache_read_tokens",
         "Output": "output_tokens",
         "Units": lambda row: right_align(units_of(row)),
+        "USD": lambda row: right_align(usd_of(row) if row["usd_micro"] else ""),
         "Duration": lambda row: format_duration(row["total_us"]),
+        "Reason": lambda row: shorten(row["error_code"]),
     }
 
 

@@ -165,11 +165,17 @@ def with_context(command: Command, *, json: bool = True) -> Command:
         config: Path | None, state_dir: Path | None, as_json: bool = False, **arguments: Any
     ) -> None:
         file = find_config(config)
-        with report_config_errors():
+        with report_config_errors(as_json=as_json):
             place = find_state_dir(state_dir, file)
         is_named = config is not None or "GATEWAY_CONFIG" in os.environ
         context = CommandContext(place, file, is_named, as_json)
-        command(context=context, **arguments)
+        try:
+            command(context=context, **arguments)
+        except click.ClickException as error:
+            if as_json and not isinstance(error, click.UsageError):  # besides the text on stderr
+                about = {"message": error.format_message(), "exit_code": error.exit_code}
+                print_json({"error": about}, indent=False)
+            raise
 
     return json_option(run) if json else run
 

@@ -162,9 +162,12 @@ def _config_source(
     file: Path | None, state_dir: Path | None, options: Mapping[str, object]
 ) -> ConfigSource:
     """The options take precedence each time that the file is loaded."""
-    return ConfigSource(
-        file, lambda: _override_server(load_config(file, state_dir=state_dir), options)
-    )
+
+    def load(content: bytes | None = None) -> Config:
+        loaded = load_config(file, state_dir=state_dir, content=content)
+        return _override_server(loaded, options)
+
+    return ConfigSource(file, load, check=load)
 
 
 async def _serve(

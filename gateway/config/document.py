@@ -120,21 +120,26 @@ def read_document(raw: bytes, file: str) -> Document:
     """Raises ConfigError if the file cannot be read to its end; other problems, such as repeated
     keys, are in the document's `problems`."""
     document = Document(file)
-    text = _decode(raw, file)
-    try:
-        _reject_unsafe_yaml(text, file)
-        node = yaml.compose(text, Loader=yaml.CSafeLoader)
-    except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, text, file) from None
-    except yaml.reader.ReaderError as error:
-        line = text.encode()[: error.position].count(b"\n") + 1
-        raise ConfigError.at(file, line, f"not YAML: {error.reason}") from None
+    node = compose(decode(raw, file), file)
     if node is not None:
         document.data = document.parse(node)
     return document
 
 
-def _decode(raw: bytes, file: str) -> str:
+def compose(text: str, file: str) -> yaml.Node | None:
+    """The nodes of a text, which know their places in it. Raises ConfigError."""
+    try:
+        _reject_unsafe_yaml(text, file)
+        return yaml.compose(text, Loader=yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error, text, file) from None
+    except yaml.reader.ReaderError as error:
+        line = text.encode()[: error.position].count(b"\n") + 1
+        raise ConfigError.at(file, line, f"not YAML: {error.reason}") from None
+
+
+def decode(raw: bytes, file: str) -> str:
+    """The text of a file. Raises ConfigError."""
     if len(raw) > MAX_SIZE:
         raise ConfigError.at(file, 0, "the file is larger than 1 MiB")
     try:

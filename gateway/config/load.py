@@ -24,14 +24,16 @@ def load_config(
     state_dir: Path | None = None,
     resolve_secrets: bool = True,
     env: Mapping[str, str] = os.environ,
+    content: bytes | None = None,
 ) -> Config:
     """The configuration of the file that `find_config` found; raises ConfigError. `state_dir` is
-    the flag of that name. Without `resolve_secrets` keys are the references as written."""
+    the flag of that name. Without `resolve_secrets` keys are the references as written. `content`
+    is what the file would have instead of its own."""
     if path is None:
         paths = " or ".join(map(str, DEFAULT_PATHS))
         raise ConfigError.at(paths, 0, "no configuration file: name one, --config")
     raw, shared = read_file(path)
-    document = read_document(raw, str(path))
+    document = read_document(raw if content is None else content, str(path))
     data = document.data = {} if document.data is None else document.data
     if isinstance(data, dict) and isinstance(data.get("state_dir", ""), str):
         # the effective directory takes the place of the file's own, so that it is validated

@@ -83,11 +83,16 @@ def resolve_key(reference: SecretStr, info: ValidationInfo) -> SecretStr:
     if reference.get_secret_value() == NO_KEY:
         return SecretStr("")
     key = info.context.resolve(reference.get_secret_value())
-    if not _KEY.fullmatch(key):
+    if not is_key(key):
         raise _error("the key is empty or has spaces or characters that no key has")
     if _SAMPLE.search(key):
         raise _error("this is a sample, not a key")
     return SecretStr(key)
+
+
+def is_key(text: str) -> bool:
+    """Whether a text can be a key that is sent in a header."""
+    return _KEY.fullmatch(text) is not None and len(text) <= _MAX_KEY_BYTES
 
 
 def resolve_header(reference: SecretStr, info: ValidationInfo) -> SecretStr:

@@ -78,7 +78,7 @@ def environment() -> Environment:
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
     """A page or a part of one. In addition to `values`, templates have `path`, `session` (None
     without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the messages for this
-    page, `config_error`, `has_replicas`, and `money`, the current prices' settings."""
+    page, `config_error`, `has_replicas`, `has_file`, and `money`, the current prices' settings."""
     session = request.get(SESSION)
     access, runtime = request.app[CONTEXT].access, request.app[CONTEXT].runtime
 
@@ -97,6 +97,7 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
             flashes=pop_flashes,
             config_error=runtime.config_error,
             has_replicas=runtime.fleet.is_replica,
+            has_file=request.app[CONTEXT].reloader is not None,
             money=runtime.config.money,
             **values,
         )

@@ -6,7 +6,8 @@ too, so a change applies from the next request on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
@@ -24,11 +25,12 @@ class Registry:
     id of a token that was disabled or revoked, unless what it runs may go on.
     """
 
-    __slots__ = ("_by_digest", "_groups", "_tokens", "on_inactive", "version")
+    __slots__ = ("_by_digest", "_groups", "_lent", "_tokens", "on_inactive", "version")
 
     def __init__(self, tokens: Iterable[Token] = (), groups: Iterable[Group] = ()) -> None:
         self._tokens: dict[str, Token] = {}
         self._by_digest: dict[bytes, Token] = {}
+        self._lent: dict[bytes, str] = {}
         self._groups: dict[str, Group] = {group.name: group for group in groups}
         self.version = 0
         self.on_inactive: list[Callable[[str], None]] = []
@@ -61,6 +63,20 @@ class Registry:
     def groups(self) -> tuple[Group, ...]:
         """Returns all groups by name."""
         return tuple(self._groups[name] for name in sorted(self._groups))
+
+    @contextmanager
+    def lent(self, token_id: str, digest: bytes) -> Iterator[None]:
+        """For the block, another key finds the active token of that id, too."""
+        self._by_digest[digest] = self._tokens[token_id]
+        self._lent[digest] = token_id
+        try:
+            yield
+        finally:
+            del self._by_digest[digest], self._lent[digest]
+
+    def is_lent(self, token_id: str) -> bool:
+        """Whether another key finds the token now."""
+        return token_id in self._lent.values()
 
     def put_token(self, token: Token) -> None:
         """Add or replace a token; its earlier keys are no longer found, and neither is it unless it

@@ -15,6 +15,7 @@ from aiohttp import ClientSession
 
 from gateway.admin.reload import ConfigSource, Reloader, ReloadResult
 from gateway.config.load import load_config
+from gateway.config.schema import Config
 from gateway.core.formats import Format
 from gateway.daemon import run_daemon
 from gateway.runtime import Runtime
@@ -91,7 +92,11 @@ async def follow_config(
     """`period` as in `Source`; so long that the file is read when asked alone."""
     file = folder / "channels.yaml"
     write(file, orjson.dumps(full_config(folder / "state", list(channels), config)))
-    source = ConfigSource(file, lambda: load_config(file), period)
+
+    def load(content: bytes | None = None) -> Config:
+        return load_config(file, content=content)
+
+    source = ConfigSource(file, load, period, load)
     async with run_daemon(source.read(), source) as daemon:
         token, key = await daemon.operations.create_key("tests", "default")
         async with ClientSession(daemon.address) as http:

@@ -265,15 +265,15 @@ async def test_an_internal_error_does_not_end_following(
     tmp_path: Path, faulty: FaultUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with follow_config(tmp_path, messages_channel(faulty, "one")) as it:
-        sound = it.reloader._source.load
+        sound = it.reloader.source.load
 
         def fault() -> None:
             raise KeyError
 
-        it.reloader._source.load = fault
+        it.reloader.source.load = fault
         it.gateway.daemon.reload()
         await it.until(lambda: "its reload failed" in caplog.text)
-        it.reloader._source.load = sound
+        it.reloader.source.load = sound
         it.configure(messages_channel(faulty, "two"))
         it.gateway.daemon.reload()
         await it.until(lambda: it.runtime.config.channels[0].accounts[0].name == "two")

@@ -25,6 +25,7 @@ _VALUES = {
     "models": "*",
     "reference": "k",
     "since": "1d",
+    "number": "1",
 }
 _OPTIONS = {
     "init": ("--format", "chat", "--url", "http://a.example/v1", "--key", "none", "--model", "m"),

@@ -153,6 +153,12 @@ def test_variables_of_the_environment_are_references() -> None:
     assert anthropic["base_url"] == "https://messages.example.org"
 
 
+def test_without_a_model_the_upstream_is_asked_for_them() -> None:
+    assert call("--from-env", OPENAI_API_KEY=SECRET).exit_code == 0
+    assert "models: all\n" in LOCAL_CONFIG.read_text()
+    assert SECRET not in LOCAL_CONFIG.read_text()
+
+
 def test_another_server_of_the_same_interface_has_chat() -> None:
     environment = {"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": "http://127.0.0.1:8000/v1"}
     assert call("--from-env", "--model", "local", **environment).exit_code == 0
@@ -165,7 +171,6 @@ def test_another_server_of_the_same_interface_has_chat() -> None:
     [
         ((*ANSWERS, "--key", SECRET), {}, 2, "a reference is needed"),
         (("--from-env",), {}, 2, "Neither OPENAI_API_KEY nor ANTHROPIC_API_KEY is set"),
-        (("--from-env",), {"OPENAI_API_KEY": SECRET}, 2, "set OPENAI_MODEL, or give --model"),
         (
             ("--from-env", "--model", "m"),
             {"OPENAI_API_KEY": SECRET, "ANTHROPIC_API_KEY": SECRET},

@@ -284,6 +284,7 @@ def test_summary_of_costs(shell: CommandRunner, tmp_path: Path) -> None:
     titles, *rows = shell("logs", "list").stdout.splitlines()
     start, end = titles.index("Output") + len("Output"), titles.index("Units") + len("Units")
     assert [row[start:end].strip() for row in rows] == ["0", "0", "~1", "61\u202f728.5"]
+    assert titles.split()[-3:] == ["USD", "Duration", "Reason"]
     tail = shell("logs", "tail").stdout.splitlines()
     assert "  ~1 units  " in tail[1]
 

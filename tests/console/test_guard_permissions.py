@@ -67,6 +67,7 @@ EXPECTED = {
         GET /console/logs/tail
         GET /console/logs/{id}
         GET /console/connect
+        GET /console/routing
         POST /console/sign-out
     """,
     KEYS: """
@@ -94,6 +95,8 @@ EXPECTED = {
         POST /console/groups/{name}/edit
         GET /console/groups/{name}/remove
         POST /console/groups/{name}/remove
+        GET /console/playground
+        POST /console/playground
     """,
     OPERATE: """
         POST /admin/api/reload
@@ -130,6 +133,13 @@ EXPECTED = {
         GET /console/admin-tokens/{id}/revoke
         POST /console/admin-tokens/{id}/revoke
         GET /console/audit
+        GET /admin/api/config
+        GET /console/configuration
+        POST /console/configuration
+        POST /console/configuration/secrets
+        GET /console/configuration/history
+        GET /console/configuration/history/{number}
+        POST /console/configuration/history/{number}
     """,
 }
 """Who adds a route decides here again who may use it."""
@@ -188,6 +198,7 @@ def requests_of(gateway: RunningGateway) -> list[tuple[str, str, Permission]]:
         method, _, path = name.partition(" ")
         path = path.replace("/console/tokens/{id}", "/console/tokens/tok_x")
         path = path.replace("/console/logs/{id}", "/console/logs/req_x")
+        path = path.replace("{number}", "1")
         path = re.sub(r"\{[^}]*\}", "x", path)
         if path == f"{API}/requests/events":
             path += "?status=wrong"

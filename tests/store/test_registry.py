@@ -51,6 +51,18 @@ def test_a_rotated_key_finds_its_token() -> None:
     assert registry.token(known.id) is rotated
 
 
+def test_a_lent_key_finds_the_token_for_a_block() -> None:
+    known = token()
+    registry = Registry([known])
+    with registry.lent(known.id, b"lent"):
+        assert registry.find(b"lent") is registry.find(known.digest) is known
+        assert registry.is_lent(known.id)
+        registry.put_token(replace(known, name="changed meanwhile"))
+    assert registry.find(b"lent") is None
+    assert not registry.is_lent(known.id)
+    assert registry.find(known.digest) is not None
+
+
 def test_replaced_keys_find_no_token() -> None:
     known = token()
     first, second, third = known.digest, b"n" * 32, b"m" * 32

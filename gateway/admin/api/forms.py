@@ -109,6 +109,12 @@ class UsageForm(Form):
     model: str | None = None
 
 
+class ConfigForm(Form):
+    """With `all`, options that have their default too."""
+
+    all: bool = False
+
+
 class WebhookForm(Form):
     """The webhook to test; without `webhook`, all."""
 

@@ -12,7 +12,8 @@ from gateway.admin.accounts import Accounts
 from gateway.admin.api.forms import ProbeForm, RouteForm
 from gateway.admin.api.json import json_response, read_query
 from gateway.admin.errors import UnknownGroup
-from gateway.admin.route_preview import ALL_MODELS, AccountStates, preview_route
+from gateway.admin.route_preview import ALL_MODELS, AccountStates, RoutePreview, preview_route
+from gateway.core.formats import Format
 from gateway.routing.health import AccountRef
 from gateway.runtime import Runtime
 
@@ -59,22 +60,7 @@ class _Handlers:
     @requires(Permission.READ)
     async def show_route(self, request: web.Request) -> web.Response:
         form = read_query(request, RouteForm)
-        snapshot = self._runtime.current
-        preview = preview_route(
-            snapshot.config,
-            snapshot.catalog,
-            snapshot.router,
-            self._patterns(form.group),
-            form.model,
-            form.format,
-            AccountStates(
-                self._runtime.health,
-                self._runtime.latency,
-                snapshot.upstream.at_capacity,
-                asyncio.get_running_loop().time(),
-            ),
-        )
-        return json_response(preview)
+        return json_response(current_route(self._runtime, form.group, form.model, form.format))
 
     @requires(Permission.READ)
     async def list_bad_paths(self, _: web.Request) -> web.Response:
@@ -83,14 +69,28 @@ class _Handlers:
         rows = [{"path": path, "agent": agent, "count": n} for (path, agent), n in counts]
         return json_response({"misdirected": rows})
 
-    def _patterns(self, name: str | None) -> Sequence[str]:
-        if name is None:
-            return ALL_MODELS
-        registry = self._runtime.registry
-        group = registry.group(name)
-        if group is None:
-            raise UnknownGroup(name, [each.name for each in registry.groups()])
-        return group.patterns
+
+def current_route(
+    runtime: Runtime, group: str | None, model: str, client_format: Format
+) -> RoutePreview:
+    """The route with the accounts as they are now; without a group all models are allowed. Raises
+    UnknownGroup."""
+    current = runtime.current
+    now = asyncio.get_running_loop().time()
+    states = AccountStates(runtime.health, runtime.latency, current.upstream.at_capacity, now)
+    patterns = _patterns(runtime, group)
+    return preview_route(
+        current.config, current.catalog, current.router, patterns, model, client_format, states
+    )
+
+
+def _patterns(runtime: Runtime, name: str | None) -> Sequence[str]:
+    if name is None:
+        return ALL_MODELS
+    group = runtime.registry.group(name)
+    if group is None:
+        raise UnknownGroup(name, [each.name for each in runtime.registry.groups()])
+    return group.patterns
 
 
 def _account(request: web.Request) -> AccountRef:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from dataclasses import asdict, fields
@@ -13,7 +14,7 @@ from gateway import __version__
 from gateway.admin.access.audit import audit_actions
 from gateway.admin.access.permissions import Permission, requires
 from gateway.admin.api.export import export_header, export_rows
-from gateway.admin.api.forms import ExportForm, LogPageForm, OverviewForm, UsageForm
+from gateway.admin.api.forms import ConfigForm, ExportForm, LogPageForm, OverviewForm, UsageForm
 from gateway.admin.api.json import (
     error_middleware,
     json_response,
@@ -83,6 +84,7 @@ class _Handlers:
             web.get("/budgets", self.list_budgets),
             web.get("/check", self.check_integrity),
             web.post("/reload", self.reload),
+            web.get("/config", self.show_config),
             web.get("/overview", self.show_overview),
             web.get("/requests", self.list_requests),
             web.get("/requests/export", self.export_requests),
@@ -225,6 +227,14 @@ class _Handlers:
             return json_response({"ok": True, **asdict(await self._reloader.reload())})
         except ConfigError as error:
             return json_response({"ok": False, "mistakes": error.problems})
+
+    @requires(Permission.ADMINISTER)
+    async def show_config(self, request: web.Request) -> web.Response:
+        """The active configuration, without secrets."""
+        if self._reloader is None:
+            raise ReloadUnavailable
+        form = read_query(request, ConfigForm)
+        return json_response(await asyncio.to_thread(self._reloader.describe, form.all))
 
     @requires(Permission.READ)
     async def show_overview(self, request: web.Request) -> web.Response:

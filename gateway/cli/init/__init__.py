@@ -85,14 +85,10 @@ class _KnownVariables:
         return self.name.upper()
 
     def read(self, env: Mapping[str, str], models: Sequence[str]) -> Upstream:
-        """Raises UsageError without a model."""
+        """Without a model, those of the upstream's own list."""
         prefix = self.prefix
         model = env.get(f"{prefix}_MODEL")
-        found = (model,) if model else tuple(models)
-        if not found:
-            raise click.UsageError(
-                f"{prefix}_API_KEY is set, but no model: set {prefix}_MODEL, or give --model."
-            )
+        found = (model,) if model else tuple(models) or _ALL
         base_url = env.get(f"{prefix}_BASE_URL") or self.base_url
         if self.format is Format.MESSAGES:
             base_url = base_url.rstrip("/").removesuffix("/v1")
@@ -146,7 +142,8 @@ def _check_key(ctx: click.Context, option: click.Parameter, value: str | None) -
 @click.option(
     "--from-env",
     is_flag=True,
-    help="Take OPENAI_API_KEY, ANTHROPIC_API_KEY, and …_BASE_URL and …_MODEL of each.",
+    help="Take OPENAI_API_KEY, ANTHROPIC_API_KEY, and …_BASE_URL and …_MODEL of each; without a "
+    "model all of the upstream's own list, which the gateway reads.",
 )
 @click.option("--from", "source", type=FILE, help="Take over the config.yaml of a LiteLLM proxy.")
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
