@@ -61,6 +61,7 @@ class CostChange(NamedTuple):
     token_id: str
     group_name: str
     model: str
+    channel: str
     before: int
     after: int
     tariff: str
