@@ -123,7 +123,7 @@ def _price(book: Book, row: Any) -> CostChange | None:
     cost = book.cost(settled)
     if cost is None:
         return None
-    key = row.id, row.started_at, row.token_id, row.group_name, model
+    key = row.id, row.started_at, row.token_id, row.group_name, model, row.channel or ""
     return CostChange(*key, row.usd_micro, *cost)
 
 

@@ -61,6 +61,7 @@ class CostChange(NamedTuple):
     token_id: str
     group_name: str
     model: str
+    channel: str
     before: int
     after: int
     tariff: str
@@ -91,7 +92,7 @@ def _change_rows(connection: Connection, changes: Mapping[str, CostChange]) -> l
     found = connection.execute(locked.with_for_update()).all()
     done = [changes[id] for id, usd in found if usd == changes[id].before]
     if done:
-        values = {"usd_micro": bindparam("usd"), "tariff": bindparam("text")}
+        values: dict[str, Any] = {"usd_micro": bindparam("usd"), "tariff": bindparam("text")}
         connection.execute(
             update(requests).where(row.id == bindparam("row_id")).values(values),
             [{"row_id": each.id, "usd": each.after, "text": each.tariff} for each in done],

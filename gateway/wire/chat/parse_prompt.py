@@ -108,7 +108,7 @@ def parse_prompt(body: object) -> Prompt:
         turns=parse_messages(body),
         stream=optional_bool(body, "stream") or False,
         include_usage=optional_bool(options, "include_usage", "stream_options") or False,
-        include_cost=lenient_object(body.get(USAGE_FIELD)).get("include") is True,
+        include_cost=USAGE_FIELD in names and _includes_cost(body),
         max_tokens=old_max_tokens if max_tokens is None else max_tokens,
         stop=_parse_stop(body),
         tools=parse_tools(body) if has_tools else (),
@@ -125,6 +125,10 @@ def parse_prompt(body: object) -> Prompt:
         store=optional_bool(body, "store"),
         extra=_parse_extra(body),
     )
+
+
+def _includes_cost(body: Payload) -> bool:
+    return lenient_object(body[USAGE_FIELD]).get("include") is True
 
 
 def _parse_stop(body: Payload) -> tuple[str, ...]:

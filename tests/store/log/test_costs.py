@@ -21,7 +21,7 @@ def change(row: RequestRow, after: int, before: int | None = None) -> CostChange
     old = row.usd_micro if before is None else before
     model = row.catalog_model or ""
     return CostChange(
-        row.id, row.started_at, row.token_id, row.group_name, model, old, after, "group 1; now"
+        row.id, row.started_at, row.token_id, row.group_name, model, "", old, after, "group 1; now"
     )
 
 
