@@ -170,7 +170,7 @@ class Reloader:
         async with self._lock:
             with self.announce():
                 result = await self._replace()
-            await self.keep_snapshot(cause, str(result.changes))
+            await self.keep_snapshot(cause, str(result.changes) or "only the text")
         for warning in result.warnings:
             log.warning(warning)
         log.info("configuration %s is active: %s", result.hash, str(result.changes) or "unchanged")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 from click.testing import Result
 
@@ -135,6 +136,10 @@ def test_what_is_missing_is_said(shell: CommandRunner, file: Path) -> None:
             result = shell("config", command, "7")
             assert result.exit_code == 1
             assert "no undamaged snapshot 7" in result.stderr
+        result = shell("config", "rollback", "7", "--json")
+        error = orjson.loads(result.stdout)["error"]
+        assert error["exit_code"] == result.exit_code == 1
+        assert "no undamaged snapshot 7" in error["message"]
 
 
 def test_a_file_that_cannot_be_written_stays(shell: CommandRunner, file: Path) -> None:

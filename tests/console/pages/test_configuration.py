@@ -186,7 +186,7 @@ async def test_a_snapshot_is_restored(editing: Editing) -> None:
     form = await editing.open()
     await editing.write(form | {"text": form["text"].replace("by hand", "by mouse")})
     history = await editing.visitor.get(f"{PATH}/history")
-    assert re.search(r"3 .* edit admin: admin", history.text)
+    assert re.search(r"3 .* edit admin: admin only the text", history.text)
     page = await editing.visitor.get(f"{PATH}/history/2")
     assert "-# by mouse" in page.text
     version = re.search(r'name="version" value="(\w+)"', page.html)
