@@ -152,17 +152,12 @@ def response_headers_to_forward(response: UpstreamResponse) -> dict[str, str]:
 
 def check_strict(request: web.Request, dropped: Set[str]) -> None:
     """Raises `UnsupportedField` where something is dropped and the client forbids that."""
-    if dropped and _is_true(request, STRICT_HEADER):
+    if dropped and is_true(request, STRICT_HEADER):
         reason = f"would be lost on the way to the model's upstream, which {STRICT_HEADER} forbids"
         raise UnsupportedField(format_dropped(dropped), reason)
 
 
-def wants_cost(request: web.Request) -> bool:
-    """Tells whether the client wants the cost of its reply in the usage."""
-    return COST_HEADER in request.headers and _is_true(request, COST_HEADER)
-
-
-def _is_true(request: web.Request, header: str) -> bool:
+def is_true(request: web.Request, header: str) -> bool:
     return request.headers.get(header, "").strip().lower() in _TRUE
 
 

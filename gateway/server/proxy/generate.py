@@ -22,7 +22,7 @@ from gateway.runtime import Runtime
 from gateway.scheduler import next_stage
 from gateway.server.http.auth import authorize_generation
 from gateway.server.http.client_stream import ClientStream
-from gateway.server.http.headers import query_to_forward, wants_cost
+from gateway.server.http.headers import COST_HEADER, is_true, query_to_forward
 from gateway.server.proxy.body_relay import send_reply
 from gateway.server.proxy.dispatch import Dispatch
 from gateway.server.proxy.incoming_request import Stages, receive
@@ -41,7 +41,8 @@ async def generate(
     incoming = await receive(request, permit, codec, codec.parse_prompt, own, others)
     exchange, prompt, route = incoming.exchange, incoming.prompt, incoming.route
     codec, runtime = incoming.codec, exchange.runtime
-    if prompt.include_cost or permit.token.cost_in_usage or wants_cost(request):
+    asks_for_cost = COST_HEADER in request.headers and is_true(request, COST_HEADER)
+    if asks_for_cost or prompt.include_cost or permit.token.cost_in_usage:
         exchange.states_cost = True
         incoming.prompt = prompt = replace(prompt, include_usage=True)
     in_turn, estimate = exchange.run_in_turn, runtime.input_estimates.raw

@@ -340,7 +340,9 @@ class Exchange:
             self.storing = None  # a cycle
         if self.booked:
             self.release_body(self.booked)
-        bill = self._final_bill()
+        bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
+        if (receipt := self.meter.receipt) is not None and self.attempts:
+            self.attempts[-1] = self.attempts[-1]._replace(receipt=receipt)
         runtime.admission.settle(self.meter.reservation, bill.tokens, bill.cost)
         row = build_settlement(self, self.intent or build_intent(self), bill)
         if has_row:
@@ -356,12 +358,6 @@ class Exchange:
                 observe(ended)
             except Exception:  # the others, and the request, have to go on
                 log.exception("%s: an observer failed", self.id)
-
-    def _final_bill(self) -> Bill:
-        bill = self.meter.final_bill(committed=self.committed, failed=self.error is not None)
-        if (receipt := self.meter.receipt) is not None and self.attempts:
-            self.attempts[-1] = self.attempts[-1]._replace(receipt=receipt)
-        return bill
 
 
 @by_position(RequestRow)
