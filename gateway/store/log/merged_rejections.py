@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from gateway.store.records import DIMENSIONS, HOUR_US, RequestRow
 
@@ -40,8 +40,10 @@ class Refusals:
             return False
         kind = (*_kind(row), row.started_at // HOUR_US)
         if (earlier := self._merged.get(kind)) is not None:
-            unlike = [name for name in DIMENSIONS if getattr(row, name) != getattr(earlier, name)]
-            row = row._replace(requests=earlier.requests + 1, **dict.fromkeys(unlike))
+            unlike: dict[str, Any] = {
+                name: None for name in DIMENSIONS if getattr(row, name) != getattr(earlier, name)
+            }
+            row = row._replace(requests=earlier.requests + 1, **unlike)
         self._merged[kind] = row
         return True
 
