@@ -108,7 +108,10 @@ class TrustedDimensions:
     def _hidden(self, dimension: str, text: str) -> str:
         if dimension == "end_user" and self._hash_key is not None:
             return hash_end_user(text, self._hash_key)
-        return "".join(each if each.isprintable() else "?" for each in text[:MAX_CHARS])
+        text = text[:MAX_CHARS]
+        if text.isprintable():
+            return text
+        return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def hash_end_user(text: str, hash_key: bytes) -> str:
