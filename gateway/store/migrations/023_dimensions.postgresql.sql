@@ -1,12 +1,12 @@
 -- compatible with: 16
 -- Whom a request is for, as far as its key is set to trust what the request says of it: a change of
--- that setting is noted for other replicas.
+-- that setting is noted for other replicas, so it gets its collation before a trigger names it.
 
-ALTER TABLE tokens ADD COLUMN trust TEXT;
-ALTER TABLE requests ADD COLUMN end_user TEXT;
-ALTER TABLE requests ADD COLUMN session TEXT;
-ALTER TABLE requests ADD COLUMN agent TEXT;
-ALTER TABLE requests ADD COLUMN tag TEXT;
+ALTER TABLE tokens ADD COLUMN trust TEXT COLLATE "C";
+ALTER TABLE requests ADD COLUMN end_user TEXT COLLATE "C";
+ALTER TABLE requests ADD COLUMN session TEXT COLLATE "C";
+ALTER TABLE requests ADD COLUMN agent TEXT COLLATE "C";
+ALTER TABLE requests ADD COLUMN tag TEXT COLLATE "C";
 
 DROP TRIGGER changes_of_tokens ON tokens;
 

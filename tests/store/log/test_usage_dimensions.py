@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.log import pages
 from gateway.store.log.integrity import check
@@ -16,7 +17,7 @@ from gateway.store.log.recorder import Recorder
 from gateway.store.log.retention import clear_end_users
 from gateway.store.log.usage import Dimension, UsageRow, usage
 from gateway.store.records import DIMENSIONS, HOUR_US, ExchangeState, RequestRow
-from tests.store.sample_rows import START, intent, settled
+from tests.store.sample_rows import START, intent, settled, token
 
 FIRST = START // HOUR_US
 
@@ -114,6 +115,7 @@ async def test_pages_of_rows(used: Database, name: str) -> None:
 
 
 async def test_end_users_are_cleared_after_a_time(database: Database, recorder: Recorder) -> None:
+    await tokens.add_token(database, token(1))
     hours = (FIRST, FIRST + 1, FIRST + 2)
     for hour in hours:
         for number, stated in enumerate(STATED):
