@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from gateway.admission.access import Permit
 from gateway.admission.body_pool import BodyPool
 from gateway.admission.budgets import budget_holders
+from gateway.admission.dimensions import DistinctValues
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.local import Admission
 from gateway.config.redaction import Redactor
@@ -173,6 +174,8 @@ class Runtime:
     """(channel, upstream model) that have refused to encrypt reasoning."""
     refusals: Refusals = field(default_factory=Refusals)
     """What upstreams have refused of late."""
+    distinct_values: DistinctValues = field(default_factory=DistinctValues)
+    """The values of what requests state of themselves."""
     open_streams: int = 0
     """Streamed replies that are being relayed."""
     client_connections: ConnectionCounts = field(default_factory=ConnectionCounts)
@@ -276,6 +279,7 @@ class Runtime:
             current.gateway_holder,
             current.config.user_agents,
             stores_replies=current.config.responses.store,
+            hash_key=current.config.logs.end_users.hash_secret,
         )
 
     def _switch_metrics(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.admin.receipt import attempt_lines, receipt_lines
 from gateway.admin.units import format_cost, format_count, format_duration
-from gateway.store.records import ExchangeState
+from gateway.store.records import DIMENSIONS, ExchangeState
 
 if TYPE_CHECKING:  # commands start without what validates configurations
     from gateway.config.limits import Money
@@ -65,6 +65,9 @@ def sections(
         yield f"The last of {format_count(row['requests'])} requests that were refused alike.", ()
     if row["notes"]:
         yield f"Warnings: {row['notes']}.", ()
+    stated = [f"{name.replace('_', ' ')} {row[name]}" for name in DIMENSIONS if row.get(name)]
+    if stated:
+        yield f"Stated by the client: {', '.join(stated)}.", ()
     if row["affinity"]:
         yield _affinity(row), ()
     for number, attempt in enumerate(attempts, 1):

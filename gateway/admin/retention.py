@@ -1,6 +1,7 @@
 """Deletes rows of the request log and of the audit log that are older than `logs.keep` and
-`audit.keep`, and what is stored of replies and conversations once it has expired; then the file
-shrinks. On a server it also creates the days of the request log ahead, and adds up usage by day."""
+`audit.keep`, end users that are older than `logs.end_users.keep`, and what is stored of replies and
+conversations once it has expired; then the file shrinks. On a server it also creates the days of
+the request log ahead, and adds up usage by day."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from gateway.store import audit as store
 from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
 from gateway.store.errors import Busy
-from gateway.store.log.retention import delete_before, has_much_free, shrink
+from gateway.store.log.retention import clear_end_users, delete_before, has_much_free, shrink
 
 START_DELAY: Final = 5.0
 """Seconds of a start that belong to requests: clients that have waited for it come all at once."""
@@ -44,6 +45,7 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
         try:
             if runtime.fleet.is_leader:
                 await delete_old_rows(runtime, database)
+                await clear_old_end_users(runtime, database)
                 await delete_expired_replies(runtime)
                 await delete_unused_conversations(runtime, database)
                 await delete_old_actions(runtime, audit)
@@ -89,6 +91,17 @@ async def delete_old_rows(runtime: Runtime, database: Database) -> int:
     if deleted:
         log.info("deleted %d rows of the request log that were older than logs.keep", deleted)
     return deleted
+
+
+async def clear_old_end_users(runtime: Runtime, database: Database) -> int:
+    """Returns the number of rows that had one."""
+    keep = runtime.config.logs.end_users.keep
+    if keep is None:
+        return 0
+    cleared = await clear_end_users(database, runtime.now() - int(keep * 1e6))
+    if cleared:
+        log.info("cleared end users of %d rows that were older than logs.end_users.keep", cleared)
+    return cleared
 
 
 async def delete_expired_replies(runtime: Runtime) -> int:

@@ -100,6 +100,7 @@ TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     "key": _TEXT,
     "models": _ITEMS,
     "addresses": _ITEMS,
+    "trust": _ITEMS,
     "patterns": TextField(_ITEMS.parse, _ITEMS.format, optional=False),
     "multiplier": _TEXT,
     "user_agents": TextField(_parse_lines, "\n".join),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 
 from gateway.admission.client_address import Network, in_networks
+from gateway.admission.dimensions import TrustedDimensions
 from gateway.config.limits import REGEX_PREFIX, UserAgents, compile_agent_pattern
 from gateway.core.formats import Endpoint, Format
 from gateway.core.limits import UNLIMITED
@@ -45,8 +46,8 @@ class Permit:
     """`access` are the models of the key, `group_access` those of its group; `holders` have the
     limits that apply; `has_minute_limits`: any of them per minute; `has_budget`: any of them of
     money. `tokens_per_minute` is the smallest. `stores_replies`: they can be continued by their
-    ids. Built once per token, and again when group or
-    configuration change."""
+    ids. `trusted` is None where the key trusts nothing. Built once per token, and again when group
+    or configuration change."""
 
     token: Token
     access: ModelAccess
@@ -60,6 +61,7 @@ class Permit:
     user_agent_rules: tuple[UserAgentRule, ...]
     stores_replies: bool = True
     on_shared_loss: OnSharedLoss = OnSharedLoss.SHARE
+    trusted: TrustedDimensions | None = None
     _prices: dict[str, list[tuple[int, Price]]] = field(default_factory=dict)
 
     @classmethod
@@ -72,9 +74,10 @@ class Permit:
         user_agents: UserAgents,
         *,
         stores_replies: bool = True,
+        hash_key: str | None = None,
     ) -> Permit:
-        """`user_agents` is the gateway's list, `stores_replies` its setting. Without a group there
-        are no models."""
+        """`user_agents` is the gateway's list, `stores_replies` its setting, `hash_key` that of end
+        users. Without a group there are no models."""
         access = group_access = router.access_for(group.patterns if group else ())
         if token.models is not None:
             access = router.restrict(group_access, token.models)
@@ -97,6 +100,7 @@ class Permit:
             user_agent_rules=tuple(_user_agent_rules(token, group, user_agents)),
             stores_replies=stores_replies and (group is None or group.store_replies),
             on_shared_loss=group.on_shared_loss if group else OnSharedLoss.SHARE,
+            trusted=TrustedDimensions(token.trust, hash_key) if token.trust else None,
         )
 
     def refusal(self, quota: Quota, now: int) -> str | None:

@@ -130,6 +130,7 @@ def _detail_columns(money: Money | None) -> dict[str, Column]:
         "Models": lambda key: _join(key["models"], "all of its group"),
         "Addresses": lambda key: _join(key["addresses"], "all"),
         "User agents": lambda key: _join(key["user_agents"], "all that its group allows"),
+        "Trusted": lambda key: _join(key["trust"], "nothing"),
         **limit_columns(money),
         "First used": _first_use,
         "Last used": "last_used_at",

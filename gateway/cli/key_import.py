@@ -31,7 +31,7 @@ from gateway.core.limits import LIMIT_NAMES
 _FIELDS: Final = {
     short_name(name): name
     for name in (
-        *("name", "group", "expires_at", "note", "models", "addresses", "user_agents"),
+        *("name", "group", "expires_at", "note", "models", "addresses", "user_agents", "trust"),
         *LIMIT_NAMES,
         *("probe", "cost_in_usage", "key"),
     )
@@ -172,9 +172,9 @@ ProgressFn = Callable[[int], None]
 def import_keys(context: CommandContext, file: TextIO, out: Path | None, dry_run: bool) -> None:
     """Create keys from FILE, a CSV file with a header; - is stdin.
 
-    Columns: name, and optionally group, expires, note, models, addresses, user_agents (items
-    separated by spaces or ;), rpm, tpm, concurrent, budget, budget_day, budget_month, probe, and
-    key: an existing secret of at least 20 characters; otherwise one is generated. The output is
+    Columns: name, and optionally group, expires, note, models, addresses, user_agents, trust
+    (items separated by spaces or ;), rpm, tpm, concurrent, budget, budget_day, budget_month, probe,
+    and key: an existing secret of at least 20 characters; otherwise one is generated. The output is
     id,name,key. If a cell is invalid, all errors are listed and no key is created.
     """
     rows, errors = _read(file)

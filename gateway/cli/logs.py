@@ -20,7 +20,14 @@ from gateway.cli.budgets import units_of, usd_of
 from gateway.cli.client import Client, connect, quote_path
 from gateway.cli.errors import GatewayUnreachable
 from gateway.cli.key import find_key, key_names
-from gateway.cli.options import PAST_TIME, Command, CommandContext, add_options, subcommand
+from gateway.cli.options import (
+    PAST_TIME,
+    Command,
+    CommandContext,
+    add_options,
+    dimension_filters,
+    subcommand,
+)
 from gateway.cli.output import (
     Column,
     Record,
@@ -35,7 +42,7 @@ from gateway.cli.output import (
     right_align,
     shorten,
 )
-from gateway.store.records import ExchangeState, started_us
+from gateway.store.records import DIMENSIONS, ExchangeState, started_us
 
 LogQuery = Callable[[Client], dict[str, Any]]
 """The parameters of `/requests`; those that are None do not filter."""
@@ -48,7 +55,7 @@ _FIRST_ID: Final = "req_"  # sorts before every id
 _STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 _FILTERS: Final = (
     *("since", "until", "group_name", "model", "channel", "account"),
-    *("state", "status", "error_code", "text"),
+    *("state", "status", "error_code", "text", *DIMENSIONS),
 )
 
 
@@ -83,6 +90,7 @@ _FILTER_OPTIONS: Final = (
     click.option(
         "--text", help="Only with this text in the upstream error, the code or the client's id."
     ),
+    dimension_filters,
 )
 _LIMIT: Final = click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many rows."

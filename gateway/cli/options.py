@@ -191,16 +191,19 @@ def add_options(*options: Decorator) -> Decorator:
     return decorate
 
 
+dimension_filters: Final = add_options(
+    click.option("--end-user", help="Only this end user, as the log has it."),
+    click.option("--session", help="Only this session."),
+    click.option("--agent", help="Only this agent, such as main or subagent/Explore."),
+    click.option("--tag", help="Only this tag."),
+)
+"""Filters by what requests of keys that trust them state of themselves."""
+
+
 _FIELDS: Final = (
     *("name", "group", "expires_at", "note", "models", "addresses", "user_agents", "probe"),
-    *(
-        "cost_in_usage",
-        "patterns",
-        "multiplier",
-        "user_agent_mode",
-        "store_replies",
-        "on_shared_loss",
-    ),
+    *("trust", "cost_in_usage", "patterns", "multiplier", "user_agent_mode", "store_replies"),
+    "on_shared_loss",
     *LIMIT_NAMES,
 )
 
@@ -299,6 +302,14 @@ with_key_options: Final = add_options(
     _option("models", "PATTERN", "Allowed models of its group", multiple=True),
     _option("addresses", "CIDR", "Allowed client networks", multiple=True),
     _USER_AGENTS,
+    click.option(
+        "--trust",
+        metavar="DIMENSION",
+        type=TEXT,
+        multiple=True,
+        help="What its requests may state for the log: end-user, session, agent, tag, or of one "
+        "header, such as end-user=x-email; repeatable, none: nothing.",
+    ),
     *_LIMITS,
     _with_settings,
 )

@@ -8,9 +8,10 @@ from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 import re2
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from gateway.config.secrets import resolve_key
 from gateway.config.types import Bytes, ConfigModel, Seconds
 
 REGEX_PREFIX: Final = "re:"
@@ -233,6 +234,21 @@ class Money(ConfigModel):
     """Whether usage that no upstream reported is estimated and billed; such rows are marked."""
 
 
+class EndUsers(ConfigModel):
+    """The end users of requests in the request log."""
+
+    keep: Seconds | None = None
+    """The time for which they are kept, such as 30d, where rows are kept longer; absent: as long as
+    rows."""
+    hash_key: Annotated[SecretStr, AfterValidator(resolve_key)] | None = None
+    """With a key, HMACs are kept in place of the end users; a reference or the secret itself, as
+    for accounts; absent: end users are kept as they are."""
+
+    @property
+    def hash_secret(self) -> str | None:
+        return self.hash_key.get_secret_value() or None if self.hash_key is not None else None
+
+
 class RequestLog(ConfigModel):
     """The time for which the request log is kept, and how much of it may wait while it cannot be
     written."""
@@ -240,6 +256,8 @@ class RequestLog(ConfigModel):
     keep: Seconds | None = None
     """The time for which rows of requests are kept, such as 90d; absent: forever. Hourly totals
     stay."""
+    end_users: EndUsers = EndUsers()
+    """The end users in rows of keys that trust what requests state of them."""
     max_unwritten: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000
     """Entries of the log (two per request) that may wait to be written; beyond it new requests are
     refused, and the gateway is not ready."""

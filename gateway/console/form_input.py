@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Form)
 
 _KEY_FIELDS: Final = (
     *("name", "group", "note", "expires_at"),
-    *("probe", "cost_in_usage", "models", "addresses", "user_agents"),
+    *("probe", "cost_in_usage", "models", "addresses", "user_agents", "trust"),
 )
 _GROUP_FIELDS: Final = (
     *("name", "patterns", "multiplier", "user_agents"),

@@ -193,11 +193,29 @@ def agent_session_id(user: str) -> str | None:
         return None
     if match := _SESSION_SUFFIX.search(user):
         return match[1]
+    identity = _agent_identity(user)
+    session = identity and (identity.get("session_id") or identity.get("session"))
+    return session if isinstance(session, str) else None
+
+
+def agent_user_id(user: str) -> str | None:
+    """The person whom coding agents encode in `user` beside the session, by account or else device;
+    other texts as they are."""
+    if len(user) > _MAX_USER:
+        return None
+    if match := _SESSION_SUFFIX.search(user):
+        return user[: match.start()]
+    if (identity := _agent_identity(user)) is None:
+        return user
+    person = identity.get("account_uuid") or identity.get("device_id")
+    return person if isinstance(person, str) else None
+
+
+def _agent_identity(user: str) -> dict[str, Any] | None:
     if not user.startswith("{"):
         return None
     try:
-        identity = orjson.loads(user)
+        identity: dict[str, Any] = orjson.loads(user)
     except orjson.JSONDecodeError:
         return None
-    session = identity.get("session_id") or identity.get("session")
-    return session if isinstance(session, str) else None
+    return identity

@@ -96,8 +96,9 @@ class Token:
     or `user_agents` (as a group's) are None, all are allowed that the group allows. A `probe` may
     only list models, count tokens and ask for health.
 
-    `let_run`: if it is not active, its background responses may end by themselves. `cost_in_usage`:
-    its replies have their cost in their usage.
+    `let_run`: if it is not active, its background responses may end by themselves. `trust` are the
+    dimensions that its requests may state of themselves (`gateway.admission.dimensions`).
+    `cost_in_usage`: its replies have their cost in their usage.
 
     `first_…` is the first use; `changed` describes the latest use by another client, at
     `changed_at`.
@@ -137,6 +138,7 @@ class Token:
     changed: str | None = None
     usd_micro: int = 0
     let_run: bool = False
+    trust: tuple[str, ...] | None = None
     cost_in_usage: bool = False
 
 
@@ -164,7 +166,8 @@ class RequestRow(NamedTuple):
     `error_message` is what the client was told, and what only operators may read of the reason.
     `upstream_id` is the upstream's id of its reply.
     `requests` is more than 1 where the row stands for other refused requests too
-    (`gateway.store.log.merged_rejections`); its other fields are those of the last.
+    (`gateway.store.log.merged_rejections`); its other fields are those of the last. The
+    `DIMENSIONS` are what the request states of itself, where its key trusts that.
     """
 
     id: str
@@ -218,13 +221,19 @@ class RequestRow(NamedTuple):
     web_searches: int = 0
     expected_usd_micro: int = 0
     usd_micro: int = 0
+    end_user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    tag: str | None = None
     upstream_id: str | None = None
 
+
+DIMENSIONS: Final = ("end_user", "session", "agent", "tag")
 
 INTENT_FIELDS: Final = (
     *RequestRow._fields[: RequestRow._fields.index("state")],
     *("catalog_model", "expected_input_tokens", "expected_micro", "expected_usd_micro"),
-    *("tariff", "notes"),
+    *("tariff", "notes", *DIMENSIONS),
 )
 
 OUTCOME_FIELDS: Final = (

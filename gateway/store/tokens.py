@@ -31,7 +31,7 @@ from gateway.store.errors import GroupInUse, TokenExists, UnknownGroup
 from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
 from gateway.store.schema import groups, tokens
 
-_LISTS: Final = ("patterns", "models", "addresses", "user_agents")
+_LISTS: Final = ("patterns", "models", "addresses", "user_agents", "trust")
 _ENUMS: Final = {
     "state": TokenState,
     "user_agent_mode": UserAgentMode,
@@ -41,7 +41,7 @@ _ENUMS: Final = {
 _SETTABLE: Final = (
     *("name", "digest", "display", "group", "state", "revoked_at", "note", "expires_at", "probe"),
     *("models", "addresses", "user_agents", *LIMIT_NAMES),
-    *("old_digest", "old_display", "old_expires_at", "let_run", "cost_in_usage"),
+    *("old_digest", "old_display", "old_expires_at", "let_run", "trust", "cost_in_usage"),
 )
 """The columns of a token that an operator may set; the others record what happened."""
 

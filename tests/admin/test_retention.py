@@ -129,6 +129,29 @@ async def test_rows_are_deleted_soon_after_the_start(
         assert (await gateway.operations.check_integrity()).ok
 
 
+async def test_end_users_are_cleared_where_rows_are_kept_longer(
+    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.respond_with(fixture_reply("chat"))
+    async with gateway_with_retention(upstream, tmp_path) as gateway:
+        await gateway.operations.update_key(gateway.token.id, trust=("end-user", "tag"))
+        for number, days in enumerate((-5, -1), 1):
+            at(gateway, days)
+            tag = {"x-gateway-tag": "nightly"}
+            assert (await gateway.post(Format.CHAT, user="ann", headers=tag)).status == 200
+            await gateway.rows(number)
+        assert [row.end_user for row in await gateway.rows(2)] == ["ann", "ann"]
+    monkeypatch.setattr(room, "START_DELAY", 0.05)
+    async with (
+        gateway_with_retention(upstream, tmp_path, end_users={"keep": "2d"}) as gateway,
+        asyncio.timeout(SLACK),
+    ):
+        while (rows := await gateway.rows(2))[0].end_user is not None:
+            await asyncio.sleep(0.01)
+        assert [(row.end_user, row.tag) for row in rows] == [(None, "nightly"), ("ann", "nightly")]
+        assert (await gateway.operations.check_integrity()).ok
+
+
 async def test_a_failed_deletion_is_retried(
     upstream: ScriptedUpstream,
     tmp_path: Path,

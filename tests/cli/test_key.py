@@ -22,7 +22,7 @@ from tests.support.gateway import channel
 from tests.support.loop_thread import run_in_thread
 
 UNSET = (
-    *("last_used_at", "note", "expires_at", "models", "addresses", "user_agents"),
+    *("last_used_at", "note", "expires_at", "models", "addresses", "user_agents", "trust"),
     *("old_display", "old_expires_at", "first_used_at", "first_address", "first_agent"),
     *("changed_at", "changed"),
 )
@@ -185,6 +185,7 @@ def test_all_settings_of_a_key(shell: CommandRunner) -> None:
         *("--expires", "2099-12-31", "--note", "for the team", "--probe"),
         *("--models", "beta-*", "--models", "family:alpha", "--addresses", "10.0.0.0/8"),
         *("--user-agents", "codex", "--user-agents", "re:claude.*"),
+        *("--trust", "end-user", "--trust", "tag=x-team"),
         *("--rpm", "600", "--tpm", "100k", "--concurrent", "0"),
         *("--budget", "5M", "--budget-day", "1.5k", "--budget-month", "0.000001"),
         *(
@@ -222,6 +223,7 @@ def test_all_settings_of_a_key(shell: CommandRunner) -> None:
         "models": ["beta-*", "family:alpha"],
         "addresses": ["10.0.0.0/8"],
         "user_agents": ["codex", "re:claude.*"],
+        "trust": ["end-user", "tag=x-team"],
         "limits": limits,
     }
     assert {name: created[name] for name in settings} == settings

@@ -22,6 +22,7 @@ def test_every_column() -> None:
     rows, errors = read(
         ",".join(COLUMNS),
         "alice,team,30d,for all,beta-*;family:alpha x,10.0.0.1 ::1,codex; claude cli/1,"
+        "end-user=x-mail;tag,"
         f"600,100k,2,5M,1,0.5,none,,$50,2.50,none,,,yes,yes,{SECRET}",
     )
     assert errors == []
@@ -34,6 +35,7 @@ def test_every_column() -> None:
             "models": ["beta-*", "family:alpha", "x"],
             "addresses": ["10.0.0.1", "::1"],
             "user_agents": ["codex", "claude cli/1"],
+            "trust": ["end-user=x-mail", "tag"],
             "limits": {
                 "requests_per_minute": 600,
                 "tokens_per_minute": 100_000,

@@ -56,7 +56,34 @@ def key_ids(shell: CommandRunner) -> list[str]:
 
 
 def test_the_dimensions_are_those_of_the_database() -> None:
-    assert tuple(Dimension) == usage.DIMENSIONS
+    assert tuple(name.replace("_", "-") for name in Dimension) == usage.DIMENSIONS
+
+
+def test_by_what_requests_state_of_themselves(shell: CommandRunner) -> None:
+    key_id, now = str(shell.create_key("alice")["id"]), now_us()
+    stated = [{"end_user": "ann", "tag": "t"}, {"end_user": "ann"}, {}]
+    with admin_gateway(shell.state_dir) as gateway:
+
+        async def work() -> None:
+            for number, fields in enumerate(stated):
+                at = now - number
+                opened = intent(number, key_id, id=f"req_{at:014x}{number:010x}", started_at=at)
+                opened = opened._replace(**fields)
+                gateway.recorder.record_intent(opened)
+                gateway.recorder.record_settlement(settled(opened, **FIGURES))
+
+        gateway.do(work)
+    since = ("--since", "2d")
+    titles, *rows = lines(shell("usage", "--by", "end-user,tag", *since).stdout)
+    assert titles[0] == "End user, tag"
+    assert {tuple(row[:2]) for row in rows[:-1]} == {("ann", "2"), ("t", "1"), ("-", "1")}
+    assert rows[-1][:2] == ["Total", "3"]
+    found = shell.json("usage", "--by", "key", "--end-user", "ann", *since)["usage"]
+    assert [row["requests"] for row in found] == [2]
+    table = list(csv.DictReader(shell("usage", "--by", "tag", "--csv", *since).stdout.splitlines()))
+    assert {row["tag"]: row["requests"] for row in table} == {"t": "1", "": "2"}
+    assert len(shell.json("logs", "list", "--end-user", "ann")) == 2
+    assert len(shell.json("logs", "list", "--end-user", "ann", "--tag", "t")) == 1
 
 
 def test_this_month_by_key(shell: CommandRunner, key_ids: list[str]) -> None:

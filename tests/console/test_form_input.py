@@ -37,6 +37,7 @@ TOKEN = Token(
     models=("beta-*", "family:alpha"),
     addresses=("10.0.0.0/8",),
     user_agents=("a, b", "re:c d"),
+    trust=("end-user", "tag=x-team"),
     limits=Limits(
         requests_per_minute=600,
         tokens_per_minute=250_000,
@@ -80,6 +81,7 @@ def test_texts_of_a_key_parse_to_its_settings() -> None:
         "models": TOKEN.models,
         "addresses": TOKEN.addresses,
         "user_agents": TOKEN.user_agents,
+        "trust": TOKEN.trust,
         "limits": {name: getattr(TOKEN.limits, name) for name in TOKEN.limits.__slots__},
     }
 
@@ -107,6 +109,7 @@ def test_empty_texts_clear_fields() -> None:
         "models": None,
         "addresses": None,
         "user_agents": None,
+        "trust": None,
         "limits": dict.fromkeys(TOKEN.limits.__slots__),
     }
 

@@ -32,7 +32,7 @@ from tests.support.upstream import ScriptedUpstream, scripted_upstream
 
 LEARNED: Final = (
     *("health", "latency", "affinity_index", "retry_budget", "stream_only"),
-    *("plain_reasoning", "refusals"),
+    *("plain_reasoning", "refusals", "distinct_values"),
     *("input_estimates", "output_estimates", "bad_paths"),
 )
 """Fields of a runtime that are made anew for each test."""

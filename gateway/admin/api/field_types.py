@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from gateway.admission.dimensions import parse_trust
 from gateway.config.limits import validate_agent_pattern
 from gateway.core.formats import Family
 
@@ -96,6 +97,14 @@ def _normalize_multiplier(text: str) -> str:
     return f"{int(integer)}.{decimals}" if decimals else str(int(integer))
 
 
+def _check_trust(text: str) -> str:
+    try:
+        parse_trust(text)
+    except ValueError as error:
+        raise PydanticCustomError("trust", "{reason}", {"reason": str(error)}) from None
+    return text
+
+
 def _check_key(key: str) -> str:
     if len(key) < _MIN_KEY_LENGTH:
         raise PydanticCustomError(
@@ -135,6 +144,9 @@ UserAgent = Annotated[
 ]
 UserAgents = Annotated[list[UserAgent], Field(min_length=1, max_length=100)]
 """Prefixes of user agents ("" matches all), or regular expressions after `re:`."""
+
+TrustedDimension = Annotated[str, Field(max_length=100), AfterValidator(_check_trust)]
+TrustedDimensions = Annotated[list[TrustedDimension], Field(min_length=1, max_length=20)]
 
 Multiplier = Annotated[str, AfterValidator(_normalize_multiplier)]
 """A decimal number as text, so that it stays exact."""

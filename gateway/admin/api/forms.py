@@ -15,7 +15,7 @@ from gateway.admin.errors import FieldError, FormError
 from gateway.core.formats import Format
 from gateway.store.log.pages import MAX_PAGE, LogFilter
 from gateway.store.log.usage import Dimension
-from gateway.store.records import ExchangeState
+from gateway.store.records import DIMENSIONS, ExchangeState
 
 _STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 
@@ -63,6 +63,10 @@ class LogFilterForm(Form):
     status: Annotated[Any, BeforeValidator(_parse_status)] = None
     error_code: str | None = None
     text: str | None = None
+    end_user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    tag: str | None = None
 
     def to_filter(self) -> LogFilter:
         return LogFilter(**{field.name: getattr(self, field.name) for field in fields(LogFilter)})
@@ -107,6 +111,15 @@ class UsageForm(Form):
     key: str | None = None
     group: str | None = None
     model: str | None = None
+    end_user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    tag: str | None = None
+
+    def stated(self) -> dict[str, str]:
+        """The filters by what requests state of themselves."""
+        values = {name: getattr(self, name) for name in DIMENSIONS}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class ConfigForm(Form):

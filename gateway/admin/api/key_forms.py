@@ -19,6 +19,7 @@ from gateway.admin.api.field_types import (
     Networks,
     Note,
     Timestamp,
+    TrustedDimensions,
     UserAgents,
 )
 from gateway.admin.api.forms import Form, validate
@@ -57,6 +58,7 @@ class KeySettings(TypedDict, total=False):
     models: tuple[str, ...] | None
     addresses: tuple[str, ...] | None
     user_agents: tuple[str, ...] | None
+    trust: tuple[str, ...] | None
     limits: LimitChanges | None
 
 
@@ -127,6 +129,7 @@ class _KeySettingsForm(Form):
     models: ModelPatterns | None = None
     addresses: Networks | None = None
     user_agents: UserAgents | None = None
+    trust: TrustedDimensions | None = None
     limits: LimitsForm | None = None
 
 

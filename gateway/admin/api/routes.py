@@ -193,6 +193,7 @@ class _Handlers:
             token_id=form.key,
             group=form.group,
             model=form.model,
+            stated=form.stated(),
         )
         return json_response({"usage": rows})
 

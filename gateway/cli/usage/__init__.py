@@ -16,7 +16,13 @@ from gateway.admin.api.export import csv_text
 from gateway.cli.budgets import cost_columns
 from gateway.cli.client import connect
 from gateway.cli.key import find_key, key_names
-from gateway.cli.options import PAST_TIME, CommandContext, now_us, with_context
+from gateway.cli.options import (
+    PAST_TIME,
+    CommandContext,
+    dimension_filters,
+    now_us,
+    with_context,
+)
 from gateway.cli.output import (
     Cell,
     Column,
@@ -32,12 +38,16 @@ from gateway.cli.output import (
 from gateway.cli.usage.reprice import reprice
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.core.text import escape_unprintable, list_names
+from gateway.store.records import DIMENSIONS as STATED
 from gateway.store.records import HOUR_US, USAGE_COUNTS
 
 if TYPE_CHECKING:  # commands start without what validates configurations
     from gateway.config.limits import Money
 
-DIMENSIONS: Final = ("key", "group", "model", "day", "hour")
+DIMENSIONS: Final = (
+    *("key", "group", "model", "day", "hour"),
+    *(name.replace("_", "-") for name in STATED),
+)
 
 _COUNT_COLUMNS: Final[dict[str, Column]] = {
     "Requests": "requests",
@@ -54,7 +64,7 @@ def _dimensions(given: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name not in DIMENSIONS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(DIMENSIONS)}.")
-    return names
+    return tuple(name.replace("-", "_") for name in names)
 
 
 @click.group(invoke_without_command=True)
@@ -79,6 +89,7 @@ def _dimensions(given: Sequence[str]) -> tuple[str, ...]:
 @click.option("--key", "reference", metavar="KEY", help="Only this key.")
 @click.option("--group", help="Only this group.")
 @click.option("--model", help="Only this model of the catalog.")
+@dimension_filters
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @with_context
 def usage(
@@ -90,11 +101,13 @@ def usage(
     group: str | None,
     model: str | None,
     as_csv: bool,
+    **stated: str | None,
 ) -> None:
     """Report requests, tokens and costs, by key unless --by is given.
 
     --since and --until mean the start of their hour. Running requests are not included. ~ marks
-    sums that include estimates.
+    sums that include estimates. What requests state of themselves is read from the request log, as
+    far back as its rows are kept.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -105,7 +118,7 @@ def usage(
     if until is not None and until <= since:
         raise click.UsageError("--until must be at least one hour after --since.")
     with connect(context.state_dir, context.config) as client:
-        filters = {"since": since, "until": until, "group": group, "model": model}
+        filters = {"since": since, "until": until, "group": group, "model": model} | stated
         key_id = find_key(client, reference)["id"] if reference is not None else None
         report = client.get("/usage", by=",".join(by), key=key_id, **filters)["usage"]
         names = key_names(client)
@@ -147,7 +160,7 @@ def _print_table(
     """Prints the table; with several dimensions a line for each level, indented, above the lines of
     the next level."""
     total = _total(rows)
-    columns: dict[str, Column] = {", ".join(by).capitalize(): _title}
+    columns: dict[str, Column] = {", ".join(by).replace("_", " ").capitalize(): _title}
     columns |= _COUNT_COLUMNS
     if total["web_searches"]:
         columns["Searches"] = "web_searches"
@@ -211,4 +224,4 @@ def _csv_cells(dimension: str, value: Any, names: dict[str, str]) -> tuple[str, 
         return value, csv_text(names.get(value, ""))
     if dimension == "hour":
         return (f"{datetime.fromtimestamp(value * 3600, UTC):%Y-%m-%dT%H:00Z}",)
-    return (csv_text(value),)
+    return (csv_text(value or ""),)

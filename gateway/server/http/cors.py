@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from gateway.admission.dimensions import TAG_HEADER
 from gateway.config.schema import Server
 from gateway.server.http.budget_headers import BUDGET_HEADERS
 from gateway.server.http.headers import (
@@ -26,6 +27,7 @@ _REQUEST_HEADERS: Final = (
     "content-type",
     COST_HEADER,
     STRICT_HEADER,
+    TAG_HEADER,
     "anthropic-dangerous-direct-browser-access",
     "x-stainless-arch",
     "x-stainless-lang",

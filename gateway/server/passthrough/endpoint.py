@@ -76,8 +76,16 @@ async def pass_through(endpoint: Endpoint, request: web.Request) -> web.StreamRe
         model = parse_model(body)
     texts, tokens = await exchange.run_sized(_texts, body)
     codec, turn = CODECS[Format.CHAT], Turn(Role.USER, tuple(map(Text, texts)))
-    prompt = Prompt(format=Format.CHAT, model=model, turns=(turn,) if texts else ())
+    user = body.get("user")
+    prompt = Prompt(
+        format=Format.CHAT,
+        model=model,
+        turns=(turn,) if texts else (),
+        user=user if isinstance(user, str) else None,
+    )
     exchange.prompt = prompt
+    if permit.trusted is not None:
+        exchange.record_dimensions(permit.trusted, request.headers)
     incoming = IncomingRequest(
         request=request,
         exchange=exchange,

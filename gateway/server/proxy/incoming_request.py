@@ -125,6 +125,8 @@ async def receive(
         if applies(incoming):
             await run(incoming)
     exchange.prompt = prompt = incoming.prompt
+    if permit.trusted is not None:
+        exchange.record_dimensions(permit.trusted, request.headers)
     incoming.route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
     await next_stage()
     for run, applies in stages.after_route:

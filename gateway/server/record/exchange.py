@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from math import inf
 from time import perf_counter
 from typing import Final, Protocol
@@ -17,6 +17,7 @@ from aiohttp import hdrs, web
 from multidict import istr
 
 from gateway.admission.client_address import client_address
+from gateway.admission.dimensions import NO_DIMENSIONS, Dimensions, TrustedDimensions
 from gateway.core.events import Failure, FailureKind, StopReason
 from gateway.core.formats import Format
 from gateway.core.prompt import Prompt
@@ -91,7 +92,7 @@ class Exchange:
         *("attempts", "attempts_made", "booked", "bytes_in", "bytes_out"),
         "candidate",
         *("client_address", "client_request_id", "committed", "committed_at", "credential"),
-        "drain",
+        *("dimensions", "drain"),
         *("dropped", "ended_at", "endpoint", "error", "failure", "fallback", "format"),
         *("headers_sent", "id", "intent", "long_texts", "may_drain", "meter", "prompt"),
         *("queue_time", "reply_id", "runtime", "snapshot", "started", "started_clock", "state"),
@@ -134,6 +135,7 @@ class Exchange:
         self.candidate: Candidate | None = None
         self.fallback: str | None = None
         self.credential = b""
+        self.dimensions: Dimensions = NO_DIMENSIONS
         self.error: GatewayError | None = None
         self.failure: Failure | None = None
         self.stop_reason: StopReason | None = None
@@ -183,6 +185,14 @@ class Exchange:
         if self.booked:
             self.booked -= size
             self.runtime.bodies.add(self.key, self.client_address, -size)
+
+    def record_dimensions(self, trusted: TrustedDimensions, headers: Mapping[str, str]) -> None:
+        """What the request states of itself. Call it once its prompt is known."""
+        stated = trusted.read(headers, self.prompt)
+        values = self.runtime.distinct_values
+        self.dimensions, folded = values.limit(self.key, stated, self.started)
+        if folded:
+            self.warnings.append(f"too many values today: {', '.join(folded)}")
 
     def start_attempt(self, candidate: Candidate) -> None:
         """Call it before the upstream is contacted: the first attempt writes the intent row."""
@@ -362,7 +372,7 @@ class Exchange:
 def build_intent(exchange: Exchange) -> RequestRow:
     """Build the row of an exchange that begins."""
     token, prompt, candidate = exchange.token, exchange.prompt, exchange.candidate
-    meter, warnings = exchange.meter, exchange.warnings
+    meter, warnings, dimensions = exchange.meter, exchange.warnings, exchange.dimensions
     return RequestRow(
         id=exchange.id,
         started_at=exchange.started,
@@ -387,6 +397,10 @@ def build_intent(exchange: Exchange) -> RequestRow:
         expected_usd_micro=meter.estimated_cost.usd,
         tariff=meter.tariff or (meter.price.description if meter.price else None),
         notes="; ".join(warnings) if warnings else None,
+        end_user=dimensions.end_user,
+        session=dimensions.session,
+        agent=dimensions.agent,
+        tag=dimensions.tag,
     )
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from gateway.store.records import HOUR_US, TOKEN_TOTALS, ExchangeState
+from gateway.store.records import HOUR_US, TOKEN_TOTALS, USAGE_COUNTS, ExchangeState
 from gateway.store.schema import requests, tokens
 
 IS_RUNNING = requests.c.state == literal_column(f"'{ExchangeState.RUNNING}'")
@@ -33,6 +33,16 @@ HOUR_KEY: Mapping[str, ColumnElement[Any]] = {
     "model": func.coalesce(requests.c.catalog_model, literal("", literal_execute=True)),
 }
 """The key of the hourly sums that a row of `requests` is counted in."""
+
+_HAS_REPLY = requests.c.first_event_us.is_not(None)
+ROW_COUNTS: Mapping[str, ColumnElement[Any]] = {
+    **{name: requests.c[name] for name in USAGE_COUNTS if name in requests.c},
+    "errors": case((requests.c.state != ExchangeState.OK, requests.c.requests), else_=0),
+    "estimated": case((requests.c.usage_source == "estimated", 1), else_=0),
+    "first_events": case((_HAS_REPLY, 1), else_=0),
+    "total_us": case((_HAS_REPLY, requests.c.total_us)),
+}
+"""What a settled row adds to the counts of the sums that it is counted in."""
 
 
 HOURS_OF_A_DAY = literal(24, literal_execute=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import (
-    ColumnElement,
     Row,
     Select,
     Table,
@@ -21,9 +20,9 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
-from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, sum_of
+from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, ROW_COUNTS, sum_of
 from gateway.store.log.retention import ROWS_KEPT_SINCE
-from gateway.store.records import HOUR_US, TOKEN_TOTALS, USAGE_COUNTS, Discrepancy, ExchangeState
+from gateway.store.records import HOUR_US, TOKEN_TOTALS, Discrepancy, ExchangeState
 from gateway.store.schema import attempts, requests, searches, tokens, usage_hours
 
 TIMEOUT: Final = 3600.0
@@ -157,14 +156,7 @@ def _totals_of_hours() -> Select[Any]:
 
 def _hours_of_rows(since: int) -> Select[Any]:
     row = requests.c
-    columns: dict[str, ColumnElement[Any]] = {
-        **HOUR_KEY,
-        **{name: sum_of(row[name]) for name in USAGE_COUNTS if name in row},
-        "errors": sum_of(case((row.state != ExchangeState.OK, row.requests), else_=0)),
-        "estimated": sum_of(case((row.usage_source == "estimated", 1), else_=0)),
-        "first_events": func.count(row.first_event_us),
-        "total_us": sum_of(case((row.first_event_us.is_not(None), row.total_us))),
-    }
+    columns = {**HOUR_KEY, **{name: sum_of(count) for name, count in ROW_COUNTS.items()}}
     return (
         select(*(columns[column.name].label(column.name) for column in usage_hours.columns))
         .where(row.state != ExchangeState.RUNNING, row.started_at >= since * HOUR_US)

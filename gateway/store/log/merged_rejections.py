@@ -3,16 +3,16 @@ without end does not fill the disk.
 
 Up to `OWN_ROWS` refusals of a key in a window of `WINDOW` seconds have rows of their own. Later
 ones that are counted together (by key, group, model and hour, with the same outcome) share one row,
-which is written at the end of the window.
+which is written at the end of the window, for nobody where they were for different people.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
-from gateway.store.records import HOUR_US, RequestRow
+from gateway.store.records import DIMENSIONS, HOUR_US, RequestRow
 
 OWN_ROWS: Final = 20
 WINDOW: Final = 10.0
@@ -40,7 +40,10 @@ class Refusals:
             return False
         kind = (*_kind(row), row.started_at // HOUR_US)
         if (earlier := self._merged.get(kind)) is not None:
-            row = row._replace(requests=earlier.requests + 1)
+            unlike: dict[str, Any] = {
+                name: None for name in DIMENSIONS if getattr(row, name) != getattr(earlier, name)
+            }
+            row = row._replace(requests=earlier.requests + 1, **unlike)
         self._merged[kind] = row
         return True
 

@@ -28,7 +28,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database, fetch
 from gateway.store.log.expressions import IS_RUNNING
-from gateway.store.records import AttemptRow, ExchangeState, RequestRow, SearchRow, started_us
+from gateway.store.records import (
+    DIMENSIONS,
+    AttemptRow,
+    ExchangeState,
+    RequestRow,
+    SearchRow,
+    started_us,
+)
 from gateway.store.schema import attempts as attempts_table
 from gateway.store.schema import requests
 from gateway.store.schema import searches as searches_table
@@ -40,6 +47,8 @@ READ_TIMEOUT: Final = 2.0  # seconds
 FAILED: Final = requests.c.state.not_in([literal_column("'ok'"), literal_column("'running'")])
 """The condition of rows that ended without success. Literals: with parameters SQLite could not use
 the partial index."""
+
+_EQUAL_FIELDS: Final = ("token_id", "group_name", "channel", "account", "state", "error_code")
 
 _LATE_US: Final = 10_000_000
 """A row is inserted when the body of its request was read, which may be after rows with later ids:
@@ -68,6 +77,10 @@ class LogFilter:
     status: range | None = None
     error_code: str | None = None
     text: str | None = None
+    end_user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    tag: str | None = None
 
 
 NO_FILTER: Final = LogFilter()
@@ -276,7 +289,7 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
     if log_filter.id:
         yield row.id >= log_filter.id
         yield row.id < f"{log_filter.id}~"  # sorts after all characters of ids
-    for name in ("token_id", "group_name", "channel", "account", "state", "error_code"):
+    for name in (*_EQUAL_FIELDS, *DIMENSIONS):
         if (value := getattr(log_filter, name)) is not None:
             yield row[name] == value
     if log_filter.model is not None:

@@ -1,5 +1,5 @@
-"""Deletes old rows of requests, in whole hours, while the gateway runs; the hourly sums stay. And
-shrinks the file."""
+"""Deletes old rows of requests, in whole hours, while the gateway runs; the hourly sums stay. Also
+clears end users where rows are kept longer, and shrinks the file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, insert, select, update
 
-from gateway.store.database import Database, FreePages
+from gateway.store.database import Database, FreePages, fetch, fetch_value
+from gateway.store.log.pages import first_id
 from gateway.store.records import HOUR_US
-from gateway.store.schema import settings
+from gateway.store.schema import requests, settings
 
 MIN_FREE: Final = 2**20
 """Bytes that stay free in any file."""
@@ -19,6 +20,10 @@ _SETTING: Final = "rows_kept_since"
 
 ROWS_KEPT_SINCE: Final = select(settings.c.value).where(settings.c.name == _SETTING)
 """The Unix hour, as text, before which rows may be deleted; no row where none ever were."""
+
+_END_USERS: Final = "end_users_kept_since"
+_END_USERS_CLEARED: Final = select(settings.c.value).where(settings.c.name == _END_USERS)
+_LATE_HOURS: Final = 24
 
 
 async def delete_before(
@@ -42,6 +47,29 @@ async def delete_before(
             return deleted
         deleted += count
         await asyncio.sleep(max(pause, now() - began))
+
+
+async def clear_end_users(
+    database: Database, cutoff_us: int, *, batch: int = 500, pause: float = 0.02
+) -> int:
+    """Clear the end user of what started before the hour of `cutoff_us` (Unix µs), `batch` rows in
+    a transaction; returns their number. Only what an earlier call has not cleared is read again,
+    and the last day, whose rows may have been written late."""
+    hour, row = cutoff_us // HOUR_US, requests.c
+    cleared = int(await fetch_value(database, _END_USERS_CLEARED) or 0)
+    last, count = first_id(max(0, cleared - _LATE_HOURS) * HOUR_US), 0
+    while True:
+        old = row.id > last, row.id < first_id(hour * HOUR_US), row.end_user.is_not(None)
+        found = await fetch(database, select(row.id).where(*old).order_by(row.id).limit(batch))
+        if not found:
+            break
+        ids = [id_ for (id_,) in found]
+        clear = update(requests).where(row.id.in_(ids)).values(end_user=None)
+        await database.write(lambda connection, clear=clear: connection.execute(clear) and None)
+        last, count = ids[-1], count + len(ids)
+        await asyncio.sleep(pause)
+    await database.write(lambda connection: _raise_hour(connection, hour, _END_USERS))
+    return count
 
 
 class Shrunk(NamedTuple):
@@ -80,12 +108,12 @@ def has_much_free(state: FreePages) -> bool:
     return state.free * 10 > state.pages and state.free * state.page_size > MIN_FREE
 
 
-def _raise_hour(connection: Connection, hour: int) -> None:
+def _raise_hour(connection: Connection, hour: int, name: str = _SETTING) -> None:
     """Raises the hour before anything is deleted: an hour whose rows count as complete always has
     them all."""
-    stored = connection.scalar(ROWS_KEPT_SINCE)
+    stored = connection.scalar(select(settings.c.value).where(settings.c.name == name))
     if stored is None:
-        connection.execute(insert(settings).values(name=_SETTING, value=str(hour)))
+        connection.execute(insert(settings).values(name=name, value=str(hour)))
     elif int(stored) < hour:
-        changed = update(settings).where(settings.c.name == _SETTING).values(value=str(hour))
+        changed = update(settings).where(settings.c.name == name).values(value=str(hour))
         connection.execute(changed)

@@ -1,4 +1,8 @@
-"""Usage by time, key, model and other columns, and the span of time that it covers."""
+"""Usage by time, key, model and other columns, and the span of time that it covers.
+
+Sums have no dimensions that requests state of themselves, as their values are too many: usage by
+these is read from the rows, as far back as there are any.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, FromClause, Select, select
 
 from gateway.store.database import Database
-from gateway.store.log.expressions import HOURS_OF_A_DAY, sum_of
-from gateway.store.records import USAGE_COUNTS
-from gateway.store.schema import usage_hours
+from gateway.store.log.expressions import (
+    HOUR_KEY,
+    HOURS_OF_A_DAY,
+    IS_RUNNING,
+    ROW_COUNTS,
+    sum_of,
+)
+from gateway.store.log.pages import first_id, timed_reader
+from gateway.store.records import DIMENSIONS, HOUR_US, USAGE_COUNTS
+from gateway.store.schema import requests, usage_hours
 
 END: Final = 2**31 - 24
 """A value after every Unix hour."""
@@ -39,6 +51,20 @@ def hours_since(since: int | ColumnElement[int]) -> Select[Any]:
     return select(*columns).where(usage_hours.c.hour >= since)
 
 
+def _rows_between(since: int, until: int) -> FromClause:
+    """Selects settled rows as sums of one request each, with the dimensions that they state."""
+    columns = {**HOUR_KEY, **{name: requests.c[name] for name in DIMENSIONS}, **ROW_COUNTS}
+    ids = (first_id(hour * HOUR_US) for hour in (since, until))
+    return (
+        select(*(column.label(name) for name, column in columns.items()))
+        .where(requests.c.id.between(*ids), ~IS_RUNNING)
+        .subquery()
+    )
+
+
+ROWS_TIMEOUT: Final = 30.0
+"""Seconds that usage may take to be read from the rows."""
+
 _BATCH: Final = 1000
 _RANKING: Final = ("usd_micro", "cost_micro", "requests")
 
@@ -53,6 +79,10 @@ class Dimension(StrEnum):
     MODEL = "model"
     DAY = "day"
     HOUR = "hour"
+    END_USER = "end_user"
+    SESSION = "session"
+    AGENT = "agent"
+    TAG = "tag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +125,17 @@ class Metrics(Totals):
 class UsageRow(Metrics):
     """One row of usage. Dimensions that are not grouped by are None: the id of the token, the
     group's name, the catalog's model ('' where there was none), the date as YYYY-MM-DD, the Unix
-    hour."""
+    hour, and what requests state of themselves (None where they do not)."""
 
     key: str | None = None
     group: str | None = None
     model: str | None = None
     day: str | None = None
     hour: int | None = None
+    end_user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    tag: str | None = None
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
     reasoning_tokens: int = 0
@@ -114,6 +148,7 @@ _COLUMNS: Final[Mapping[Dimension, str]] = {
     Dimension.KEY: "token_id",
     Dimension.GROUP: "group_name",
     Dimension.MODEL: "model",
+    **{Dimension(name): name for name in DIMENSIONS},
 }
 """The columns in the order by which rows are sorted, time first."""
 
@@ -127,12 +162,19 @@ async def usage(
     token_id: str | None = None,
     group: str | None = None,
     model: str | None = None,
+    stated: Mapping[str, str] = MappingProxyType({}),
 ) -> list[UsageRow]:
     """The sums of the hours from `since` to before `until` (Unix hours) that match every filter
     given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
-    in dollars first, the highest first.
+    in dollars first, the highest first. `stated` are filters by `DIMENSIONS`. Raises QueryTimeout
+    where the rows have to be read, and are too many.
     """
-    sums = _sums(database, since, until, whole_days=Dimension.HOUR not in by).c
+    needs_rows = bool(stated) or not set(DIMENSIONS).isdisjoint(by)
+    span = since or 0, END if until is None else min(until, END)
+    whole_days = Dimension.HOUR not in by
+    sums = (
+        _rows_between(*span) if needs_rows else sums_between(database, *span, whole_days=whole_days)
+    ).c
     dimensions: dict[Dimension, ColumnElement[Any]] = {
         name: sums[column] for name, column in _COLUMNS.items() if name in by
     }
@@ -140,6 +182,7 @@ async def usage(
         dimensions[Dimension.DAY] = sums.hour // HOURS_OF_A_DAY
     counts = {name: sum_of(sums[name]).label(name) for name in USAGE_COUNTS}
     filters = {sums.token_id: token_id, sums.group_name: group, sums.model: model}
+    filters |= {sums[name]: value for name, value in stated.items()}
     conditions = [column == value for column, value in filters.items() if value is not None]
     times = [dimensions[each] for each in (Dimension.DAY, Dimension.HOUR) if each in dimensions]
     names = [column for column in dimensions.values() if column not in times]
@@ -149,7 +192,8 @@ async def usage(
         .group_by(*dimensions.values())
         .order_by(*times, *(counts[name].desc() for name in _RANKING), *names)
     )
-    async with database.reader.connect() as connection:
+    reader = timed_reader(database, ROWS_TIMEOUT) if needs_rows else database.reader.connect()
+    async with reader as connection:
         rows = await connection.execute(query)
     names_of_row = (*dimensions, *USAGE_COUNTS)
     found: list[UsageRow] = []
@@ -157,13 +201,6 @@ async def usage(
         found += [_row(names_of_row, row) for row in batch]
         await asyncio.sleep(0)  # others run meanwhile: there can be very many rows
     return found
-
-
-def _sums(
-    database: Database, since: int | None, until: int | None, *, whole_days: bool
-) -> FromClause:
-    span = since or 0, END if until is None else min(until, END)
-    return sums_between(database, *span, whole_days=whole_days)
 
 
 def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:

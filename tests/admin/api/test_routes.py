@@ -45,6 +45,7 @@ TOKEN_FIELDS = {
     "changed",
     "usd_micro",
     "let_run",
+    "trust",
     "cost_in_usage",
 }
 GROUP_FIELDS = {

@@ -43,6 +43,7 @@ async def test_create_with_every_setting(visitor: Visitor, gateway: RunningGatew
         models="beta-*\r\nfamily:alpha",
         addresses="10.0.0.0/8, 127.0.0.1",
         user_agents="curl/\r\nre:my agent, .*",
+        trust="end-user tag=x-team",
         requests_per_minute="60",
         tokens_per_minute="200k",
         concurrent="3",
@@ -57,6 +58,7 @@ async def test_create_with_every_setting(visitor: Visitor, gateway: RunningGatew
     assert token.models == ("beta-*", "family:alpha")
     assert token.addresses == ("10.0.0.0/8", "127.0.0.1/32")
     assert token.user_agents == ("curl/", "re:my agent, .*")
+    assert token.trust == ("end-user", "tag=x-team")
     assert token.probe
     limits = token.limits
     assert (limits.requests_per_minute, limits.tokens_per_minute) == (60, 200_000)

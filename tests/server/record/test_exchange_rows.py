@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.admission.dimensions import Dimensions
 from gateway.config.load import parse_config
 from gateway.core.events import Failure, FailureKind, StopReason, Usage
 from gateway.core.formats import Format, Lane
@@ -19,7 +20,13 @@ from gateway.routing.router import Candidate
 from gateway.runtime import Snapshot
 from gateway.server.record.billing import Bill, UsageMeter
 from gateway.server.record.exchange import Exchange, build_intent, build_settlement
-from gateway.store.records import INTENT_FIELDS, OUTCOME_FIELDS, ExchangeState, RequestRow
+from gateway.store.records import (
+    DIMENSIONS,
+    INTENT_FIELDS,
+    OUTCOME_FIELDS,
+    ExchangeState,
+    RequestRow,
+)
 from tests.store.sample_rows import token
 
 CANDIDATE = Candidate(
@@ -56,6 +63,10 @@ INTENT = OF_CANDIDATE | {
     "expected_usd_micro": 105,
     "tariff": "tariff",
     "notes": "one; two",
+    "end_user": "end user",
+    "session": "session",
+    "agent": "of an agent",
+    "tag": "tag",
 }
 OUTCOME = OF_CANDIDATE | {
     "state": ExchangeState.UPSTREAM_CUT,
@@ -105,6 +116,7 @@ async def exchange() -> AsyncIterator[Exchange]:
         "candidate": CANDIDATE,
         "meter": meter,
         "warnings": ["one", "two"],
+        "dimensions": Dimensions(*(INTENT[name] for name in DIMENSIONS)),
         "snapshot": snapshot,
         "stop_reason": StopReason.MAX_TOKENS,
         "started_clock": 1.0,

@@ -67,3 +67,13 @@ async def test_totals_count_every_one(database: Database, recorder: Recorder) ->
     found = await overview(database, rows[-1].started_at, rows[0].started_at + 1)
     assert (found.whole.requests, found.whole.errors) == (501, 500)
     assert [(each.what, each.count) for each in found.failures] == [("rate_limit_exceeded", 500)]
+
+
+def test_a_merged_row_states_what_all_of_its_requests_state() -> None:
+    refusals = Refusals()
+    for number in range(OWN_ROWS):
+        refusals.merge(refused(number))
+    for number, user in enumerate(("alice", "bob", "bob"), OWN_ROWS):
+        assert refusals.merge(refused(number, end_user=user, tag="nightly"))
+    (row,) = refusals.end_window()
+    assert (row.requests, row.end_user, row.tag) == (3, None, "nightly")
