@@ -21,7 +21,7 @@ from gateway.store.log.recorder import Recorder
 from gateway.store.log.usage import Dimension, usage
 from gateway.store.migrations import MIGRATIONS, migrate
 from gateway.store.open import open_database
-from gateway.store.records import HOUR_US, ExchangeState, Group
+from gateway.store.records import DIMENSIONS, HOUR_US, ExchangeState, Group
 from gateway.store.schema import metadata
 from gateway.store.sqlite.database import SqliteDatabase
 from tests.store.sample_rows import (
@@ -142,6 +142,7 @@ async def test_rows_of_the_first_schema_are_unchanged(path: Path) -> None:
         "web_searches": 0,
         "expected_usd_micro": 0,
         "usd_micro": 0,
+        **dict.fromkeys(DIMENSIONS),
     }
     assert rows == {
         name: row

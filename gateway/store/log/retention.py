@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, insert, select, update
 
-from gateway.store.database import Database, FreePages, fetch, fetch_value
+from gateway.store.database import Database, FreePages, execute, fetch, fetch_value
 from gateway.store.log.pages import first_id
 from gateway.store.records import HOUR_US
 from gateway.store.schema import requests, settings
@@ -65,7 +65,7 @@ async def clear_end_users(
             break
         ids = [id_ for (id_,) in found]
         clear = update(requests).where(row.id.in_(ids)).values(end_user=None)
-        await database.write(lambda connection, clear=clear: connection.execute(clear) and None)
+        await execute(database, clear)
         last, count = ids[-1], count + len(ids)
         await asyncio.sleep(pause)
     await database.write(lambda connection: _raise_hour(connection, hour, _END_USERS))

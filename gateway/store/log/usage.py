@@ -54,10 +54,10 @@ def hours_since(since: int | ColumnElement[int]) -> Select[Any]:
 def _rows_between(since: int, until: int) -> FromClause:
     """Selects settled rows as sums of one request each, with the dimensions that they state."""
     columns = {**HOUR_KEY, **{name: requests.c[name] for name in DIMENSIONS}, **ROW_COUNTS}
-    ids = (first_id(hour * HOUR_US) for hour in (since, until))
+    first, end = first_id(since * HOUR_US), first_id(until * HOUR_US)
     return (
         select(*(column.label(name) for name, column in columns.items()))
-        .where(requests.c.id.between(*ids), ~IS_RUNNING)
+        .where(requests.c.id >= first, requests.c.id < end, ~IS_RUNNING)
         .subquery()
     )
 

@@ -12,7 +12,7 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.log import pages
 from gateway.store.log.integrity import check
-from gateway.store.log.pages import LogFilter
+from gateway.store.log.pages import NO_FILTER
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.retention import clear_end_users
 from gateway.store.log.usage import Dimension, UsageRow, usage
@@ -68,7 +68,7 @@ async def test_each_dimension(used: Database) -> None:
 
 async def test_rows_add_up_to_the_sums(used: Database) -> None:
     """With or without a dimension of rows the counts are the same, whatever else is grouped by."""
-    nobody = dict.fromkeys(DIMENSIONS)
+    nobody: dict[str, Any] = dict.fromkeys(DIMENSIONS)
     for others in ([], [Dimension.KEY], [Dimension.MODEL, Dimension.HOUR], [Dimension.DAY]):
         sums = await usage(used, others)
         rows = await usage(used, [*others, Dimension.TAG])
@@ -106,12 +106,12 @@ async def test_spans_and_filters(used: Database) -> None:
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)
-async def test_pages_of_rows(used: Database, name: str) -> None:
+async def test_pages_of_rows(used: Database, name: Any) -> None:
     for value in {stated[name] for stated in STATED if name in stated}:
-        rows = await pages.page(used, LogFilter(**{name: value}))
+        rows = await pages.page(used, replace(NO_FILTER, **{name: value}))
         assert rows
         assert {getattr(row, name) for row in rows} == {value}
-    assert await pages.page(used, LogFilter(**{name: "nobody"})) == []
+    assert await pages.page(used, replace(NO_FILTER, **{name: "nobody"})) == []
 
 
 async def test_end_users_are_cleared_after_a_time(database: Database, recorder: Recorder) -> None:
