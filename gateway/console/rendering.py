@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from gateway.admin import units
 from gateway.admin.access.permissions import current_actor
+from gateway.console import log_row
 from gateway.console.charts import HEIGHT, WIDTH, Chart
 from gateway.console.context import CONTEXT
 from gateway.console.guard import SESSION, STATIC
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 PACKAGE_DIR: Final = Path(__file__).parent
 PLACEHOLDER: Final = "–"
+
+_AGES: Final = ((172_800, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
+"""Seconds from which on an age is in a unit, and those of the unit."""
 
 _CHART_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """A chart is a document with a style sheet of its own."""
@@ -54,6 +58,10 @@ def environment() -> Environment:
     )
     filters: dict[str, Callable[..., object]] = {
         "time": format_time,
+        "age": pass_context(lambda context, at: format_age(at, context["now"])),
+        "outcome": log_row.outcome,
+        "reason": log_row.reason,
+        "speed": log_row.tokens_per_second,
         "refuses_line": units.refuses_line,
         "duration": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
         "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
@@ -76,11 +84,13 @@ def environment() -> Environment:
 
 
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
-    """A page or a part of one. In addition to `values`, templates have `path`, `session` (None
-    without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the messages for this
-    page, `config_error`, `has_replicas`, and `money`, the current prices' settings."""
+    """A page or a part of one. In addition to `values`, templates have `path`, `now` (Unix µs),
+    `session` (None without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the
+    messages for this page, `config_error`, `has_replicas`, and `money`, the current prices'
+    settings."""
     session = request.get(SESSION)
-    access, runtime = request.app[CONTEXT].access, request.app[CONTEXT].runtime
+    context = request.app[CONTEXT]
+    access, runtime = context.access, context.runtime
 
     def pop_flashes() -> Iterator[str]:
         while session is not None and session.flashes:
@@ -91,6 +101,7 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
         .get_template(name)
         .render(
             path=request.path,
+            now=context.now(),
             session=session,
             admin=None if session is None else access.sessions.admin_of(session),
             may=current_actor().may,
@@ -139,6 +150,15 @@ def format_time(microseconds: int | None) -> str:
     moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
     element = Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M:%S} UTC</time>')
     return element.format(moment, moment)
+
+
+def format_age(microseconds: int, now: int) -> Markup:
+    """A `<time>` that says how long ago it was, with the exact time in UTC as its title."""
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
+    seconds = max(0, now - microseconds) // 1_000_000
+    scale, unit = next(each[1:] for each in _AGES if seconds >= each[0])
+    element = Markup('<time datetime="{0:%Y-%m-%dT%H:%M:%SZ}" title="{0:%Y-%m-%d %H:%M:%S} UTC">')
+    return element.format(moment) + f"{seconds // scale} {unit}" + Markup("</time>")
 
 
 def _finalize(value: Any) -> Any:

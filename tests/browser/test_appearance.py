@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 SHOTS: Final = Path(__file__).resolve().parents[2] / "var" / "screenshots"
 
-WIDTHS: Final = (1280, 700, 380)
+WIDTHS: Final = (1920, 1280, 768, 390)
 RANGES: Final = ("24h", "7d", "30d")
 SCHEMES: Final = ("light", "dark")
 
