@@ -20,6 +20,8 @@ from gateway.console import log_row
 from gateway.console.charts import HEIGHT, WIDTH, Chart
 from gateway.console.context import CONTEXT
 from gateway.console.guard import SESSION, STATIC
+from gateway.console.notices import MOST, NOTICES
+from gateway.console.time_range import RangeLinks
 from gateway.core.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -86,8 +88,8 @@ def environment() -> Environment:
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
     """A page or a part of one. In addition to `values`, templates have `path`, `now` (Unix µs),
     `session` (None without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the
-    messages for this page, `config_error`, `has_replicas`, and `money`, the current prices'
-    settings."""
+    messages for this page, `notices`, `has_replicas`, `links` of ranges, and `money`, the current
+    prices' settings."""
     session = request.get(SESSION)
     context = request.app[CONTEXT]
     access, runtime = context.access, context.runtime
@@ -106,7 +108,8 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
             admin=None if session is None else access.sessions.admin_of(session),
             may=current_actor().may,
             flashes=pop_flashes,
-            config_error=runtime.config_error,
+            notices=request.get(NOTICES, ())[:MOST],
+            links=RangeLinks(request.path, request.query),
             has_replicas=runtime.fleet.is_replica,
             money=runtime.config.money,
             **values,

@@ -28,7 +28,7 @@ SCHEMES: Final = ("light", "dark")
 
 PAGES: Final = {
     "overview": "/console",
-    "overview-month": "/console?range=30d",
+    "overview-month": "/console?since=30d",
     "keys": "/console/tokens?revoked=",
     "key": "/console/tokens/{token}",
     "key-new": "/console/tokens/new",
@@ -151,7 +151,7 @@ async def test_a_page_is_usable(
 async def test_no_text_of_a_chart_is_clipped(
     browser: Browser, seeded: SeededGateway, cookies: StorageState
 ) -> None:
-    charts = [f"/console/charts/{name}.svg?range={span}" for name in CHARTS for span in RANGES]
+    charts = [f"/console/charts/{name}.svg?since={span}" for name in CHARTS for span in RANGES]
     async with signed_in(browser, seeded.gateway, cookies) as user:
         for path in (*charts, f"/console/tokens/{seeded.token.id}/usage.svg"):
             await user.page.goto(path)
@@ -183,7 +183,7 @@ async def test_an_invalid_file_is_announced_on_every_page(
         await user.page.context.add_init_script(path=AXE_FILE_PATH)
         for path in ("/console", "/console/logs", "/console/connect"):
             await user.page.goto(path)
-            text = await user.page.get_by_role("alert").inner_text()
+            text = await user.page.get_by_role("alert").first.inner_text()
             assert "channels.yaml:12: 3 errors" in text
         assert await look(user, "invalid-file") == {}
         monkeypatch.undo()

@@ -15,21 +15,14 @@ from gateway.console.channel_view import channel_health
 from gateway.console.charts import CHARTS, HEIGHT, WIDTH
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import redirect, render, render_chart
+from gateway.console.time_range import parse_range
 from gateway.core.text import list_names
 from gateway.quota.budgets import format_utc
-from gateway.store.log.overview import Breakdown, Overview
+from gateway.store.log.overview import Breakdown, Overview, align_span
 from gateway.store.log.usage import Totals
-from gateway.store.records import DAY_US, HOUR_US, ExchangeState
+from gateway.store.records import ExchangeState
 
 LOGS_PATH: Final = "/console/logs"
-
-_RANGES: Final = {
-    "24h": ("24 hours", 24, HOUR_US),
-    "7d": ("7 days", 7, DAY_US),
-    "30d": ("30 days", 30, DAY_US),
-}
-"""Titles; numbers of hours or days, the current one included; and their length."""
-_DEFAULT_RANGE: Final = "24h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +55,7 @@ async def show_overview(request: web.Request) -> web.Response:
     return render(
         request,
         "overview.html",
-        ranges=[(name, title) for name, (title, *_) in _RANGES.items()],
-        range=_range_name(request),
+        range=parse_range(request.query, context.now()),
         overview=overview,
         total=overview.whole,
         size=(WIDTH, HEIGHT),
@@ -94,17 +86,15 @@ async def draw_chart(request: web.Request) -> web.Response:
     return render_chart(request, chart.build(await _overview(request)))
 
 
-def _range_name(request: web.Request) -> str:
-    name = request.query.get("range", "")
-    return name if name in _RANGES else _DEFAULT_RANGE
-
-
 async def _overview(request: web.Request) -> Overview:
+    """The range, in whole hours or days: of a relative one as many as it says, the current one
+    included."""
     context = request.app[CONTEXT]
-    now = context.now()
-    _, number, step = _RANGES[_range_name(request)]
-    current = now // step
-    return await context.operations.get_overview((current + 1 - number) * step, now + 1)
+    range_ = parse_range(request.query, context.now())
+    since, until, step = align_span(range_.since, range_.until)
+    if range_.is_relative and range_.until - range_.since >= step:
+        since = -(-range_.since // step) * step
+    return await context.operations.get_overview(since, until)
 
 
 def _top_rows(

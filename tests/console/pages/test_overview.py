@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 
+from gateway.config.load import parse_config
 from gateway.console.charts import CHARTS
 from gateway.core.formats import Format
 from gateway.store.log.pages import first_id
@@ -17,7 +20,15 @@ from gateway.store.log.usage import Dimension, usage
 from tests.console.hostile_text import is_harmless
 from tests.console.visitor import Visitor, signed_in_visitor
 from tests.store.sample_rows import intent, settled
-from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, channels, run_gateway
+from tests.support.gateway import (
+    ALPHA,
+    BETA,
+    RunningGateway,
+    channel,
+    channels,
+    gateway_config,
+    run_gateway,
+)
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 PAGE = "/console"
@@ -38,7 +49,7 @@ async def test_without_requests(visitor: Visitor) -> None:
 
 
 async def test_with_a_slash_at_the_end(visitor: Visitor) -> None:
-    for query in ("", "?range=7d"):
+    for query in ("", "?since=7d"):
         async with visitor.http.get(f"{PAGE}/{query}", allow_redirects=False) as answer:
             assert (answer.status, answer.headers["location"]) == (303, f"{PAGE}{query}")
         assert (await visitor.get(f"{PAGE}/{query}")).status == 200
@@ -52,7 +63,7 @@ async def test_metrics(
         await gateway.post(Format.CHAT, model=model)
     await gateway.post(Format.CHAT, model="<b>nobody</b>")
     rows = await gateway.rows(4)
-    page = await visitor.get(f"{PAGE}?range=7d")
+    page = await visitor.get(f"{PAGE}?since=7d")
     assert figure(page.html, "Requests") == "4"
     assert figure(page.html, "Failed") == "1"
     assert figure(page.html, "Input tokens") == str(sum(row.input_tokens for row in rows))
@@ -87,7 +98,7 @@ async def test_charts_are_images_with_their_own_policy(
     await gateway.rows()
     page = await visitor.get(PAGE)
     images = [unescape(path) for path in re.findall(r'<img src="([^"]*)"', page.html)]
-    assert images == [f"/console/charts/{name}.svg?range=24h" for name in CHARTS if name != "usd"]
+    assert images == [f"/console/charts/{name}.svg" for name in CHARTS if name != "usd"]
     for image in images:
         async with visitor.http.get(image) as answer:
             assert answer.status == 200
@@ -104,14 +115,14 @@ async def test_charts_are_images_with_their_own_policy(
 )
 async def test_the_table_has_every_bucket(visitor: Visitor, range_name: str, buckets: int) -> None:
     """As many as its name says, the current one included. An unknown range is the default one."""
-    page = await visitor.get(f"{PAGE}?range={range_name}")
+    page = await visitor.get(f"{PAGE}?since={range_name}")
     table = page.html.partition("Show as a table")[2].partition("</table>")[0]
     assert table.count('<th scope="row">') == buckets
     assert is_harmless(page.html)
 
 
 async def test_a_chart_alone(visitor: Visitor) -> None:
-    assert (await visitor.get("/console/charts/units.svg?range=30d")).status == 200
+    assert (await visitor.get("/console/charts/units.svg?since=30d")).status == 200
 
 
 async def test_an_unknown_chart(visitor: Visitor) -> None:
@@ -132,6 +143,10 @@ async def test_a_gateway_without_channels(tmp_path: Path) -> None:
         for path in (PAGE, "/console/channels"):
             page = await visitor.get(path)
             assert "No channels are configured" in page.text
+        pasted = (await visitor.get(PAGE)).inside("first-channel")
+        assert pasted is not None
+        (first,) = yaml.safe_load(pasted)["channels"]
+        parse_config(json.dumps(gateway_config(tmp_path, [first])))
 
 
 async def test_an_invalid_file_is_announced(gateway: RunningGateway, visitor: Visitor) -> None:
@@ -190,7 +205,7 @@ async def test_dollars_come_first_and_rank(gateway: RunningGateway, visitor: Vis
     assert re.findall(r"charts/(\w+)\.svg", page.html)[0] == "usd"
     assert "units.svg" not in page.html
     logs = await visitor.get("/console/logs?model=dollars")
-    assert "$0.9900<small>0.000005 units</small>" in logs.html
+    assert ">$0.9900</a>" in logs.html
     request = await visitor.get("/console/logs/" + re.findall(r'data-id="(\w+)"', logs.html)[0])
     assert figure(request.html, "Cost") == "$0.99"
     used = await usage(gateway.operations.database, (Dimension.MODEL,), since=0)
@@ -211,6 +226,10 @@ async def test_alerts_that_fire_are_listed(tmp_path: Path, upstream: ScriptedUps
                 await asyncio.sleep(0.02)
         page = await visitor.get(PAGE)
         assert "critical account_auth_failed Account messages-main/account-for-tests" in page.text
+        logs = await visitor.get("/console/logs")
+        assert re.search(
+            r"Account messages-main/\S+ gets no requests: .* since \d s Show", logs.text
+        )
         assert "held back" not in page.text
         assert is_harmless(page.html)
 
