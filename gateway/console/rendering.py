@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from gateway.admin import units
 from gateway.admin.access.permissions import current_actor
 from gateway.console import log_row
-from gateway.console.charts import HEIGHT, WIDTH, Chart
+from gateway.console.charts import BASELINE, HEIGHT, TOP, WIDTH
 from gateway.console.context import CONTEXT
 from gateway.console.guard import SESSION, STATIC
 from gateway.console.notices import MOST, NOTICES
@@ -32,9 +32,6 @@ PLACEHOLDER: Final = "–"
 
 _AGES: Final = ((172_800, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
 """Seconds from which on an age is in a unit, and those of the unit."""
-
-_CHART_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""A chart is a document with a style sheet of its own."""
 
 
 async def load_templates() -> None:
@@ -80,6 +77,8 @@ def environment() -> Environment:
     }
     templates.filters.update(filters)
     templates.globals["asset"] = _asset_paths(PACKAGE_DIR / "static").__getitem__
+    plot = {"width": WIDTH, "height": HEIGHT, "top": TOP, "baseline": BASELINE}
+    templates.globals["plot"] = plot
     for name in templates.list_templates():
         templates.get_template(name)
     return templates
@@ -116,14 +115,6 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
         )
     )
     return web.Response(text=text, status=status, content_type="text/html")
-
-
-def render_chart(request: web.Request, chart: Chart) -> web.Response:
-    """The chart as an SVG, for an `<img>`."""
-    template = environment().get_template("chart.svg")
-    image = template.render(chart=chart, width=WIDTH, height=HEIGHT)
-    headers = {"Content-Security-Policy": _CHART_POLICY}
-    return web.Response(text=image, content_type="image/svg+xml", headers=headers)
 
 
 def redirect(path: str) -> web.Response:

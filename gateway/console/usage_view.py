@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.admin.operations import AdminOperations
 from gateway.admin.units import WINDOW_TITLES
-from gateway.console.charts import Chart, Colour, Series, build_chart, short_number
+from gateway.console.charts import Bucket, Chart, Series, build_chart, short_number
 from gateway.core.limits import BUDGETS, MICRO_PER_UNIT, BudgetWindow, Cost, Currency, Limits
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store.log.usage import Dimension, UsageRow, usage
@@ -112,15 +112,20 @@ async def usage_by_model(operations: AdminOperations, now: int, token_id: str) -
     return await _usage(operations, Dimension.MODEL, _first_day(now), token_id)
 
 
-def daily_chart(days: Sequence[DailyUsage]) -> Chart:
+def daily_chart(days: Sequence[DailyUsage], token_id: str) -> Chart:
     """The dollars of each day, or units where nothing has a price in dollars."""
     in_usd = any(day.usd_micro for day in days)
     amounts = [(day.usd_micro if in_usd else day.cost_micro) / MICRO_PER_UNIT for day in days]
     name = "USD" if in_usd else "Units"
-    labels = [day.date[5:] for day in days]
-    series = Series(name, Colour.MAIN, amounts)
+    buckets = [Bucket(day.date[5:], _logs_url(day.date, token_id)) for day in days]
+    series = [Series(name, "c1", amounts)]
     title, min_step = f"{name} by day, last {len(days)} days", 0.01 if in_usd else 1
-    return build_chart(title, labels, [series], short_number, min_step=min_step)
+    return build_chart(title, buckets, series, short_number, min_step=min_step)
+
+
+def _logs_url(date: str, token_id: str) -> str:
+    until = datetime.fromisoformat(date) + timedelta(days=1)
+    return f"/console/logs?key={token_id}&since={date}&until={until:%Y-%m-%d}"
 
 
 def _first_day(now: int) -> datetime:

@@ -14,7 +14,6 @@ import pytest_asyncio
 from axe_playwright_python.base import AXE_FILE_PATH
 from playwright.async_api import Browser, StorageState
 
-from gateway.console.charts import CHARTS
 from tests.browser.seeded_data import SeededGateway, seeded_gateway
 from tests.browser.user import User, open_user, sign_in_once, signed_in
 
@@ -85,8 +84,8 @@ _CLIPPED: Final = """() => {
 """Texts that are wider than their place."""
 
 _OUTSIDE: Final = """() => {
-  const box = document.documentElement.viewBox.baseVal;
-  return [...document.querySelectorAll("text")].filter((text) => {
+  const box = document.querySelector(".plot").viewBox.baseVal;
+  return [...document.querySelectorAll(".plot text")].filter((text) => {
     const { x, y, width, height } = text.getBBox();
     return x < 0 || y < 0 || x + width > box.width || y + height > box.height;
   }).map((text) => text.textContent);
@@ -151,26 +150,18 @@ async def test_a_page_is_usable(
 async def test_no_text_of_a_chart_is_clipped(
     browser: Browser, seeded: SeededGateway, cookies: StorageState
 ) -> None:
-    charts = [f"/console/charts/{name}.svg?since={span}" for name in CHARTS for span in RANGES]
-    async with signed_in(browser, seeded.gateway, cookies) as user:
-        for path in (*charts, f"/console/tokens/{seeded.token.id}/usage.svg"):
-            await user.page.goto(path)
-            assert await user.page.locator("text").count() > 4
-            assert await user.page.evaluate(_OUTSIDE) == [], path
-
-
-async def test_texts_of_charts_have_one_size(
-    browser: Browser, seeded: SeededGateway, cookies: StorageState
-) -> None:
-    """Images scale their texts: all of them have the same width, on every page."""
+    """And all texts have one size: every chart is as wide as the others, on every page."""
+    key = f"/console/tokens/{seeded.token.id}"
     async with signed_in(browser, seeded.gateway, cookies) as user:
         for width in WIDTHS:
             await user.page.set_viewport_size({"width": width, "height": 800})
             seen = set()
-            for path in ("/console", f"/console/tokens/{seeded.token.id}"):
+            for path in (*(f"/console?since={span}" for span in RANGES), key):
                 await user.page.goto(path)
-                widths = "images => images.map((image) => Math.round(image.clientWidth))"
-                seen |= set(await user.page.locator(".chart img").evaluate_all(widths))
+                assert await user.page.locator(".plot text").count() > 4
+                assert await user.page.evaluate(_OUTSIDE) == [], path
+                widths = "plots => plots.map((plot) => Math.round(plot.clientWidth))"
+                seen |= set(await user.page.locator(".plot").evaluate_all(widths))
             assert len(seen) == 1, width
 
 

@@ -55,10 +55,8 @@ EXPECTED = {
         GET /admin/api/replicas
         GET /console
         GET /console/
-        GET /console/charts/{name}.svg
         GET /console/tokens
         GET /console/tokens/{id}
-        GET /console/tokens/{id}/usage.svg
         GET /console/groups
         GET /console/groups/{name}
         GET /console/channels

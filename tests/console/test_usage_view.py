@@ -31,4 +31,6 @@ async def test_usage_of_the_last_days(gateway: RunningGateway, upstream: Scripte
         day.requests for day in await daily_usage(gateway.operations, later, gateway.token.id)
     )
     assert not await usage_by_model(gateway.operations, later, gateway.token.id)
-    assert len(daily_chart(days).curves[0].marks) == 1
+    chart = daily_chart(days, "tok_1")
+    assert chart.curves[0].path.count("M") == 1
+    assert chart.columns[-1].url.startswith(f"/console/logs?key=tok_1&since={days[-1].date}&until=")

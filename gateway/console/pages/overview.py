@@ -1,28 +1,34 @@
-"""The overview: metrics and charts of a time range, top keys and models, errors, channels."""
+"""The overview: what was spent, how requests turned out, charts, top keys and models, errors,
+channels.
+"""
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import urlencode
 
 from aiohttp import web
 
 from gateway.admin.access.permissions import Permission, requires
 from gateway.console import CONSOLE_PATH
 from gateway.console.channel_view import channel_health
-from gateway.console.charts import CHARTS, HEIGHT, WIDTH
-from gateway.console.context import CONTEXT
-from gateway.console.rendering import redirect, render, render_chart
+from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.overview_charts import Amounts, charts, logs_url
+from gateway.console.rendering import redirect, render
 from gateway.console.time_range import parse_range
 from gateway.core.text import list_names
-from gateway.quota.budgets import format_utc
-from gateway.store.log.overview import Breakdown, Overview, align_span
-from gateway.store.log.usage import Totals
-from gateway.store.records import ExchangeState
+from gateway.store.log.overview import Breakdown, Overview, align_span, count_failures
+from gateway.store.log.usage import Dimension, Totals, UsageRow, usage
+from gateway.store.records import DAY_US, HOUR_US, ExchangeState
 
-LOGS_PATH: Final = "/console/logs"
+_BY: Final = {"model": "Models", "key": "Keys"}
+"""What the cost is split by."""
+_MOST_PARTS: Final = 5
+
+routes = web.RouteTableDef()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,17 @@ class TopRow:
     share: int
 
 
-routes = web.RouteTableDef()
+@dataclass(frozen=True, slots=True)
+class Month:
+    """The month of now, in UTC: what was spent, and what it becomes at the same pace; `url` shows
+    it."""
+
+    spent: UsageRow
+    share: float
+    url: str
+
+    def forecast(self, amount: int) -> int:
+        return round(amount / self.share)
 
 
 @routes.get("/")
@@ -50,21 +66,34 @@ async def redirect_to_overview(request: web.Request) -> web.Response:
 @requires(Permission.READ)
 async def show_overview(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
-    overview = await _overview(request)
+    now = context.now()
+    range_ = parse_range(request.query, now)
+    since, until, step = align_span(range_.since, range_.until)
+    if range_.is_relative and range_.until - range_.since >= step:
+        since = -(-range_.since // step) * step  # as many as it says, the current one included
+    overview = await context.operations.get_overview(since, until)
+    database = context.operations.database
     key_names = await context.operations.key_names([key.name for key in overview.keys])
+    by = request.query.get("by", "")
+    by = by if by in _BY else "model"
+    outcomes = await count_failures(database, overview.since, overview.until, overview.step)
+    parts = await _parts(context, overview, by, key_names)
+    before = await _total(context, 2 * since - until, since)
     return render(
         request,
         "overview.html",
-        range=parse_range(request.query, context.now()),
+        range=range_,
         overview=overview,
         total=overview.whole,
-        size=(WIDTH, HEIGHT),
+        before=before,
+        month=await _month(context, now),
+        minutes=max(1, (min(now, until) - since) // 60_000_000),
         running=context.runtime.active_requests,
-        charts=[
-            (name, chart.title, chart.summary(overview.whole))
-            for name, chart in CHARTS.items()
-            if name != ("units" if overview.whole.usd_micro else "usd")
-        ],
+        by=by,
+        choices=_BY,
+        charts=list(charts(overview, parts, outcomes)),
+        bucket_url=lambda bucket: logs_url(bucket.at, bucket.at + overview.step),
+        logs_url=lambda **filters: logs_url(overview.since, overview.until, **filters),
         errors=[(error, _errors_url(overview, error.what)) for error in overview.failures],
         tops=(
             ("Keys", list(_top_rows(overview, overview.keys, "key", key_names)), ""),
@@ -77,24 +106,53 @@ async def show_overview(request: web.Request) -> web.Response:
     )
 
 
-@routes.get("/charts/{name}.svg")
-@requires(Permission.READ)
-async def draw_chart(request: web.Request) -> web.Response:
-    chart = CHARTS.get(request.match_info["name"])
-    if chart is None:
-        raise web.HTTPNotFound
-    return render_chart(request, chart.build(await _overview(request)))
+async def _parts(
+    context: ConsoleContext, overview: Overview, by: str, key_names: dict[str, str]
+) -> list[tuple[str, str, Amounts]]:
+    """Name, address and amounts of the most expensive keys or models."""
+    time = Dimension.DAY if overview.step == DAY_US else Dimension.HOUR
+    money = "usd_micro" if overview.whole.usd_micro else "cost_micro"
+    parts = []
+    for each in (overview.keys if by == "key" else overview.models)[:_MOST_PARTS]:
+        if not each.name or not getattr(each, money):
+            continue
+        rows = await usage(
+            context.operations.database,
+            (time,),
+            since=overview.since // HOUR_US,
+            until=overview.until // HOUR_US,
+            token_id=each.name if by == "key" else None,
+            model=each.name if by == "model" else None,
+        )
+        amounts = {_start_of(row): getattr(row, money) for row in rows}
+        url = logs_url(overview.since, overview.until, **{by: each.name})
+        parts.append((key_names.get(each.name, each.name), url, amounts))
+    return parts
 
 
-async def _overview(request: web.Request) -> Overview:
-    """The range, in whole hours or days: of a relative one as many as it says, the current one
-    included."""
-    context = request.app[CONTEXT]
-    range_ = parse_range(request.query, context.now())
-    since, until, step = align_span(range_.since, range_.until)
-    if range_.is_relative and range_.until - range_.since >= step:
-        since = -(-range_.since // step) * step
-    return await context.operations.get_overview(since, until)
+def _start_of(row: UsageRow) -> int:
+    if row.hour is not None:
+        return row.hour * HOUR_US
+    day = datetime.fromisoformat(row.day or "").replace(tzinfo=UTC)
+    return int(day.timestamp()) * 1_000_000
+
+
+async def _total(context: ConsoleContext, since: int, until: int) -> UsageRow:
+    """The whole usage of a span of whole hours, in Unix µs."""
+    (row,) = await usage(
+        context.operations.database, since=max(0, since // HOUR_US), until=until // HOUR_US
+    )
+    return row
+
+
+async def _month(context: ConsoleContext, now: int) -> Month:
+    today = datetime.fromtimestamp(now // 1_000_000, UTC)
+    first = today.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    start = int(first.timestamp()) * 1_000_000
+    days = monthrange(today.year, today.month)[1]
+    spent = await _total(context, start, now + HOUR_US)
+    share = max(now - start, HOUR_US) / (days * DAY_US)
+    return Month(spent, share, f"{CONSOLE_PATH}?since={first:%Y-%m-%d}")
 
 
 def _top_rows(
@@ -105,16 +163,11 @@ def _top_rows(
     for breakdown in breakdowns:
         yield TopRow(
             name=names.get(breakdown.name, breakdown.name),
-            url=_logs_url(overview, field, breakdown.name) if breakdown.name else None,
+            url=logs_url(overview.since, **{field: breakdown.name}) if breakdown.name else None,
             totals=breakdown,
             share=100 * getattr(breakdown, money) // total if total else 0,
         )
 
 
 def _errors_url(overview: Overview, what: str) -> str:
-    return _logs_url(overview, "state" if what in set(ExchangeState) else "code", what)
-
-
-def _logs_url(overview: Overview, field: str, value: str) -> str:
-    """The matching requests since the beginning of the range."""
-    return f"{LOGS_PATH}?{urlencode({field: value, 'since': format_utc(overview.since)})}"
+    return logs_url(overview.since, **{"state" if what in set(ExchangeState) else "code": what})

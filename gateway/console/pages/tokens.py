@@ -15,7 +15,7 @@ from gateway.admin.errors import FormError
 from gateway.admission.budgets import holder_of
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import error_messages, parse_overlap
-from gateway.console.rendering import flash, pop_stash, redirect, render, render_chart, stash_once
+from gateway.console.rendering import flash, pop_stash, redirect, render, stash_once
 from gateway.console.usage_view import (
     DAYS,
     BudgetRow,
@@ -82,26 +82,19 @@ async def show_token(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     token = await requested_token(request)
     now = context.now()
+    days = await daily_usage(context.operations, now, token.id)
     return render(
         request,
         "token.html",
         row=_token_row(context, token),
         limits=list(limit_rows(token.limits)),
         has_old_key=token.old_expires_at is not None and token.old_expires_at > now,
-        days=await daily_usage(context.operations, now, token.id),
+        days=days,
+        chart=daily_chart(days, token.id),
         models=await usage_by_model(context.operations, now, token.id),
         day_count=DAYS,
         key=pop_stash(request, token.id),
     )
-
-
-@routes.get("/tokens/{id:tok_[^/]+}/usage.svg")
-@requires(Permission.READ)
-async def draw_usage(request: web.Request) -> web.Response:
-    context = request.app[CONTEXT]
-    token = await requested_token(request)
-    days = await daily_usage(context.operations, context.now(), token.id)
-    return render_chart(request, daily_chart(days))
 
 
 @routes.post("/tokens/{id:tok_[^/]+}/disable")
