@@ -131,6 +131,11 @@ class LogSearch:
         texts = {**self.texts, **changes}
         return urlencode({name: text for name, text in texts.items() if text is not None})
 
+    def prefix(self, name: str) -> str:
+        """The query string that ends with this input, so that a text completes it."""
+        rest = self.query(**{name: None})
+        return f"{rest}&{name}=" if rest else f"{name}="
+
     def api_query(self, **more: str) -> str:
         """The query string of the admin API."""
         return urlencode({**self.api_fields, **more})

@@ -164,6 +164,8 @@ def _finalize(value: Any) -> Any:
 
 def _escape_control(text: str) -> str:
     """Line breaks and tabs remain."""
+    if text.isprintable():
+        return text
     text = text.replace("\r\n", "\n")
     return re.sub(r"[^\n\t]+", lambda match: escape_unprintable(match[0]), text)
 

@@ -108,6 +108,7 @@ def test_query_strings() -> None:
         "before": ["req_1"],
     }
     assert search.query(text=None, key=None) == "since=1h"
+    assert parse_qs(search.prefix("key") + "two") == parse_qs(search.query(key="two"))
     assert parse_qs(search.api_query(format="csv")) == {
         "text": ["a&b=c #ü"],
         "since": [str(NOW - HOUR)],

@@ -5,6 +5,7 @@ channels.
 from __future__ import annotations
 
 from calendar import monthrange
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,9 +20,16 @@ from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.overview_charts import Amounts, charts, logs_url
 from gateway.console.rendering import redirect, render
 from gateway.console.time_range import parse_range
+from gateway.core.limits import MICRO_PER_UNIT, Cost
 from gateway.core.text import list_names
-from gateway.store.log.overview import Breakdown, Overview, align_span, count_failures
-from gateway.store.log.usage import Dimension, Totals, UsageRow, usage
+from gateway.store.log.overview import (
+    Breakdown,
+    Overview,
+    align_span,
+    count_failures,
+    read_spending,
+)
+from gateway.store.log.usage import Totals
 from gateway.store.records import DAY_US, HOUR_US, ExchangeState
 
 _BY: Final = {"model": "Models", "key": "Keys"}
@@ -47,12 +55,14 @@ class Month:
     """The month of now, in UTC: what was spent, and what it becomes at the same pace; `url` shows
     it."""
 
-    spent: UsageRow
+    spent: Cost
     share: float
     url: str
 
-    def forecast(self, amount: int) -> int:
-        return round(amount / self.share)
+    @property
+    def forecast(self) -> Cost:
+        units = self.spent.units / self.share / MICRO_PER_UNIT
+        return Cost(round(units) * MICRO_PER_UNIT, round(self.spent.usd / self.share))
 
 
 @routes.get("/")
@@ -78,7 +88,7 @@ async def show_overview(request: web.Request) -> web.Response:
     by = by if by in _BY else "model"
     outcomes = await count_failures(database, overview.since, overview.until, overview.step)
     parts = await _parts(context, overview, by, key_names)
-    before = await _total(context, 2 * since - until, since)
+    before = await _spent(context, 2 * since - until, since)
     return render(
         request,
         "overview.html",
@@ -110,39 +120,25 @@ async def _parts(
     context: ConsoleContext, overview: Overview, by: str, key_names: dict[str, str]
 ) -> list[tuple[str, str, Amounts]]:
     """Name, address and amounts of the most expensive keys or models."""
-    time = Dimension.DAY if overview.step == DAY_US else Dimension.HOUR
-    money = "usd_micro" if overview.whole.usd_micro else "cost_micro"
-    parts = []
-    for each in (overview.keys if by == "key" else overview.models)[:_MOST_PARTS]:
-        if not each.name or not getattr(each, money):
-            continue
-        rows = await usage(
-            context.operations.database,
-            (time,),
-            since=overview.since // HOUR_US,
-            until=overview.until // HOUR_US,
-            token_id=each.name if by == "key" else None,
-            model=each.name if by == "model" else None,
-        )
-        amounts = {_start_of(row): getattr(row, money) for row in rows}
-        url = logs_url(overview.since, overview.until, **{by: each.name})
-        parts.append((key_names.get(each.name, each.name), url, amounts))
-    return parts
-
-
-def _start_of(row: UsageRow) -> int:
-    if row.hour is not None:
-        return row.hour * HOUR_US
-    day = datetime.fromisoformat(row.day or "").replace(tzinfo=UTC)
-    return int(day.timestamp()) * 1_000_000
-
-
-async def _total(context: ConsoleContext, since: int, until: int) -> UsageRow:
-    """The whole usage of a span of whole hours, in Unix µs."""
-    (row,) = await usage(
-        context.operations.database, since=max(0, since // HOUR_US), until=until // HOUR_US
+    field, ranked = ("token_id", overview.keys) if by == "key" else ("model", overview.models)
+    names = [each.name for each in ranked[:_MOST_PARTS] if each.name]
+    rows = await read_spending(
+        context.operations.database, overview.since, overview.until, field, names
     )
-    return row
+    amounts: dict[str, Counter[int]] = {name: Counter() for name in names}
+    for hour, name, units, usd in rows:
+        at = hour * HOUR_US // overview.step * overview.step
+        amounts[name][at] += usd if overview.whole.usd_micro else units
+    return [
+        (key_names.get(name, name), logs_url(overview.since, overview.until, **{by: name}), spent)
+        for name, spent in amounts.items()
+        if any(spent.values())
+    ]
+
+
+async def _spent(context: ConsoleContext, since: int, until: int) -> Cost:
+    ((units, usd),) = await read_spending(context.operations.database, since, until)
+    return Cost(units, usd)
 
 
 async def _month(context: ConsoleContext, now: int) -> Month:
@@ -150,7 +146,7 @@ async def _month(context: ConsoleContext, now: int) -> Month:
     first = today.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     start = int(first.timestamp()) * 1_000_000
     days = monthrange(today.year, today.month)[1]
-    spent = await _total(context, start, now + HOUR_US)
+    spent = await _spent(context, start, now + HOUR_US)
     share = max(now - start, HOUR_US) / (days * DAY_US)
     return Month(spent, share, f"{CONSOLE_PATH}?since={first:%Y-%m-%d}")
 

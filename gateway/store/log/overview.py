@@ -170,3 +170,18 @@ async def count_failures(
         if outcome := outcome_of(ExchangeState(state), code):
             counts[number * step, outcome] += count
     return counts
+
+
+async def read_spending(
+    database: Database, since: int, until: int, by: str | None = None, names: Sequence[str] = ()
+) -> Rows:
+    """Reads the micro-units and the millionths of a dollar of a span of whole hours (Unix µs); with
+    a column `by`, of each hour and each of these names, which come first. Raises QueryTimeout."""
+    sums = sums_between(database, max(0, since // HOUR_US), until // HOUR_US, whole_days=not by).c
+    spent = sum_of(sums.cost_micro), sum_of(sums.usd_micro)
+    query = select(*spent)
+    if by is not None:
+        key = sums.hour, sums[by]
+        query = select(*key, *spent).where(sums[by].in_(names)).group_by(*key)
+    (rows,) = await _read(database, query)
+    return rows
