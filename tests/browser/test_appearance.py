@@ -40,6 +40,7 @@ PAGES: Final = {
     "group-edit": "/console/groups/engineering/edit",
     "group-remove": "/console/groups/batch/remove",
     "channels": "/console/channels",
+    "usage": "/console/usage?since=30d&by=model",
     "logs": "/console/logs",
     "logs-nothing": "/console/logs?text=nothing+has+this",
     "request": "/console/logs/{succeeded}",

@@ -41,6 +41,7 @@ PLACES: Final = {
 """Of paths with names; in others it is a key's id."""
 QUERIES: Final = (
     "/console?since=30d&by=key",
+    "/console/usage?since=30d&by=group",
     "/console/logs?key=name+7",
     "/console/logs/tail?key=name+7",
     "/console/tokens?q=name+7",

@@ -61,6 +61,8 @@ EXPECTED = {
         GET /console/groups/{name}
         GET /console/channels
         GET /console/replicas
+        GET /console/usage
+        GET /console/usage.csv
         GET /console/logs
         GET /console/logs/tail
         GET /console/logs/{id}

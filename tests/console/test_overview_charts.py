@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.console.charts import Chart
 from gateway.console.overview_charts import charts
+from gateway.console.spending import Span, Spending, spending_chart
+from gateway.core.limits import Cost
 from gateway.store.log.outcomes import Outcome
 from gateway.store.log.overview import Overview, TimeBucket
 from gateway.store.log.usage import Metrics
@@ -40,10 +43,19 @@ def overview(step: int, used: dict[str, int]) -> Overview:
     )
 
 
+def drawn(step: int, used: dict[str, int], outcomes: dict[tuple[int, Outcome], int]) -> list[Chart]:
+    """A model has spent a part of the whole."""
+    span = Span(START, START + 24 * step, step)
+    whole = Spending({START: Cost(used.get("cost_micro", 0), used.get("usd_micro", 0))})
+    parts = {"m": ("/m", Spending({START: Cost(200_000, 200_000)}))} if used else {}
+    spent = spending_chart(span, whole, parts)
+    return list(charts(span, overview(step, used), spent, outcomes))
+
+
 @pytest.mark.parametrize("step", [HOUR_US, DAY_US])
 def test_curves_and_summaries(step: int) -> None:
     outcomes = {(START, Outcome.REJECTED): 2, (START, Outcome.CLIENT_LEFT): 1}
-    found = list(charts(overview(step, USED), [("m", "/m", {START: 200_000})], outcomes))
+    found = drawn(step, USED, outcomes)
     assert {chart.title: chart.summary for chart in found} == {
         "US dollars": "$0.2500",
         "Requests": "1\u202f200, 3 without success",
@@ -60,7 +72,7 @@ def test_curves_and_summaries(step: int) -> None:
 
 
 def test_without_requests() -> None:
-    found = list(charts(overview(HOUR_US, {}), [], {}))
+    found = drawn(HOUR_US, {}, {})
     assert all(chart.is_empty for chart in found)
     assert found[0].title == "Units"
     assert found[3].summary == "no reply"
@@ -68,5 +80,17 @@ def test_without_requests() -> None:
 
 def test_units_where_nothing_has_a_price() -> None:
     used = {"requests": 1, "cost_micro": 12_500_000}
-    first = next(charts(overview(HOUR_US, used), [], {}))
+    first = drawn(HOUR_US, used, {})[0]
     assert (first.title, first.summary) == ("Units", "12.5")
+    assert first.columns[0].text.endswith("m: 0.2\nothers: 12.3")
+
+
+def test_a_relative_span_has_as_many_buckets_as_it_says() -> None:
+    """A week had eight bars."""
+    now = START + 10 * HOUR_US + 5
+    for hours, step, number in ((1, HOUR_US, 1), (24, HOUR_US, 24), (7 * 24, DAY_US, 7)):
+        span = Span.of(now - hours * HOUR_US, now, is_relative=True)
+        assert (span.step, len(span.starts)) == (step, number)
+        assert span.starts[-1] <= now < span.until
+    custom = Span.of(START + 5, START + HOUR_US + 5, is_relative=False)
+    assert list(custom.starts) == [START, START + HOUR_US]

@@ -20,6 +20,7 @@ from gateway.console.pages import (
     signin,
     token_forms,
     tokens,
+    usage,
 )
 
 PAGES: Final[tuple[web.RouteTableDef, ...]] = (
@@ -30,6 +31,7 @@ PAGES: Final[tuple[web.RouteTableDef, ...]] = (
     groups.routes,
     channels.routes,
     replicas.routes,
+    usage.routes,
     logs.routes,
     request.routes,
     connect.routes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -173,15 +173,27 @@ async def count_failures(
 
 
 async def read_spending(
-    database: Database, since: int, until: int, by: str | None = None, names: Sequence[str] = ()
+    database: Database,
+    since: int,
+    until: int,
+    by: str | None = None,
+    names: Sequence[str] = (),
+    where: Mapping[str, str] = {},
+    *,
+    whole_days: bool = False,
 ) -> Rows:
-    """Reads the micro-units and the millionths of a dollar of a span of whole hours (Unix µs); with
-    a column `by`, of each hour and each of these names, which come first. Raises QueryTimeout."""
-    sums = sums_between(database, max(0, since // HOUR_US), until // HOUR_US, whole_days=not by).c
-    spent = sum_of(sums.cost_micro), sum_of(sums.usd_micro)
-    query = select(*spent)
+    """Reads the hours of a span of whole hours (Unix µs), each with its name, micro-units and
+    millionths of a dollar: of these names of the column `by`, or without one of all, by ''. `where`
+    are values of other columns; `whole_days`: the hour is only needed for its day. Raises
+    QueryTimeout."""
+    sums = sums_between(
+        database, max(0, since // HOUR_US), until // HOUR_US, whole_days=whole_days
+    ).c
+    name = literal("", literal_execute=True) if by is None else sums[by]
+    query = select(sums.hour, name, sum_of(sums.cost_micro), sum_of(sums.usd_micro))
+    conditions = [sums[column] == value for column, value in where.items()]
     if by is not None:
-        key = sums.hour, sums[by]
-        query = select(*key, *spent).where(sums[by].in_(names)).group_by(*key)
-    (rows,) = await _read(database, query)
+        conditions.append(sums[by].in_(names))
+    key = (sums.hour,) if by is None else (sums.hour, name)
+    (rows,) = await _read(database, query.where(*conditions).group_by(*key))
     return rows

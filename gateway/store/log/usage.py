@@ -127,10 +127,11 @@ async def usage(
     token_id: str | None = None,
     group: str | None = None,
     model: str | None = None,
+    limit: int | None = None,
 ) -> list[UsageRow]:
     """The sums of the hours from `since` to before `until` (Unix hours) that match every filter
     given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
-    in dollars first, the highest first.
+    in dollars first, the highest first; up to `limit`.
     """
     sums = _sums(database, since, until, whole_days=Dimension.HOUR not in by).c
     dimensions: dict[Dimension, ColumnElement[Any]] = {
@@ -148,6 +149,7 @@ async def usage(
         .where(*conditions)
         .group_by(*dimensions.values())
         .order_by(*times, *(counts[name].desc() for name in _RANKING), *names)
+        .limit(limit)
     )
     async with database.reader.connect() as connection:
         rows = await connection.execute(query)
