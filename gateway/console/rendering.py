@@ -151,7 +151,9 @@ def format_age(microseconds: int, now: int) -> Markup:
     moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
     seconds = max(0, now - microseconds) // 1_000_000
     scale, unit = next(each[1:] for each in _AGES if seconds >= each[0])
-    element = Markup('<time datetime="{0:%Y-%m-%dT%H:%M:%SZ}" title="{0:%Y-%m-%d %H:%M:%S} UTC">')
+    element = Markup(
+        '<time data-age datetime="{0:%Y-%m-%dT%H:%M:%SZ}" title="{0:%Y-%m-%d %H:%M:%S} UTC">'
+    )
     return element.format(moment) + f"{seconds // scale} {unit}" + Markup("</time>")
 
 

@@ -76,6 +76,25 @@ async def test_a_request_is_one_line_of_36_pixels(
         assert await user.overflow() <= 0
 
 
+async def test_ages_grow(gateway: RunningGateway, user: User) -> None:
+    """By the clock of the gateway: that of the browser may be wrong."""
+    page = user.page
+    row = settlement(0, gateway.token.id, id=new_request_id(gateway.daemon.runtime.now()))
+    gateway.daemon.runtime.recorder.record_settlement(
+        row._replace(started_at=gateway.daemon.runtime.now() - 30_000_000)
+    )
+    await gateway.rows(1)
+    await page.clock.install(time=2_000_000_000)
+    await page.goto("/console/logs")
+    age = page.locator(f'tr[data-id="{row.id}"] time')
+    before = int((await age.inner_text()).removesuffix(" s"))
+    await page.clock.run_for(60_000)
+    after = int((await age.inner_text()).removesuffix(" s"))
+    assert 55 <= after - before <= 65
+    await page.clock.run_for(7_200_000)
+    assert await age.inner_text() == "2 h"
+
+
 async def test_a_cell_filters_without_a_script(
     browser: Browser, gateway: RunningGateway, upstream: ScriptedUpstream, cookies: StorageState
 ) -> None:

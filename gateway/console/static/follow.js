@@ -89,6 +89,11 @@ function addFollowing(rows) {
   show("");
 }
 
+// What can change of a row: its age does all the time.
+function contentOf(row) {
+  return [...row.cells].slice(1).map((cell) => cell.innerHTML).join();
+}
+
 // False without a session.
 async function loadNewRows(rows) {
   const url = new URL(rows.dataset.tail, location.href);
@@ -103,7 +108,7 @@ async function loadNewRows(rows) {
   const added = [];
   for (const row of template.content.querySelectorAll("tr[data-id]")) {
     const displayed = rows.querySelector(`tr[data-id="${CSS.escape(row.dataset.id)}"]`);
-    if (displayed?.innerHTML === row.innerHTML) continue;
+    if (displayed && contentOf(displayed) === contentOf(row)) continue;
     row.classList.add("fresh");
     if (displayed) displayed.replaceWith(row);
     else added.push(row);
