@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.console.notices import EXPIRY_DAYS, MOST
@@ -36,7 +38,9 @@ async def test_keys_that_expire_soon(gateway: RunningGateway, visitor: Visitor) 
         await gateway.operations.create_key(f"<b>{number}", "default", expires_at=at)
     later = now + (EXPIRY_DAYS + 2) * DAY_US
     await gateway.operations.create_key("later", "default", expires_at=later)
-    page = await visitor.get("/console/logs")
+    async with asyncio.timeout(5):  # what is stored is read once a second
+        while "expire" not in (page := await visitor.get("/console/logs")).text:
+            await asyncio.sleep(0.1)
     assert "Keys <b>0, <b>1, <b>2 and 2 more: expire within 7 days." in page.text
     assert is_harmless(page.html)
     names, count = await expiring_tokens(gateway.operations.database, now, now + DAY_US, 3)
