@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from gateway.admin.units import format_units, format_usd
 from gateway.console.charts import Bucket, Chart, Series, bucket_label, build_chart, short_number
+from gateway.console.time_range import TimeRange
 from gateway.core.limits import MICRO_PER_UNIT, Cost
 from gateway.quota.budgets import format_utc
 from gateway.store.database import Database
@@ -39,12 +40,12 @@ class Span:
     step: int
 
     @classmethod
-    def of(cls, since: int, until: int, *, is_relative: bool) -> Span:
+    def of(cls, time: TimeRange) -> Span:
         """Those that a range touches; of a relative one as many as it says, the current one
         included."""
-        start, end, step = align_span(since, until)
-        if is_relative and until - since >= step:
-            start = -(-since // step) * step
+        start, end, step = align_span(time.since, time.until)
+        if time.is_relative and time.until - time.since >= step:
+            start = -(-time.since // step) * step
         return cls(start, end, step)
 
     @property
@@ -89,14 +90,27 @@ async def spending(
     return found
 
 
-def spending_chart(span: Span, whole: Spending, parts: Mapping[str, tuple[str, Spending]]) -> Chart:
-    """Of the parts, by title with their addresses, and of what is left of the whole; in dollars
-    where there are any."""
+async def spending_chart(
+    database: Database,
+    span: Span,
+    by: str,
+    names: Mapping[str, tuple[str, str]],
+    **only: str | None,
+) -> Chart:
+    """The chart of what was spent by each of these names, which have titles and addresses, and by
+    all others; in dollars where there are any."""
+    (whole,) = (await spending(database, span, **only)).values()
+    parts = await spending(database, span, by, list(names), **only) if names else {}
+    return draw(span, whole, {names[name]: part for name, part in parts.items()})
+
+
+def draw(span: Span, whole: Spending, parts: Mapping[tuple[str, str], Spending]) -> Chart:
+    """The parts have titles and addresses."""
     total = whole.whole
     money = "usd" if total.usd else "units"
     left = Counter({at: getattr(cost, money) for at, cost in whole.by_start.items()})
     series = []
-    for number, (title, (url, part)) in enumerate(parts.items(), 1):
+    for number, ((title, url), part) in enumerate(parts.items(), 1):
         spent = {at: getattr(cost, money) for at, cost in part.by_start.items()}
         left.subtract(spent)
         if any(spent.values()):

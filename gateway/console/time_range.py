@@ -36,19 +36,19 @@ class TimeRange:
     error: str | None = None
 
 
-def parse_range(query: Mapping[str, str], now: int) -> TimeRange:
-    """The range of a query."""
+def parse_range(query: Mapping[str, str], now: int, default: str = DEFAULT) -> TimeRange:
+    """The range of a query; `default` is a preset."""
     texts = {name: query.get(name, "").strip() for name in _NAMES}
     error = None
     try:
         until = parse_time(texts["until"], now, -1) if texts["until"] else now
-        since = parse_time(texts["since"] or DEFAULT, now, -1)
+        since = parse_time(texts["since"] or default, now, -1)
         if since < until <= now:
             return TimeRange(since, until, texts["since"] in ("", *PRESETS) and until == now)
         error = "The range has to begin before it ends, and to end by now."
     except ValueError as invalid:
         error = f"The range {invalid}."
-    return TimeRange(now - parse_duration(DEFAULT) * 1_000_000, now, True, error)
+    return TimeRange(now - parse_duration(default) * 1_000_000, now, True, error)
 
 
 @dataclass(frozen=True, slots=True)

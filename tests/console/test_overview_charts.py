@@ -6,7 +6,8 @@ import pytest
 
 from gateway.console.charts import Chart
 from gateway.console.overview_charts import charts
-from gateway.console.spending import Span, Spending, spending_chart
+from gateway.console.spending import Span, Spending, draw
+from gateway.console.time_range import TimeRange
 from gateway.core.limits import Cost
 from gateway.store.log.outcomes import Outcome
 from gateway.store.log.overview import Overview, TimeBucket
@@ -47,8 +48,8 @@ def drawn(step: int, used: dict[str, int], outcomes: dict[tuple[int, Outcome], i
     """A model has spent a part of the whole."""
     span = Span(START, START + 24 * step, step)
     whole = Spending({START: Cost(used.get("cost_micro", 0), used.get("usd_micro", 0))})
-    parts = {"m": ("/m", Spending({START: Cost(200_000, 200_000)}))} if used else {}
-    spent = spending_chart(span, whole, parts)
+    part = Spending({START: Cost(200_000, 200_000)})
+    spent = draw(span, whole, {("m", "/m"): part} if used else {})
     return list(charts(span, overview(step, used), spent, outcomes))
 
 
@@ -89,8 +90,8 @@ def test_a_relative_span_has_as_many_buckets_as_it_says() -> None:
     """A week had eight bars."""
     now = START + 10 * HOUR_US + 5
     for hours, step, number in ((1, HOUR_US, 1), (24, HOUR_US, 24), (7 * 24, DAY_US, 7)):
-        span = Span.of(now - hours * HOUR_US, now, is_relative=True)
+        span = Span.of(TimeRange(now - hours * HOUR_US, now, True))
         assert (span.step, len(span.starts)) == (step, number)
         assert span.starts[-1] <= now < span.until
-    custom = Span.of(START + 5, START + HOUR_US + 5, is_relative=False)
+    custom = Span.of(TimeRange(START + 5, START + HOUR_US + 5, False))
     assert list(custom.starts) == [START, START + HOUR_US]

@@ -18,7 +18,7 @@ from gateway.console.channel_view import channel_health
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.overview_charts import charts
 from gateway.console.rendering import redirect, render
-from gateway.console.spending import MOST_PARTS, Span, Spending, logs_url, spending, spending_chart
+from gateway.console.spending import MOST_PARTS, Span, logs_url, spending, spending_chart
 from gateway.console.time_range import parse_range
 from gateway.core.limits import MICRO_PER_UNIT, Cost
 from gateway.core.text import list_names
@@ -71,19 +71,22 @@ async def show_overview(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     now = context.now()
     range_ = parse_range(request.query, now)
-    span = Span.of(range_.since, range_.until, is_relative=range_.is_relative)
+    span = Span.of(range_)
     overview = await context.operations.get_overview(span.since, span.until)
     database = context.operations.database
     key_names = await context.operations.key_names([key.name for key in overview.keys])
     by = request.query.get("by", "")
     by = by if by in _BY else "model"
     ranked = overview.keys if by == "key" else overview.models
-    names = [each.name for each in ranked[:MOST_PARTS] if each.name]
-    parts = {
-        key_names.get(name, name): (logs_url(span.since, span.until, **{by: name}), part)
-        for name, part in (await spending(database, span, by, names)).items()
+    names = {
+        each.name: (
+            key_names.get(each.name, each.name),
+            logs_url(span.since, span.until, **{by: each.name}),
+        )
+        for each in ranked[:MOST_PARTS]
+        if each.name
     }
-    whole = Spending({each.at: Cost(each.cost_micro, each.usd_micro) for each in overview.series})
+    spent = await spending_chart(database, span, by, names)
     outcomes = await count_failures(database, span.since, span.until, span.step)
     earlier = Span(2 * span.since - span.until, span.since, span.step)
     return render(
@@ -98,7 +101,7 @@ async def show_overview(request: web.Request) -> web.Response:
         running=context.runtime.active_requests,
         by=by,
         choices=_BY,
-        charts=list(charts(span, overview, spending_chart(span, whole, parts), outcomes)),
+        charts=list(charts(span, overview, spent, outcomes)),
         bucket_url=lambda bucket: logs_url(bucket.at, bucket.at + overview.step),
         logs_url=lambda **filters: logs_url(overview.since, overview.until, **filters),
         errors=[(error, _errors_url(overview, error.what)) for error in overview.failures],

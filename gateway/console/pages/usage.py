@@ -16,7 +16,7 @@ from gateway.admin.api.export import csv_text
 from gateway.console.context import CONTEXT
 from gateway.console.form_input import MAX_NAMESAKES, LogSearch, parse_search
 from gateway.console.rendering import render
-from gateway.console.spending import MOST_PARTS, Span, logs_url, spending, spending_chart
+from gateway.console.spending import MOST_PARTS, Span, logs_url, spending_chart
 from gateway.console.time_range import parse_range
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.log.usage import Dimension, UsageRow, usage
@@ -49,14 +49,12 @@ async def show_usage(request: web.Request) -> web.Response:
     span, search, error = await _span_and_filters(request)
     rows = [] if search.errors else await _rows(request, span, search, MAX_ROWS + 1)
     names = await _names(request, by, rows, search)
-    only = _only(search)
-    top = [each for row in rows[:MOST_PARTS] if (each := getattr(row, by))]
-    database = context.operations.database
-    (whole,) = (await spending(database, span, **only)).values()
-    parts = {
-        names.get(name, name): (_address(request, **{by: name}), part)
-        for name, part in (await spending(database, span, by, top, **only)).items()
+    top = {
+        each: (names.get(each, each), _address(request, **{by: each}))
+        for row in rows[:MOST_PARTS]
+        if (each := getattr(row, by))
     }
+    chart = await spending_chart(context.operations.database, span, by, top, **_only(search))
     return render(
         request,
         "usage.html",
@@ -78,7 +76,7 @@ async def show_usage(request: web.Request) -> web.Response:
         ],
         has_more=len(rows) > MAX_ROWS,
         names=names,
-        chart=spending_chart(span, whole, parts),
+        chart=chart,
         csv=f"{PATH}.csv?{request.query_string}",
         groups=[group.name for group in context.operations.list_groups()],
     )
@@ -119,7 +117,7 @@ async def _span_and_filters(request: web.Request) -> tuple[Span, LogSearch, str 
     range_ = parse_range(request.query, now)
     tokens = await context.operations.list_keys(name, MAX_NAMESAKES) if name else ()
     texts = {each: request.query.get(each, "") for each in _FILTERS}
-    span = Span.of(range_.since, range_.until, is_relative=range_.is_relative)
+    span = Span.of(range_)
     return span, parse_search(texts, tokens, now), range_.error
 
 

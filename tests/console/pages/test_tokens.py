@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from gateway.admin.api.key_forms import ImportedKeyForm
-from gateway.console.usage_view import DAYS
 from gateway.core.formats import Format
 from gateway.store.records import TokenState
 from tests.console.visitor import Visitor
@@ -230,12 +229,17 @@ async def test_usage_by_day_and_model_and_budgets(
     path = f"/console/tokens/{gateway.token.id}"
     page = await visitor.get(path)
     assert ALPHA in page.text
-    assert f"Last {DAYS} days" in page.text
+    assert 'aria-current="true">30 d</a>' in page.html
     percent = row.cost_micro * 100 // 10**9
     assert f'value="{percent}"' in page.html
     assert (await visitor.get("/console/tokens")).text.count("total budget") == 1
     assert '<svg class="plot"' in page.html
-    assert "Units by day" in page.text
+    assert page.html.count('class="column"') == 30
+    assert ALPHA in page.html.partition("</svg>")[2].partition("</ul>")[0]
+    hours = await visitor.get(f"{path}?since=6h")
+    assert hours.html.count('class="column"') == 6
+    earlier = await visitor.get(f"{path}?since=2026-01-01&until=2026-01-02")
+    assert "No usage in this time." in earlier.text
 
 
 async def test_hostile_text_is_escaped(
