@@ -24,16 +24,16 @@ def changes_in_words(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> Iterator[str]:
     """Yields a text for each field: `monthly budget from $20.00 to $50.00`. A field that is missing
-    on one side has had no value, or has none any more."""
+    on one side has had no value, or has none any more; that a new record has no flag is not said."""
     old, new = before or {}, after or {}
     for name in {**old, **new}:
         title = _TITLES.get(name, name.replace("_", " "))
         was, now = (_words(name, each[name]) if name in each else None for each in (old, new))
         if was is not None and now is not None:
             yield f"{title} from {was} to {now}"
-        elif now is not None:
+        elif now is not None and new[name] is not False:
             yield f"{title} set to {now}"
-        else:
+        elif was is not None:
             yield f"{title} {was} removed"
 
 

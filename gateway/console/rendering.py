@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PACKAGE_DIR: Final = Path(__file__).parent
 PLACEHOLDER: Final = "–"
 
-_AGES: Final = ((172_800, 86_400, "d"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
+_AGES: Final = ((172_800, 86_400, "d"), (3_600, 3_600, "h"), (60, 60, "min"), (0, 1, "s"))
 """Seconds from which on an age is in a unit, and those of the unit."""
 
 

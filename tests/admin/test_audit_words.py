@@ -24,7 +24,7 @@ USD = 1_000_000
         ({"expires_at": 0}, {}, "expiry 1970-01-01T00:00:00Z removed"),
         ({"models": ["a", "b"]}, {"models": []}, "models from a, b to none"),
         ({"probe": False}, {"probe": True}, "health checks only from no to yes"),
-        (None, {"group": "default"}, "group set to default"),
+        (None, {"group": "default", "probe": False}, "group set to default"),
         ({"group": "default"}, None, "group default removed"),
         ({"x": {"deep": 1}}, {"x": "long …"}, 'x from {"deep":1} to long …'),
     ],

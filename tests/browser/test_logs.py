@@ -87,10 +87,9 @@ async def test_ages_grow(gateway: RunningGateway, user: User) -> None:
     await page.clock.install(time=2_000_000_000)
     await page.goto("/console/logs")
     age = page.locator(f'tr[data-id="{row.id}"] time')
-    before = int((await age.inner_text()).removesuffix(" s"))
+    assert (await age.inner_text()).endswith(" s")
     await page.clock.run_for(60_000)
-    after = int((await age.inner_text()).removesuffix(" s"))
-    assert 55 <= after - before <= 65
+    assert await age.inner_text() == "1 min"
     await page.clock.run_for(7_200_000)
     assert await age.inner_text() == "2 h"
 

@@ -52,7 +52,7 @@ def test_times_are_in_utc() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-5, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 d")],
+    [(-5, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (172_800, "2 d")],
 )
 def test_ages_have_the_exact_time_as_their_title(seconds: int, text: str) -> None:
     at = 1_700_000_000_000_000

@@ -2,7 +2,7 @@
 
 "use strict";
 
-const AGES = [[172800, 86400, "d"], [7200, 3600, "h"], [120, 60, "min"], [0, 1, "s"]];
+const AGES = [[172800, 86400, "d"], [3600, 3600, "h"], [60, 60, "min"], [0, 1, "s"]];
 const clockAhead = Date.now() - Number(document.body.dataset.now);
 
 setInterval(() => {
