@@ -24,7 +24,8 @@ def changes_in_words(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> Iterator[str]:
     """Yields a text for each field: `monthly budget from $20.00 to $50.00`. A field that is missing
-    on one side has had no value, or has none any more; that a new record has no flag is not said."""
+    on one side has had no value, or has none any more. Flags that a new record does not have are
+    left out."""
     old, new = before or {}, after or {}
     for name in {**old, **new}:
         title = _TITLES.get(name, name.replace("_", " "))
