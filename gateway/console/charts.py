@@ -181,7 +181,8 @@ def _draw_lines(
     """`M` begins a line, `L` continues it; `h0` makes a dot of a value alone."""
     paths = []
     for one in values:
-        parts, before = [], None
+        parts: list[str] = []
+        before: float | None = None
         for number, value in enumerate(one):
             if value is not None:
                 x, y = left + column * (number + 0.5), BASELINE - value * scale

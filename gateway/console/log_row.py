@@ -5,6 +5,7 @@ a command that asks the same.
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import orjson
 
@@ -43,7 +44,7 @@ def curl_command(row: RequestRow, address: str, version_header: str) -> str:
     so they are placeholders. `version_header` is the one that messages requests need."""
     of_version = f"{version_header}: 2023-06-01"
     headers = ["content-type: application/json"]
-    body = {"model": row.model or "MODEL"}
+    body: dict[str, Any] = {"model": row.model or "MODEL"}
     if row.format in (Format.CHAT, Format.MESSAGES):
         body |= {"messages": _GREETING}
     else:
