@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from sqlalchemy import FromClause, Select, func, literal, select, text
+from sqlalchemy import ColumnElement, FromClause, Select, func, literal, select, text
 
 from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
@@ -189,11 +189,13 @@ async def read_spending(
     sums = sums_between(
         database, max(0, since // HOUR_US), until // HOUR_US, whole_days=whole_days
     ).c
-    name = literal("", literal_execute=True) if by is None else sums[by]
+    name: ColumnElement[Any] = literal("", literal_execute=True) if by is None else sums[by]
     query = select(sums.hour, name, sum_of(sums.cost_micro), sum_of(sums.usd_micro))
-    conditions = [sums[column] == value for column, value in where.items()]
+    conditions: list[ColumnElement[bool]] = [
+        sums[column] == value for column, value in where.items()
+    ]
     if by is not None:
         conditions.append(sums[by].in_(names))
-    key = (sums.hour,) if by is None else (sums.hour, name)
+    key: list[ColumnElement[Any]] = [sums.hour] if by is None else [sums.hour, name]
     (rows,) = await _read(database, query.where(*conditions).group_by(*key))
     return rows
