@@ -95,11 +95,13 @@ async def spending_chart(
     span: Span,
     by: str,
     names: Mapping[str, tuple[str, str]],
+    whole: Spending | None = None,
     **only: str | None,
 ) -> Chart:
     """The chart of what was spent by each of these names, which have titles and addresses, and by
-    all others; in dollars where there are any."""
-    (whole,) = (await spending(database, span, **only)).values()
+    all others; in dollars where there are any. Reads the `whole` if it is not given."""
+    if whole is None:
+        (whole,) = (await spending(database, span, **only)).values()
     parts = await spending(database, span, by, list(names), **only) if names else {}
     return draw(span, whole, {names[name]: part for name, part in parts.items()})
 

@@ -18,10 +18,12 @@ from gateway.console.channel_view import channel_health
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.overview_charts import charts
 from gateway.console.rendering import redirect, render
-from gateway.console.spending import MOST_PARTS, Span, logs_url, spending, spending_chart
+from gateway.console.spending import MOST_PARTS, Span, Spending, logs_url, spending, spending_chart
 from gateway.console.time_range import parse_range
+from gateway.console.usage_view import spend_of
 from gateway.core.limits import MICRO_PER_UNIT, Cost
 from gateway.core.text import list_names
+from gateway.quota.limits import HolderKind
 from gateway.store.log.overview import Breakdown, Overview, count_failures
 from gateway.store.log.usage import Totals
 from gateway.store.records import DAY_US, HOUR_US, ExchangeState
@@ -86,7 +88,8 @@ async def show_overview(request: web.Request) -> web.Response:
         for each in ranked[:MOST_PARTS]
         if each.name
     }
-    spent = await spending_chart(database, span, by, names)
+    whole = Spending({each.at: Cost(each.cost_micro, each.usd_micro) for each in overview.series})
+    spent = await spending_chart(database, span, by, names, whole)
     outcomes = await count_failures(database, span.since, span.until, span.step)
     earlier = Span(2 * span.since - span.until, span.since, span.step)
     return render(
@@ -96,7 +99,7 @@ async def show_overview(request: web.Request) -> web.Response:
         overview=overview,
         total=overview.whole,
         before=(await spending(database, earlier))[""].whole,
-        month=await _month(context, now),
+        month=_month(context, now),
         minutes=max(1, (min(now, span.until) - span.since) // 60_000_000),
         running=context.runtime.active_requests,
         by=by,
@@ -116,15 +119,16 @@ async def show_overview(request: web.Request) -> web.Response:
     )
 
 
-async def _month(context: ConsoleContext, now: int) -> Month:
+def _month(context: ConsoleContext, now: int) -> Month:
+    """From what the limits of groups know: the sums of a whole month need not be read."""
     today = datetime.fromtimestamp(now // 1_000_000, UTC)
     first = today.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    start = int(first.timestamp()) * 1_000_000
-    days = monthrange(today.year, today.month)[1]
-    hours = Span(start, now // HOUR_US * HOUR_US + HOUR_US, HOUR_US)
-    spent = (await spending(context.operations.database, hours))[""].whole
-    share = max(now - start, HOUR_US) / (days * DAY_US)
-    return Month(spent, share, f"{CONSOLE_PATH}?since={first:%Y-%m-%d}")
+    passed = max(now - int(first.timestamp()) * 1_000_000, HOUR_US)
+    share = passed / (monthrange(today.year, today.month)[1] * DAY_US)
+    groups = (each.name for each in context.operations.list_groups())
+    spent = [spend_of(context.runtime.quota, HolderKind.GROUP, each, now).month for each in groups]
+    whole = Cost(sum(each.units for each in spent), sum(each.usd for each in spent))
+    return Month(whole, share, f"{CONSOLE_PATH}?since={first:%Y-%m-%d}")
 
 
 def _top_rows(
