@@ -25,7 +25,7 @@ MOST_PARTS: Final = 5
 LOGS_PATH: Final = "/console/logs"
 
 
-def logs_url(since: int, until: int | None = None, **filters: str) -> str:
+def logs_url(since: int, until: int | None = None, /, **filters: str) -> str:
     """The matching requests of a span of Unix µs."""
     times = {"since": format_utc(since)} | ({"until": format_utc(until)} if until else {})
     return f"{LOGS_PATH}?{urlencode(times | filters)}"
@@ -75,7 +75,7 @@ class Spending:
 
 
 async def spending(
-    database: Database, span: Span, by: str = "", names: Sequence[str] = (), **only: str | None
+    database: Database, span: Span, by: str = "", names: Sequence[str] = (), /, **only: str | None
 ) -> dict[str, Spending]:
     """Reads what was spent by each of these names, or in all: by ''. `only` are filters."""
     where = {COLUMNS[name]: value for name, value in only.items() if value is not None}
@@ -96,6 +96,7 @@ async def spending_chart(
     by: str,
     names: Mapping[str, tuple[str, str]],
     whole: Spending | None = None,
+    /,
     **only: str | None,
 ) -> Chart:
     """The chart of what was spent by each of these names, which have titles and addresses, and by
