@@ -21,6 +21,7 @@ from gateway.admin.errors import AdminError
 from gateway.console.context import ConsoleContext
 from gateway.console.guard import SIGN_IN, Guard, add_guard
 from gateway.console.login_throttle import LoginThrottle
+from gateway.console.notices import add_notices
 from gateway.console.pages import PAGES
 from gateway.console.pages.signin import THROTTLE
 from gateway.console.rejections import INVALID_TOKEN, TOO_MANY_ATTEMPTS, Rejection
@@ -43,6 +44,7 @@ def build_console_app(context: ConsoleContext) -> web.Application:
     for routes in PAGES:
         app.add_routes(routes)
     app.router.add_static("/static", PACKAGE_DIR / "static")
+    add_notices(app, context)
     add_guard(app, Guard(context, "application/x-www-form-urlencoded", _reject))
     app.middlewares.insert(0, _load_templates)  # before the guard, which renders pages too
     return app

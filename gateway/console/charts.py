@@ -1,28 +1,22 @@
-"""Charts of metrics over time: where everything is that `templates/chart.svg` draws, and the charts
-of the overview.
-"""
+"""Charts of metrics over time: where everything is that `templates/chart.html` draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import ceil, floor, log10
 from typing import Final
 
-from gateway.admin.units import format_count, format_duration, format_units, format_usd
-from gateway.core.limits import MICRO_PER_UNIT
-from gateway.store.log.overview import Overview, TimeBucket
-from gateway.store.log.usage import Metrics
 from gateway.store.records import DAY_US
 
 WIDTH: Final = 480
-HEIGHT: Final = 220
-"""The height of the view box: the page scales it."""
+HEIGHT: Final = 192
+"""The size of the view box: the page scales it."""
 
-_TOP: Final = 12
-_BASELINE: Final = 166
+TOP: Final = 12
+BASELINE: Final = 166
 _RIGHT: Final = WIDTH - 28  # half of the last label follows
 _MIN_LEFT: Final = 28  # the same of the first one
 _CHARACTER_WIDTH: Final = 9.0
@@ -30,15 +24,6 @@ _BAR_SHARE: Final = 0.7  # of the width of a column
 
 _MAX_X_LABELS: Final = 7
 _MAX_Y_STEPS: Final = 4
-
-
-class Colour(StrEnum):
-    """A class of the template's style sheet."""
-
-    MAIN = "main"
-    SECOND = "second"
-    THIRD = "third"
-    BAD = "bad"
 
 
 class Kind(StrEnum):
@@ -49,66 +34,78 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Bucket:
+    """A place of the x axis; `url` has what happened there."""
+
+    label: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
-    """A value for each label, None if there is none."""
+    """A value for each bucket, None if there is none. `style` is a class of the style sheet, an
+    outcome or c1 to c6; `url` has what the series is of."""
 
     name: str
-    colour: Colour
+    style: str
     values: Sequence[float | None]
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A text of an axis or of the legend, and its coordinate."""
+    """A text of an axis, and its coordinate."""
 
     at: float
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A bar, from its upper left corner, or a dot around its centre; the text is the tooltip."""
+class Column:
+    """What the pointer finds in a bucket: a line of `text` for it, and one for each value."""
 
     x: float
-    y: float
-    height: float
     text: str
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A series as it is drawn; `path` goes through the dots of lines."""
+    """A series as it is drawn; `path` is that of an SVG."""
 
-    colour: Colour
-    legend: Label
-    marks: Sequence[Mark]
+    name: str
+    style: str
+    url: str
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Everything that the template draws."""
+    """Everything that the template draws; `summary` describes it in words."""
 
     title: str
+    summary: str
     kind: Kind
     left: float
     right: float
-    bar_width: float
+    column_width: float
     x_axis: Sequence[Label]
     y_axis: Sequence[Label]
     curves: Sequence[Curve]
+    columns: Sequence[Column]
 
     @property
     def is_empty(self) -> bool:
-        return not any(curve.marks for curve in self.curves)
+        return not any(curve.path for curve in self.curves)
 
 
 def build_chart(
     title: str,
-    labels: Sequence[str],
+    buckets: Sequence[Bucket],
     series: Sequence[Series],
     format_value: Callable[[float], str],
     *,
+    summary: str = "",
     kind: Kind = Kind.BARS,
     min_step: float = 1,
 ) -> Chart:
@@ -116,44 +113,83 @@ def build_chart(
     steps = axis_steps(_highest(series, kind), min_step)
     names = [format_value(step) for step in steps]
     left = max(_MIN_LEFT, 10 + _CHARACTER_WIDTH * max(map(len, names)))
-    column = (_RIGHT - left) / max(1, len(labels))
-    scale = (_BASELINE - _TOP) / steps[-1]
-    is_bars = kind is Kind.BARS
-    first_x = left + column * ((1 - _BAR_SHARE) / 2 if is_bars else 0.5)
-    bases = [0.0] * len(labels)
-    legend_at = left
-    curves = []
-    for one in series:
-        marks: list[Mark | None] = []
-        for number, value in enumerate(one.values):
-            if value is None or (is_bars and not value):
-                marks.append(None)
-                continue
-            top = _BASELINE - (bases[number] + value) * scale
-            text = f"{labels[number]}, {one.name}: {format_value(value)}"
-            marks.append(_mark(first_x + number * column, top, value * scale, text))
-            bases[number] += value if is_bars else 0
-        legend = Label(round(legend_at, 1), one.name)
-        drawn = [mark for mark in marks if mark is not None]
-        curves.append(Curve(one.colour, legend, drawn, "" if is_bars else _path(marks)))
-        legend_at += 30 + _CHARACTER_WIDTH * len(one.name)
-    every = ceil(len(labels) / _MAX_X_LABELS) or 1
+    column = (_RIGHT - left) / max(1, len(buckets))
+    scale = (BASELINE - TOP) / steps[-1]
+    every = ceil(len(buckets) / _MAX_X_LABELS) or 1
+    draw = _draw_bars if kind is Kind.BARS else _draw_lines
+    paths = draw([one.values for one in series], left, column, scale)
     return Chart(
         title=title,
+        summary=summary,
         kind=kind,
         left=round(left, 1),
         right=_RIGHT,
-        bar_width=round(column * _BAR_SHARE, 1),
+        column_width=round(column, 2),
         x_axis=[
-            Label(round(left + column * (number + 0.5), 1), labels[number])
-            for number in range(0, len(labels), every)
+            Label(round(left + column * (number + 0.5), 1), buckets[number].label)
+            for number in range(0, len(buckets), every)
         ],
         y_axis=[
-            Label(round(_BASELINE - step * scale, 1), name)
+            Label(round(BASELINE - step * scale, 1), name)
             for step, name in zip(steps, names, strict=True)
         ],
-        curves=curves,
+        curves=[
+            Curve(one.name, one.style, one.url, path)
+            for one, path in zip(series, paths, strict=True)
+        ],
+        columns=[
+            Column(
+                round(left + column * number, 1),
+                _describe(bucket, number, series, format_value),
+                bucket.url,
+            )
+            for number, bucket in enumerate(buckets)
+        ],
     )
+
+
+def _describe(
+    bucket: Bucket, number: int, series: Sequence[Series], format_value: Callable[[float], str]
+) -> str:
+    values = ((one.name, one.values[number]) for one in series)
+    lines = (f"{name}: {format_value(value)}" for name, value in values if value)
+    return "\n".join((bucket.label, *lines))
+
+
+def _draw_bars(
+    values: Sequence[Sequence[float | None]], left: float, column: float, scale: float
+) -> list[str]:
+    """Each series on top of the ones before it."""
+    width = round(column * _BAR_SHARE, 2)
+    bases = [BASELINE * 1.0] * max(map(len, values), default=0)
+    paths = []
+    for one in values:
+        parts = []
+        for number, value in enumerate(one):
+            if value:
+                height = round(value * scale, 2)
+                x = round(left + column * (number + (1 - _BAR_SHARE) / 2), 1)
+                parts.append(f"M{x} {bases[number]:.2f}h{width}v{-height}h{-width}z")
+                bases[number] -= height
+        paths.append("".join(parts))
+    return paths
+
+
+def _draw_lines(
+    values: Sequence[Sequence[float | None]], left: float, column: float, scale: float
+) -> list[str]:
+    """`M` begins a line, `L` continues it; `h0` makes a dot of a value alone."""
+    paths = []
+    for one in values:
+        parts: list[str] = []
+        before: float | None = None
+        for number, value in enumerate(one):
+            if value is not None:
+                x, y = left + column * (number + 0.5), BASELINE - value * scale
+                parts.append(f"{'M' if before is None else 'L'}{x:.1f} {y:.1f}h0")
+            before = value
+        paths.append("".join(parts))
+    return paths
 
 
 def _highest(series: Sequence[Series], kind: Kind) -> float:
@@ -172,49 +208,9 @@ def axis_steps(highest: float, min_step: float) -> list[float]:
     return [step * number for number in range(max(1, ceil(highest / step)) + 1)]
 
 
-def _mark(x: float, y: float, height: float, text: str) -> Mark:
-    return Mark(round(x, 1), round(y, 1), round(height, 1), text)
-
-
-def _path(marks: Sequence[Mark | None]) -> str:
-    """`M` begins a line, `L` continues it."""
-    previous = [None, *marks]
-    return "".join(
-        f"{'L' if before else 'M'}{mark.x} {mark.y}"
-        for before, mark in zip(previous, marks, strict=False)
-        if mark is not None
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class MetricChart:
-    """A chart of the overview; `summary` describes it in words."""
-
-    title: str
-    curves: Sequence[tuple[str, Colour, Callable[[Metrics], float | None]]]
-    summary: Callable[[Metrics], str]
-    format_value: Callable[[float], str]
-    kind: Kind = Kind.BARS
-    min_step: float = 1
-
-    def build(self, overview: Overview) -> Chart:
-        buckets = overview.series
-        return build_chart(
-            self.title,
-            [bucket_label(overview.step, bucket) for bucket in buckets],
-            [
-                Series(name, colour, [value(bucket) for bucket in buckets])
-                for name, colour, value in self.curves
-            ],
-            self.format_value,
-            kind=self.kind,
-            min_step=self.min_step,
-        )
-
-
-def bucket_label(step: int, bucket: TimeBucket) -> str:
-    """The hour or the day at which it begins."""
-    moment = datetime.fromtimestamp(bucket.at // 1_000_000, UTC)
+def bucket_label(step: int, at: int) -> str:
+    """The time or the day at which a bucket of `step` µs begins."""
+    moment = datetime.fromtimestamp(at // 1_000_000, UTC)
     return f"{moment:%b} {moment.day}" if step >= DAY_US else f"{moment:%H:%M}"
 
 
@@ -222,78 +218,5 @@ def short_number(number: float) -> str:
     """`950`, `1.5k`, `20M`."""
     for scale, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= scale:
-            return f"{number / scale:g}{letter}"
-    return f"{number:g}"
-
-
-def _latency_summary(metrics: Metrics) -> str:
-    first = format_duration(metrics.mean_first_event_us)
-    duration = format_duration(metrics.mean_total_us)
-    if first is None:
-        return "no reply"
-    return f"mean time to first token {first}, mean duration {duration}"
-
-
-def _cache_summary(metrics: Metrics) -> str:
-    share = metrics.cached_share
-    return "no input" if share is None else f"{share * 100:.0f} % of the input"
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-CHARTS: Final[Mapping[str, MetricChart]] = {
-    "usd": MetricChart(
-        "US dollars",
-        (("US dollars", Colour.MAIN, lambda m: m.usd_micro / MICRO_PER_UNIT),),
-        lambda m: format_usd(m.usd_micro),
-        short_number,
-        min_step=0.01,
-    ),
-    "units": MetricChart(
-        "Units",
-        (("Units", Colour.MAIN, lambda m: m.cost_micro / MICRO_PER_UNIT),),
-        lambda m: format_units(m.cost_micro),
-        short_number,
-    ),
-    "requests": MetricChart(
-        "Requests",
-        (
-            ("Succeeded", Colour.MAIN, lambda m: m.requests - m.errors),
-            ("Failed", Colour.BAD, lambda m: m.errors),
-        ),
-        lambda m: f"{format_count(m.requests)}, {format_count(m.errors)} of them failed",
-        short_number,
-    ),
-    "tokens": MetricChart(
-        "Tokens",
-        (
-            ("Input", Colour.MAIN, lambda m: m.input_tokens - m.cache_read_tokens),
-            ("Cached input", Colour.THIRD, lambda m: m.cache_read_tokens),
-            ("Output", Colour.SECOND, lambda m: m.output_tokens),
-        ),
-        lambda m: f"{format_count(m.input_tokens)} in, {format_count(m.output_tokens)} out",
-        short_number,
-    ),
-    "times": MetricChart(
-        "Latency",
-        (
-            ("Time to first token", Colour.MAIN, lambda m: _times(m.mean_first_event_us, 1e-6)),
-            ("Duration", Colour.SECOND, lambda m: _times(m.mean_total_us, 1e-6)),
-        ),
-        _latency_summary,
-        lambda seconds: format_duration(round(seconds * 1e6)) or "",
-        kind=Kind.LINES,
-        min_step=0.001,
-    ),
-    "cache": MetricChart(
-        "Cached input",
-        (("Share of the input", Colour.THIRD, lambda m: _times(m.cached_share, 100)),),
-        _cache_summary,
-        lambda percent: f"{percent:.3g} %",
-        kind=Kind.LINES,
-        min_step=25,
-    ),
-}
-"""Charts by the name in the path of the image."""
+            return f"{number / scale:.3g}{letter}"
+    return f"{number:.3g}"

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from gateway.admin.api.forms import Form, LogFilterForm, validate
 from gateway.admin.errors import FieldError, FormError
 from gateway.admin.text_fields import format_fields, parse_field
-from gateway.admin.units import parse_duration, parse_time
+from gateway.admin.units import parse_duration, parse_time, parse_usd
 from gateway.core.limits import LIMIT_NAMES
 from gateway.store.log.pages import LogFilter
 from gateway.store.records import Group, Token
@@ -99,9 +99,13 @@ FILTER_FIELDS: Final = {
     "model": "model",
     "channel": "channel",
     "account": "account",
+    "outcome": "outcome",
     "state": "state",
     "status": "status",
     "code": "error_code",
+    "attempts": "min_attempts",
+    "ttft": "min_first_event_us",
+    "usd": "min_usd_micro",
     "id": "id",
     "text": "text",
 }
@@ -122,9 +126,15 @@ class LogSearch:
     log_filter: LogFilter
     errors: Texts
 
-    def query(self, **more: str) -> str:
-        """The query string of the page."""
-        return urlencode({**self.texts, **more})
+    def query(self, **changes: str | None) -> str:
+        """The query string of the page with other texts; None removes one."""
+        texts = {**self.texts, **changes}
+        return urlencode({name: text for name, text in texts.items() if text is not None})
+
+    def prefix(self, name: str) -> str:
+        """The query string that ends with this input, so that a text completes it."""
+        rest = self.query(**{name: None})
+        return f"{rest}&{name}=" if rest else f"{name}="
 
     def api_query(self, **more: str) -> str:
         """The query string of the admin API."""
@@ -153,6 +163,10 @@ def parse_search(query: Mapping[str, str], tokens: Sequence[Token], now: int) ->
 def _parse_filter(name: str, text: str, tokens: Sequence[Token], now: int) -> str | int:
     if name in ("since", "until"):
         return parse_time(text, now, -1)
+    if name == "ttft":
+        return parse_duration(text) * 1_000_000
+    if name == "usd":
+        return parse_usd(text)
     return _token_id(text, tokens) if name == "key" else text
 
 

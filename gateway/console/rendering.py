@@ -16,9 +16,12 @@ from markupsafe import Markup, escape
 
 from gateway.admin import units
 from gateway.admin.access.permissions import current_actor
-from gateway.console.charts import HEIGHT, WIDTH, Chart
+from gateway.console import log_row
+from gateway.console.charts import BASELINE, HEIGHT, TOP, WIDTH
 from gateway.console.context import CONTEXT
 from gateway.console.guard import SESSION, STATIC
+from gateway.console.notices import MOST, NOTICES
+from gateway.console.time_range import RangeLinks
 from gateway.core.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -27,8 +30,8 @@ if TYPE_CHECKING:
 PACKAGE_DIR: Final = Path(__file__).parent
 PLACEHOLDER: Final = "–"
 
-_CHART_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""A chart is a document with a style sheet of its own."""
+_AGES: Final = ((172_800, 86_400, "d"), (3_600, 3_600, "h"), (60, 60, "min"), (0, 1, "s"))
+"""Seconds from which on an age is in a unit, and those of the unit."""
 
 
 async def load_templates() -> None:
@@ -54,6 +57,10 @@ def environment() -> Environment:
     )
     filters: dict[str, Callable[..., object]] = {
         "time": format_time,
+        "age": pass_context(lambda context, at: format_age(at, context["now"])),
+        "outcome": log_row.outcome,
+        "reason": log_row.reason,
+        "speed": log_row.tokens_per_second,
         "refuses_line": units.refuses_line,
         "duration": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
         "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
@@ -70,17 +77,21 @@ def environment() -> Environment:
     }
     templates.filters.update(filters)
     templates.globals["asset"] = _asset_paths(PACKAGE_DIR / "static").__getitem__
+    plot = {"width": WIDTH, "height": HEIGHT, "top": TOP, "baseline": BASELINE}
+    templates.globals["plot"] = plot
     for name in templates.list_templates():
         templates.get_template(name)
     return templates
 
 
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
-    """A page or a part of one. In addition to `values`, templates have `path`, `session` (None
-    without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the messages for this
-    page, `config_error`, `has_replicas`, `has_file`, and `money`, the current prices' settings."""
+    """A page or a part of one. In addition to `values`, templates have `path`, `now` (Unix µs),
+    `session` (None without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the
+    messages for this page, `notices`, `has_replicas`, `has_file`, `links` of ranges, and `money`, the
+    current prices' settings."""
     session = request.get(SESSION)
-    access, runtime = request.app[CONTEXT].access, request.app[CONTEXT].runtime
+    context = request.app[CONTEXT]
+    access, runtime = context.access, context.runtime
 
     def pop_flashes() -> Iterator[str]:
         while session is not None and session.flashes:
@@ -91,11 +102,13 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
         .get_template(name)
         .render(
             path=request.path,
+            now=context.now(),
             session=session,
             admin=None if session is None else access.sessions.admin_of(session),
             may=current_actor().may,
             flashes=pop_flashes,
-            config_error=runtime.config_error,
+            notices=request.get(NOTICES, ())[:MOST],
+            links=RangeLinks(request.path, request.query),
             has_replicas=runtime.fleet.is_replica,
             has_file=request.app[CONTEXT].reloader is not None,
             money=runtime.config.money,
@@ -103,14 +116,6 @@ def render(request: web.Request, name: str, *, status: int = 200, **values: Any)
         )
     )
     return web.Response(text=text, status=status, content_type="text/html")
-
-
-def render_chart(request: web.Request, chart: Chart) -> web.Response:
-    """The chart as an SVG, for an `<img>`."""
-    template = environment().get_template("chart.svg")
-    image = template.render(chart=chart, width=WIDTH, height=HEIGHT)
-    headers = {"Content-Security-Policy": _CHART_POLICY}
-    return web.Response(text=image, content_type="image/svg+xml", headers=headers)
 
 
 def redirect(path: str) -> web.Response:
@@ -142,6 +147,17 @@ def format_time(microseconds: int | None) -> str:
     return element.format(moment, moment)
 
 
+def format_age(microseconds: int, now: int) -> Markup:
+    """A `<time>` that says how long ago it was, with the exact time in UTC as its title."""
+    moment = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
+    seconds = max(0, now - microseconds) // 1_000_000
+    scale, unit = next(each[1:] for each in _AGES if seconds >= each[0])
+    element = Markup(
+        '<time data-age datetime="{0:%Y-%m-%dT%H:%M:%SZ}" title="{0:%Y-%m-%d %H:%M:%S} UTC">'
+    )
+    return element.format(moment) + f"{seconds // scale} {unit}" + Markup("</time>")
+
+
 def _finalize(value: Any) -> Any:
     if value is None:
         return ""
@@ -151,6 +167,8 @@ def _finalize(value: Any) -> Any:
 
 def _escape_control(text: str) -> str:
     """Line breaks and tabs remain."""
+    if text.isprintable():
+        return text
     text = text.replace("\r\n", "\n")
     return re.sub(r"[^\n\t]+", lambda match: escape_unprintable(match[0]), text)
 

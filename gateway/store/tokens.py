@@ -149,6 +149,23 @@ async def tokens_by_id(database: Reader, ids: Sequence[str]) -> list[Token]:
     return found
 
 
+async def expiring_tokens(
+    database: Reader, since: int, until: int, limit: int
+) -> tuple[list[str], int]:
+    """Returns the names of the active tokens that expire in a span of Unix µs, the next ones first,
+    up to a limit, and how many there are."""
+    conditions = (
+        tokens.c.state == TokenState.ACTIVE,
+        tokens.c.expires_at >= since,
+        tokens.c.expires_at < until,
+    )
+    names = select(tokens.c.name).where(*conditions).order_by(tokens.c.expires_at).limit(limit)
+    async with database.reader.connect() as connection:
+        count = await connection.scalar(select(func.count()).where(*conditions))
+        found = (await connection.scalars(names)).all() if count else ()
+    return list(found), count or 0
+
+
 async def get_token(database: Database, token_id: str) -> Token | None:
     row = await fetch_one(database, select(tokens).where(tokens.c.id == token_id))
     return None if row is None else _from_row(Token, row)

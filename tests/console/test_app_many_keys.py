@@ -33,7 +33,6 @@ PLACES: Final = {
     "/console/groups/{name}": "/console/groups/many",
     "/console/groups/{name}/edit": "/console/groups/many/edit",
     "/console/groups/{name}/remove": "/console/groups/many/remove",
-    "/console/charts/{name}.svg": "/console/charts/requests.svg",
     "/admin/api/groups/{name}": "/admin/api/groups/many",
     "/admin/api/overview": "/admin/api/overview?since=0",
     "/admin/api/requests/events": "/admin/api/requests/events?status=wrong",
@@ -41,6 +40,8 @@ PLACES: Final = {
 }
 """Of paths with names; in others it is a key's id."""
 QUERIES: Final = (
+    "/console?since=30d&by=key",
+    "/console/usage?since=30d&by=group",
     "/console/logs?key=name+7",
     "/console/logs/tail?key=name+7",
     "/console/tokens?q=name+7",

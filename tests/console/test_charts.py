@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -10,95 +11,103 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.console.charts import (
-    HEIGHT,
-    WIDTH,
+    BASELINE,
+    Bucket,
     Chart,
-    Colour,
     Kind,
     Series,
     axis_steps,
+    bucket_label,
     build_chart,
     short_number,
 )
 from gateway.console.rendering import environment
+from gateway.store.records import DAY_US, HOUR_US
 
-HOURS = [f"{hour:02d}:00" for hour in range(24)]
-ELEMENTS = {"svg", "style", "title", "g", "rect", "path", "text", "circle"}
-NAMESPACE = "{http://www.w3.org/2000/svg}"
+HOURS = [Bucket(f"{hour:02d}:00", f"/logs?hour={hour}&more") for hour in range(24)]
+ELEMENTS = {"svg", "title", "g", "rect", "path", "text"}
 
-
-TEMPLATE = environment().get_template("chart.svg")
+TEMPLATE = environment().from_string('{% from "chart.html" import figure %}{{ figure(chart) }}')
 
 
 def draw(chart: Chart) -> str:
-    return TEMPLATE.render(chart=chart, width=WIDTH, height=HEIGHT)
+    return TEMPLATE.render(chart=chart)
+
+
+def svg_of(html: str) -> ElementTree.Element:
+    return ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
 
 
 def requests(kind: Kind, name: str = "Succeeded") -> Chart:
-    succeeded = Series(name, Colour.MAIN, [float(hour) for hour in range(24)])
+    succeeded = Series(name, "c1", [float(hour) for hour in range(24)], "/logs?all")
     with_gaps = [None if hour % 5 == 0 else 3.0 for hour in range(24)]
-    failed = Series("Failed", Colour.BAD, with_gaps)
-    return build_chart("Requests", HOURS, [succeeded, failed], short_number, kind=kind)
+    failed = Series("Failed", "c2", with_gaps)
+    return build_chart(
+        "Requests", HOURS, [succeeded, failed], short_number, summary="276 in all", kind=kind
+    )
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_elements_and_attributes(kind: Kind) -> None:
-    svg = draw(requests(kind))
-    elements = list(ElementTree.fromstring(svg).iter())
-    assert {element.tag.removeprefix(NAMESPACE) for element in elements} == (
-        ELEMENTS - {"circle"} if kind is Kind.BARS else ELEMENTS
-    )
+    elements = list(svg_of(draw(requests(kind))).iter())
+    assert {element.tag for element in elements} == ELEMENTS
     attributes = {name for element in elements for name in element.attrib}
     assert not {name for name in attributes if name.startswith("on") or "href" in name}
     assert "style" not in attributes
-    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_names_are_escaped(kind: Kind) -> None:
     hostile = "</svg><script>alert(1)</script>"
-    svg = draw(requests(kind, hostile))
-    texts = [element.text for element in ElementTree.fromstring(svg).iter()]
-    assert hostile in texts
-    assert "<script" not in svg
+    html = draw(requests(kind, hostile))
+    assert f"07:00\n{hostile}: 7\nFailed: 3" in [each.text for each in svg_of(html).iter()]
+    assert "<script" not in html
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_title_legend_tooltips_and_both_schemes(kind: Kind) -> None:
-    svg = draw(requests(kind))
-    assert ElementTree.fromstring(svg)[0].text == "Requests"
-    assert ">Succeeded</text>" in svg
-    assert "<title>07:00, Succeeded: 7</title>" in svg
-    assert "prefers-color-scheme: dark" in svg
-    assert "No data" not in svg
+def test_title_legend_and_what_the_pointer_finds(kind: Kind) -> None:
+    html = draw(requests(kind))
+    svg = svg_of(html)
+    assert svg.attrib["aria-label"] == "Requests: 276 in all"
+    assert '<li class="c1"><a class="raw" href="/logs?all">Succeeded</a></li>' in html
+    assert '<li class="c2"><span class="raw">Failed</span></li>' in html
+    columns = svg.findall("rect")
+    assert [column.attrib["data-url"] for column in columns] == [hour.url for hour in HOURS]
+    assert columns[7].findtext("title") == "07:00\nSucceeded: 7\nFailed: 3"
+    assert columns[5].findtext("title") == "05:00\nSucceeded: 5"  # nothing has failed
+    assert "No data" not in html
+
+
+def bars(path: str) -> list[tuple[float, float, float]]:
+    """x, bottom and height of each bar."""
+    found = re.findall(r"M([\d.]+) ([\d.]+)h[\d.]+v-([\d.]+)h-[\d.]+z", path)
+    assert "".join(found[0]) and len(found) == path.count("M")
+    return [(float(x), float(y), float(height)) for x, y, height in found]
 
 
 def test_bars_are_stacked() -> None:
-    series = [Series(name, Colour.MAIN, [1.0, 3.0]) for name in ("a", "b")]
-    chart = build_chart("Title", ["x", "y"], series, short_number)
-    lower, upper = (curve.marks for curve in chart.curves)
-    assert [mark.text for mark in lower] == ["x, a: 1", "y, a: 3"]
+    series = [Series(name, "c1", [1.0, 3.0]) for name in ("a", "b")]
+    chart = build_chart("Title", HOURS[:2], series, short_number)
+    lower, upper = (bars(curve.path) for curve in chart.curves)
     for below, above in zip(lower, upper, strict=True):
-        assert (above.x, above.height) == (below.x, below.height)
-        assert above.y == pytest.approx(below.y - above.height, abs=0.2)
-    assert lower[1].height == pytest.approx(3 * lower[0].height, abs=0.2)
+        assert (above[0], above[2]) == (below[0], below[2])
+        assert below[1] == BASELINE
+        assert above[1] == pytest.approx(below[1] - below[2], abs=0.02)
+    assert lower[1][2] == pytest.approx(3 * lower[0][2], abs=0.05)
 
 
 def test_a_line_has_gaps() -> None:
-    values = [1.0, 2.0, None, 4.0]
-    series = [Series("a", Colour.MAIN, values)]
+    series = [Series("a", "c1", [1.0, 2.0, None, 4.0])]
     (curve,) = build_chart("Title", HOURS[:4], series, short_number, kind=Kind.LINES).curves
-    assert len(curve.marks) == 3
-    assert (curve.path.count("M"), curve.path.count("L")) == (2, 1)
+    assert (curve.path.count("M"), curve.path.count("L"), curve.path.count("h0")) == (2, 1, 3)
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [None], [0.0, None]])
 @pytest.mark.parametrize("kind", Kind)
 def test_without_values(values: list[float | None], kind: Kind) -> None:
-    series = Series("Failed", Colour.BAD, values)
-    labels = HOURS[: len(values)]
-    svg = draw(build_chart("Requests", labels, [series], short_number, kind=kind))
-    assert ("No data" in svg) == (kind is Kind.BARS or 0.0 not in values)
+    series = Series("Failed", "c1", values)
+    html = draw(build_chart("Requests", HOURS[: len(values)], [series], short_number, kind=kind))
+    assert ("No data" in html) == (kind is Kind.BARS or 0.0 not in values)
 
 
 @given(st.floats(0, 1e15), st.sampled_from([1.0, 0.001]))
@@ -110,3 +119,9 @@ def test_the_axis_has_a_few_even_steps(highest: float, min_step: float) -> None:
     steps = [after - before for before, after in pairwise(axis)]
     assert min(steps) >= min_step * (1 - 1e-9)
     assert max(steps) - min(steps) <= 1e-9 * max(1.0, highest)
+
+
+def test_the_label_of_a_bucket_is_its_hour_or_day() -> None:
+    at = 1_790_000_000_000_000 // DAY_US * DAY_US + 5 * HOUR_US
+    assert bucket_label(HOUR_US, at) == "05:00"
+    assert bucket_label(DAY_US, at) == "Sep 21"

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from gateway.console.form_input import FILTER_FIELDS, parse_search
+from gateway.store.log.outcomes import Outcome
 from gateway.store.log.pages import LogFilter
 from gateway.store.records import ExchangeState
 from tests.store.sample_rows import token
@@ -33,9 +34,13 @@ def test_every_field_is_parsed() -> None:
         "model": "beta-5.4",
         "channel": "main",
         "account": "a1",
+        "outcome": "upstream_error",
         "state": "error",
         "status": "5xx",
         "code": "server_is_overloaded",
+        "attempts": "2",
+        "ttft": "10s",
+        "usd": "0.25",
         "id": "req_00",
         "text": " room ",
     }
@@ -55,6 +60,10 @@ def test_every_field_is_parsed() -> None:
         error_code="server_is_overloaded",
         id="req_00",
         text="room",
+        outcome=Outcome.UPSTREAM_ERROR,
+        min_attempts=2,
+        min_first_event_us=10_000_000,
+        min_usd_micro=250_000,
     )
 
 
@@ -72,6 +81,11 @@ def test_the_id_of_a_deleted_key() -> None:
         ("state", "sleeping"),
         ("status", "700"),
         ("status", "50"),
+        ("outcome", "good"),
+        ("attempts", "some"),
+        ("attempts", "-1"),
+        ("ttft", "long"),
+        ("usd", "much"),
     ],
 )
 def test_an_error_belongs_to_its_field(name: str, text: str) -> None:
@@ -93,6 +107,8 @@ def test_query_strings() -> None:
         "key": ["one"],
         "before": ["req_1"],
     }
+    assert search.query(text=None, key=None) == "since=1h"
+    assert parse_qs(search.prefix("key") + "two") == parse_qs(search.query(key="two"))
     assert parse_qs(search.api_query(format="csv")) == {
         "text": ["a&b=c #ü"],
         "since": [str(NOW - HOUR)],

@@ -55,14 +55,14 @@ EXPECTED = {
         GET /admin/api/replicas
         GET /console
         GET /console/
-        GET /console/charts/{name}.svg
         GET /console/tokens
         GET /console/tokens/{id}
-        GET /console/tokens/{id}/usage.svg
         GET /console/groups
         GET /console/groups/{name}
         GET /console/channels
         GET /console/replicas
+        GET /console/usage
+        GET /console/usage.csv
         GET /console/logs
         GET /console/logs/tail
         GET /console/logs/{id}

@@ -8,7 +8,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from gateway.config.limits import Money
-from gateway.console.rendering import environment, format_time
+from gateway.console.rendering import environment, format_age, format_time
 from gateway.core.limits import Cost
 from tests.console.browser import Browser
 from tests.support.gateway import RunningGateway
@@ -48,6 +48,18 @@ def test_times_are_in_utc() -> None:
         1_700_000_000_999_999
     )
     assert format_time(None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (172_800, "2 d")],
+)
+def test_ages_have_the_exact_time_as_their_title(seconds: int, text: str) -> None:
+    at = 1_700_000_000_000_000
+    assert format_age(at, at + seconds * 1_000_000) == (
+        '<time data-age datetime="2023-11-14T22:13:20Z" title="2023-11-14 22:13:20 UTC">'
+        f"{text}</time>"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.console.timeline import SpanKind, spans
+from gateway.console.timeline import SpanKind, spans, ticks, waterfall
 from gateway.store.records import AttemptRow
 
 
@@ -39,6 +39,32 @@ def test_a_failure_and_then_a_reply() -> None:
         (SpanKind.GATEWAY, 100, None),
     ]
     assert [(span.start, span.width) for span in result[:2]] == [(0, 10), (10, 20)]
+
+
+def test_a_line_for_each_attempt() -> None:
+    failed = attempted(100, 200, verdict="overloaded")
+    gateway, first, second = waterfall(1000, [failed, attempted(400, 500, first_event_us=300)])
+    assert [span.kind for span in gateway.spans] == [
+        SpanKind.GATEWAY,
+        SpanKind.BACKOFF,
+        SpanKind.GATEWAY,
+    ]
+    assert (first.name, first.result, first.total_us) == (
+        "1. chat-main/a1",
+        "200 overloaded",
+        200,
+    )
+    assert [(span.start, span.width) for span in second.spans] == [(40, 30), (70, 20)]
+
+
+def test_a_rejected_or_running_request_has_no_line() -> None:
+    assert waterfall(70, []) == []
+    assert waterfall(None, [attempted(0, 1)]) == []
+
+
+def test_the_axis_has_the_duration() -> None:
+    assert ticks(8_000_000)[0] == (0, "0 ms")
+    assert ticks(8_000_000)[-1] == (100, "8.0 s")
 
 
 def test_every_kind_has_its_colour() -> None:

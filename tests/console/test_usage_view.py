@@ -1,34 +1,54 @@
-"""Recent usage has every day, the first and today included."""
+"""Limits and budgets as pages show them."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import pytest
 
-from gateway.console.usage_view import DAYS, daily_chart, daily_usage, usage_by_model
-from gateway.core.formats import Format
-from tests.support.gateway import ALPHA, RunningGateway
-from tests.support.upstream import ScriptedUpstream, fixture_reply
+from gateway.console.usage_view import BudgetRow, budget_rows, limit_rows, spend_of
+from gateway.core.limits import LIMIT_NAMES, UNLIMITED, Cost, Currency, Limits
+from gateway.quota.limits import Holder, HolderKind, Quota
+
+NOW = 1_790_000_000_000_000
 
 
-async def test_usage_of_the_last_days(gateway: RunningGateway, upstream: ScriptedUpstream) -> None:
-    upstream.respond_with(fixture_reply("messages"))
-    await gateway.post(Format.MESSAGES)
-    row = await gateway.row()
-    now = gateway.daemon.console.now()
+@pytest.mark.parametrize(
+    ("limit", "spent", "percent"),
+    [(100, 0, 0), (1000, 999, 99), (100, 100, 100), (100, 150, 100), (0, 0, 100)],
+)
+def test_percentage_of_a_budget(limit: int, spent: int, percent: int) -> None:
+    assert BudgetRow("Budget", Currency.UNITS, limit, spent).percent == percent
 
-    days = await daily_usage(gateway.operations, now, gateway.token.id)
-    today = datetime.fromtimestamp(row.started_at // 1_000_000, UTC).date()
-    assert [day.date for day in days][-1] == today.isoformat()
-    assert days[0].date == (today - timedelta(days=DAYS - 1)).isoformat()
-    assert len({day.date for day in days}) == DAYS
-    assert (days[-1].requests, days[-1].cost_micro) == (1, row.cost_micro)
-    assert not any(day.requests for day in days[:-1])
-    (model,) = await usage_by_model(gateway.operations, now, gateway.token.id)
-    assert (model.model, model.cost_micro) == (ALPHA, row.cost_micro)
 
-    later = now + DAYS * 86_400_000_000
-    assert not any(
-        day.requests for day in await daily_usage(gateway.operations, later, gateway.token.id)
-    )
-    assert not await usage_by_model(gateway.operations, later, gateway.token.id)
-    assert len(daily_chart(days).curves[0].marks) == 1
+def test_only_configured_limits_have_rows() -> None:
+    quota = Quota()
+    quota.budget(HolderKind.KEY, "tok_1").load(9, {NOW: 5})
+    quota.budget(HolderKind.KEY, "tok_1", Currency.USD).load(4, {}, {}, {NOW: 3})
+    limits = Limits(concurrent=0, budget=10, budget_month=20, budget_usd_5h=30)
+    assert rows(quota, limits) == [
+        ("Total budget", 10, 9),
+        ("Monthly budget", 20, 5),
+        ("5-hour budget in USD", 30, 3),
+    ]
+    assert [limit for _, limit in limit_rows(limits)] == [0]
+    assert not rows(quota, UNLIMITED)
+    assert not list(limit_rows(UNLIMITED))
+
+
+def rows(quota: Quota, limits: Limits) -> list[tuple[str, int, int]]:
+    holder = Holder(HolderKind.KEY, "tok_1", "laptop", limits)
+    return [(row.title, row.limit, row.spent) for row in budget_rows(quota, holder, NOW)]
+
+
+def test_what_was_spent_in_both_currencies() -> None:
+    quota = Quota()
+    quota.budget(HolderKind.KEY, "tok_1").load(9, {NOW: 5})
+    quota.budget(HolderKind.KEY, "tok_1", Currency.USD).load(4, {})
+    spent = spend_of(quota, HolderKind.KEY, "tok_1", NOW)
+    assert (spent.total, spent.day, spent.month) == (Cost(9, 4), Cost(5), Cost(5))
+
+
+def test_every_limit_has_a_title() -> None:
+    everything = Limits(**dict.fromkeys(LIMIT_NAMES, 1))
+    titles = [title for title, _, _ in rows(Quota(), everything)]
+    titles += [title for title, _ in limit_rows(everything)]
+    assert len(set(titles)) == len(LIMIT_NAMES)

@@ -13,6 +13,7 @@ from gateway.admin.api.export import ExportFormat
 from gateway.admin.api.field_types import GroupName, QueryTimestamp
 from gateway.admin.errors import FieldError, FormError
 from gateway.core.formats import Format
+from gateway.store.log.outcomes import Outcome
 from gateway.store.log.pages import MAX_PAGE, LogFilter
 from gateway.store.log.usage import Dimension
 from gateway.store.records import DIMENSIONS, ExchangeState
@@ -48,6 +49,9 @@ def _parse_status(text: Any) -> range | None:
     return range(int(text), int(text) + 1)
 
 
+_Least = Annotated[int | None, Field(ge=0, le=2**53)]
+
+
 class LogFilterForm(Form):
     """The fields of `LogFilter`; `status` is one status or a class of them (`5xx`)."""
 
@@ -63,6 +67,10 @@ class LogFilterForm(Form):
     status: Annotated[Any, BeforeValidator(_parse_status)] = None
     error_code: str | None = None
     text: str | None = None
+    outcome: Outcome | None = None
+    min_attempts: _Least = None
+    min_first_event_us: _Least = None
+    min_usd_micro: _Least = None
     end_user: str | None = None
     session: str | None = None
     agent: str | None = None

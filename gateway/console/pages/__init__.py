@@ -23,6 +23,7 @@ from gateway.console.pages import (
     signin,
     token_forms,
     tokens,
+    usage,
 )
 
 PAGES: Final[tuple[web.RouteTableDef, ...]] = (
@@ -36,6 +37,7 @@ PAGES: Final[tuple[web.RouteTableDef, ...]] = (
     routing.routes,
     playground.routes,
     replicas.routes,
+    usage.routes,
     logs.routes,
     request.routes,
     connect.routes,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import orjson
 from aiohttp import web
 
 from gateway.admin.access.permissions import Permission, requires
 from gateway.admin.api.access import audit_json
+from gateway.admin.audit_words import changes_in_words
 from gateway.admin.units import parse_time
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import render
@@ -54,15 +54,5 @@ async def list_actions(request: web.Request) -> web.Response:
 
 
 def _row(row: AuditRow) -> dict[str, Any]:
-    """`changes` are texts such as `state: active → disabled`."""
     fields = audit_json(row)
-    before, after = fields["before"] or {}, fields["after"] or {}
-    changes = [
-        f"{name}: {' → '.join(_text(each[name]) for each in (before, after) if name in each)}"
-        for name in {**before, **after}
-    ]
-    return fields | {"changes": changes}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return fields | {"changes": list(changes_in_words(fields["before"], fields["after"]))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -16,11 +16,42 @@ from gateway.console.form_input import MAX_NAMESAKES, LogSearch, parse_search
 from gateway.console.rendering import render
 from gateway.store.errors import QueryTimeout
 from gateway.store.log import pages
+from gateway.store.log.outcomes import Outcome
 from gateway.store.log.search import LogPage
 from gateway.store.records import ExchangeState, RequestRow, started_us
 
 LIST_PATH: Final = "/console/logs"
 
+VIEWS: Final[Mapping[str, Mapping[str, str]]] = {
+    "All": {},
+    "Errors": {"outcome": Outcome.UPSTREAM_ERROR},
+    "Slow": {"ttft": "10s"},
+    "Retried": {"attempts": "2"},
+    "Rejected": {"state": ExchangeState.REJECTED},
+    "Expensive": {"usd": "0.10"},
+}
+"""Titles of searches that every log needs, and their texts beside those of the time."""
+TITLES: Final = {
+    "since": "Since",
+    "until": "Before",
+    "key": "Key",
+    "group": "Group",
+    "model": "Model",
+    "channel": "Channel",
+    "account": "Account",
+    "outcome": "Outcome",
+    "state": "State",
+    "status": "Status",
+    "code": "Error code",
+    "attempts": "Attempts from",
+    "ttft": "First token from",
+    "usd": "USD from",
+    "id": "Request id",
+    "text": "Text",
+}
+"""Names of the inputs."""
+
+_OF_TIME: Final = ("since", "until")
 _PAGE_SIZE: Final = 50
 _MAX_SUGGESTED_KEYS: Final = 200
 
@@ -42,7 +73,7 @@ async def list_requests(request: web.Request) -> web.Response:
             )
         except QueryTimeout as timeout:
             error = str(timeout)
-    names = await _key_names(context, page.rows)
+    names = await _key_names(context, page.rows, search)
     return render(
         request,
         "logs.html",
@@ -52,6 +83,9 @@ async def list_requests(request: web.Request) -> web.Response:
         errors=search.errors,
         error=error,
         rows=page.rows,
+        views=list(_views(search)),
+        chips=list(_chips(search, names)),
+        titles=TITLES,
         searched_to=started_us(page.searched_to) if page.searched_to else None,
         is_newer_search=bool(after),
         names=names,
@@ -83,7 +117,8 @@ async def tail(request: web.Request) -> web.Response:
         )
     except QueryTimeout as timeout:
         raise web.HTTPServiceUnavailable(reason="Query timeout") from timeout
-    return render(request, "log_rows.html", rows=rows, names=await _key_names(context, rows))
+    names = await _key_names(context, rows, search)
+    return render(request, "log_rows.html", rows=rows, names=names, search=search)
 
 
 async def _parse_search(request: web.Request) -> LogSearch:
@@ -125,8 +160,28 @@ def _feed_url(search: LogSearch) -> str:
     return f"{API_PATH}/requests/events?{urlencode(query | {'opened': 'true'})}"
 
 
-async def _key_names(context: ConsoleContext, rows: Sequence[RequestRow]) -> dict[str, str]:
-    return await context.operations.key_names([row.token_id for row in rows])
+async def _key_names(
+    context: ConsoleContext, rows: Sequence[RequestRow], search: LogSearch
+) -> dict[str, str]:
+    """The names of the keys of the rows, and of the one that is searched for."""
+    ids = {row.token_id for row in rows} | {search.log_filter.token_id}
+    return await context.operations.key_names(ids)
+
+
+def _views(search: LogSearch) -> Iterator[tuple[str, str, bool]]:
+    """Title, address, and whether it is the current one; they keep the time."""
+    texts = {name: text for name, text in search.texts.items() if name not in _OF_TIME}
+    cleared = dict.fromkeys(texts)
+    for title, of_view in VIEWS.items():
+        query = search.query(**{**cleared, **of_view})
+        yield title, f"{LIST_PATH}?{query}" if query else LIST_PATH, texts == of_view
+
+
+def _chips(search: LogSearch, names: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Title and text of each filter, and the address without it."""
+    for name, text in search.texts.items():
+        shown = names.get(text, text) if name == "key" else text.replace("_", " ")
+        yield TITLES[name], shown, f"{LIST_PATH}?{search.query(**{name: None})}"
 
 
 def _choices(context: ConsoleContext, displayed: Iterable[str]) -> dict[str, Any]:
@@ -138,4 +193,5 @@ def _choices(context: ConsoleContext, displayed: Iterable[str]) -> dict[str, Any
         "models": [model.id for model in context.runtime.current.catalog],
         "channels": [channel.name for channel in context.runtime.config.channels],
         "states": list(ExchangeState),
+        "outcomes": list(Outcome),
     }

@@ -1,35 +1,37 @@
-"""The overview: metrics and charts of a time range, top keys and models, errors, channels."""
+"""The overview: what was spent, how requests turned out, charts, top keys and models, errors,
+channels.
+"""
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import urlencode
 
 from aiohttp import web
 
 from gateway.admin.access.permissions import Permission, requires
 from gateway.console import CONSOLE_PATH
 from gateway.console.channel_view import channel_health
-from gateway.console.charts import CHARTS, HEIGHT, WIDTH
-from gateway.console.context import CONTEXT
-from gateway.console.rendering import redirect, render, render_chart
+from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.overview_charts import charts
+from gateway.console.rendering import redirect, render
+from gateway.console.spending import MOST_PARTS, Span, Spending, logs_url, spending, spending_chart
+from gateway.console.time_range import parse_range
+from gateway.console.usage_view import spend_of
+from gateway.core.limits import MICRO_PER_UNIT, Cost
 from gateway.core.text import list_names
-from gateway.quota.budgets import format_utc
-from gateway.store.log.overview import Breakdown, Overview
+from gateway.quota.limits import HolderKind
+from gateway.store.log.overview import Breakdown, Overview, count_failures
 from gateway.store.log.usage import Totals
 from gateway.store.records import DAY_US, HOUR_US, ExchangeState
 
-LOGS_PATH: Final = "/console/logs"
+_BY: Final = {"model": "Models", "key": "Keys"}
+"""What the cost is split by."""
 
-_RANGES: Final = {
-    "24h": ("24 hours", 24, HOUR_US),
-    "7d": ("7 days", 7, DAY_US),
-    "30d": ("30 days", 30, DAY_US),
-}
-"""Titles; numbers of hours or days, the current one included; and their length."""
-_DEFAULT_RANGE: Final = "24h"
+routes = web.RouteTableDef()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,19 @@ class TopRow:
     share: int
 
 
-routes = web.RouteTableDef()
+@dataclass(frozen=True, slots=True)
+class Month:
+    """The month of now, in UTC: what was spent, and what it becomes at the same pace; `url` shows
+    it."""
+
+    spent: Cost
+    share: float
+    url: str
+
+    @property
+    def forecast(self) -> Cost:
+        units = self.spent.units / self.share / MICRO_PER_UNIT
+        return Cost(round(units) * MICRO_PER_UNIT, round(self.spent.usd / self.share))
 
 
 @routes.get("/")
@@ -57,22 +71,42 @@ async def redirect_to_overview(request: web.Request) -> web.Response:
 @requires(Permission.READ)
 async def show_overview(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
-    overview = await _overview(request)
+    now = context.now()
+    range_ = parse_range(request.query, now)
+    span = Span.of(range_)
+    overview = await context.operations.get_overview(span.since, span.until)
+    database = context.operations.database
     key_names = await context.operations.key_names([key.name for key in overview.keys])
+    by = request.query.get("by", "")
+    by = by if by in _BY else "model"
+    ranked = overview.keys if by == "key" else overview.models
+    names = {
+        each.name: (
+            key_names.get(each.name, each.name),
+            logs_url(span.since, span.until, **{by: each.name}),
+        )
+        for each in ranked[:MOST_PARTS]
+        if each.name
+    }
+    whole = Spending({each.at: Cost(each.cost_micro, each.usd_micro) for each in overview.series})
+    spent = await spending_chart(database, span, by, names, whole)
+    outcomes = await count_failures(database, span.since, span.until, span.step)
+    earlier = Span(2 * span.since - span.until, span.since, span.step)
     return render(
         request,
         "overview.html",
-        ranges=[(name, title) for name, (title, *_) in _RANGES.items()],
-        range=_range_name(request),
+        range=range_,
         overview=overview,
         total=overview.whole,
-        size=(WIDTH, HEIGHT),
+        before=(await spending(database, earlier))[""].whole,
+        month=_month(context, now),
+        minutes=max(1, (min(now, span.until) - span.since) // 60_000_000),
         running=context.runtime.active_requests,
-        charts=[
-            (name, chart.title, chart.summary(overview.whole))
-            for name, chart in CHARTS.items()
-            if name != ("units" if overview.whole.usd_micro else "usd")
-        ],
+        by=by,
+        choices=_BY,
+        charts=list(charts(span, overview, spent, outcomes)),
+        bucket_url=lambda bucket: logs_url(bucket.at, bucket.at + overview.step),
+        logs_url=lambda **filters: logs_url(overview.since, overview.until, **filters),
         errors=[(error, _errors_url(overview, error.what)) for error in overview.failures],
         tops=(
             ("Keys", list(_top_rows(overview, overview.keys, "key", key_names)), ""),
@@ -85,26 +119,16 @@ async def show_overview(request: web.Request) -> web.Response:
     )
 
 
-@routes.get("/charts/{name}.svg")
-@requires(Permission.READ)
-async def draw_chart(request: web.Request) -> web.Response:
-    chart = CHARTS.get(request.match_info["name"])
-    if chart is None:
-        raise web.HTTPNotFound
-    return render_chart(request, chart.build(await _overview(request)))
-
-
-def _range_name(request: web.Request) -> str:
-    name = request.query.get("range", "")
-    return name if name in _RANGES else _DEFAULT_RANGE
-
-
-async def _overview(request: web.Request) -> Overview:
-    context = request.app[CONTEXT]
-    now = context.now()
-    _, number, step = _RANGES[_range_name(request)]
-    current = now // step
-    return await context.operations.get_overview((current + 1 - number) * step, now + 1)
+def _month(context: ConsoleContext, now: int) -> Month:
+    """From what the limits of groups know: the sums of a whole month need not be read."""
+    today = datetime.fromtimestamp(now // 1_000_000, UTC)
+    first = today.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    passed = max(now - int(first.timestamp()) * 1_000_000, HOUR_US)
+    share = passed / (monthrange(today.year, today.month)[1] * DAY_US)
+    groups = (each.name for each in context.operations.list_groups())
+    spent = [spend_of(context.runtime.quota, HolderKind.GROUP, each, now).month for each in groups]
+    whole = Cost(sum(each.units for each in spent), sum(each.usd for each in spent))
+    return Month(whole, share, f"{CONSOLE_PATH}?since={first:%Y-%m-%d}")
 
 
 def _top_rows(
@@ -115,16 +139,11 @@ def _top_rows(
     for breakdown in breakdowns:
         yield TopRow(
             name=names.get(breakdown.name, breakdown.name),
-            url=_logs_url(overview, field, breakdown.name) if breakdown.name else None,
+            url=logs_url(overview.since, **{field: breakdown.name}) if breakdown.name else None,
             totals=breakdown,
             share=100 * getattr(breakdown, money) // total if total else 0,
         )
 
 
 def _errors_url(overview: Overview, what: str) -> str:
-    return _logs_url(overview, "state" if what in set(ExchangeState) else "code", what)
-
-
-def _logs_url(overview: Overview, field: str, value: str) -> str:
-    """The matching requests since the beginning of the range."""
-    return f"{LOGS_PATH}?{urlencode({field: value, 'since': format_utc(overview.since)})}"
+    return logs_url(overview.since, **{"state" if what in set(ExchangeState) else "code": what})

@@ -1,4 +1,6 @@
-"""The page of one request: a summary, its timing, the upstream errors, and every field."""
+"""The page of one request: a summary, a waterfall of its attempts, what it cost, the upstream
+errors, a command that repeats it, and every field.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ from gateway.admin.api.responses import StoredResponses
 from gateway.admin.request_summary import headline, sections
 from gateway.admin.units import format_field
 from gateway.console.context import CONTEXT
+from gateway.console.log_row import curl_command
 from gateway.console.rendering import format_time, render
-from gateway.console.timeline import spans
+from gateway.console.timeline import ticks, waterfall
 from gateway.quota.budgets import format_utc
 from gateway.store.records import AttemptRow, ExchangeState, RequestRow
 
@@ -35,6 +38,10 @@ async def show_request(request: web.Request) -> web.Response:
     without_errors = [attempt._replace(error=None)._asdict() for attempt in attempts]
     stored = StoredResponses(context.operations.database, context.operations.audit)
     reply = await stored.of_request(row.id)
+    is_running = row.state is ExchangeState.RUNNING
+    *summary, last = sections(fields, without_errors, context.runtime.config.money)
+    server = context.runtime.config.server
+    address = server.public_url or str(request.url.origin())
     return render(
         request,
         "request.html",
@@ -42,10 +49,13 @@ async def show_request(request: web.Request) -> web.Response:
         reply=reply,
         chain=await stored.chain(reply) if reply is not None else [],
         key=names.get(row.token_id),
-        is_running=row.state is ExchangeState.RUNNING,
+        is_running=is_running,
         headline=headline(fields, key_name, format_utc(row.started_at)),
-        summary=list(sections(fields, without_errors, context.runtime.config.money)),
-        spans=spans(row.total_us, attempts),
+        summary=[*summary, last] if is_running else summary,
+        receipt=None if is_running else last,
+        lines=waterfall(row.total_us, attempts),
+        ticks=ticks(row.total_us or 0),
+        curl=curl_command(row, address, server.version_headers[0]),
         searches=searches,
         upstream_errors=list(_upstream_errors(row, attempts)),
         fields=[

@@ -15,26 +15,27 @@ from gateway.admin.errors import FormError
 from gateway.admission.budgets import holder_of
 from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.form_input import error_messages, parse_overlap
-from gateway.console.rendering import flash, pop_stash, redirect, render, render_chart, stash_once
+from gateway.console.rendering import flash, pop_stash, redirect, render, stash_once
+from gateway.console.spending import MOST_PARTS, Span, logs_url, spending_chart
+from gateway.console.time_range import parse_range
 from gateway.console.usage_view import (
-    DAYS,
     BudgetRow,
     Spend,
     budget_rows,
-    daily_chart,
-    daily_usage,
     limit_rows,
     spend_of,
-    usage_by_model,
 )
 from gateway.quota.limits import HolderKind
-from gateway.store.records import Token, TokenState
+from gateway.store.log.usage import Dimension, usage
+from gateway.store.records import HOUR_US, Token, TokenState
 from gateway.store.tokens import search_tokens
 
 LIST_PATH: Final = "/console/tokens"
 
 PAGE_SIZE: Final = 100
 """Keys on a page: rendering more would delay running streams."""
+
+_DEFAULT_RANGE: Final = "30d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +83,32 @@ async def show_token(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     token = await requested_token(request)
     now = context.now()
+    range_ = parse_range(request.query, now, _DEFAULT_RANGE)
+    span, database = Span.of(range_), context.operations.database
+    models = await usage(
+        database,
+        (Dimension.MODEL,),
+        since=span.since // HOUR_US,
+        until=span.until // HOUR_US,
+        token_id=token.id,
+    )
+    top = {
+        model: (model, logs_url(span.since, span.until, key=token.id, model=model))
+        for row in models[:MOST_PARTS]
+        if (model := row.model)
+    }
     return render(
         request,
         "token.html",
         row=_token_row(context, token),
         limits=list(limit_rows(token.limits)),
         has_old_key=token.old_expires_at is not None and token.old_expires_at > now,
-        days=await daily_usage(context.operations, now, token.id),
-        models=await usage_by_model(context.operations, now, token.id),
-        day_count=DAYS,
+        range_error=range_.error,
+        chart=await spending_chart(database, span, "model", top, key=token.id),
+        models=models,
+        default_range=_DEFAULT_RANGE,
         key=pop_stash(request, token.id),
     )
-
-
-@routes.get("/tokens/{id:tok_[^/]+}/usage.svg")
-@requires(Permission.READ)
-async def draw_usage(request: web.Request) -> web.Response:
-    context = request.app[CONTEXT]
-    token = await requested_token(request)
-    days = await daily_usage(context.operations, context.now(), token.id)
-    return render_chart(request, daily_chart(days))
 
 
 @routes.post("/tokens/{id:tok_[^/]+}/disable")

@@ -7,20 +7,19 @@ rows does not matter.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from sqlalchemy import FromClause, Select, func, select, text
+from sqlalchemy import ColumnElement, FromClause, Select, func, literal, select, text
 
 from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
+from gateway.store.log.outcomes import Outcome, outcome_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
 from gateway.store.log.usage import Metrics, Totals, sums_between
-from gateway.store.records import (
-    DAY_US,
-    HOUR_US,
-)
+from gateway.store.records import DAY_US, HOUR_US, ExchangeState
 from gateway.store.schema import requests
 
 Rows = Sequence[Sequence[Any]]
@@ -150,3 +149,53 @@ def _breakdowns(rows: Rows) -> tuple[Breakdown, ...]:
 
 def _added(rows: Sequence[Sequence[int]]) -> dict[str, int]:
     return dict(zip(_METRICS, map(sum, zip(*rows, strict=True)), strict=False))
+
+
+async def count_failures(
+    database: Database, since: int, until: int, step: int
+) -> dict[tuple[int, Outcome], int]:
+    """Counts what is no success by the start of its bucket of `step` (Unix µs) and its outcome.
+    Reads the index of failures only. Raises QueryTimeout."""
+    row = requests.c
+    bucket = row.started_at // literal(step, literal_execute=True)
+    query = (
+        select(bucket, row.state, row.error_code, sum_of(row.requests))
+        .where(FAILED, row.id >= first_id(since), row.id < first_id(until))
+        .group_by(bucket, row.state, row.error_code)
+    )
+    async with timed_reader(database) as connection:
+        rows = (await connection.execute(use_failed_index(query))).all()
+    counts: Counter[tuple[int, Outcome]] = Counter()
+    for number, state, code, count in rows:
+        if outcome := outcome_of(ExchangeState(state), code):
+            counts[number * step, outcome] += count
+    return counts
+
+
+async def read_spending(
+    database: Database,
+    since: int,
+    until: int,
+    by: str | None = None,
+    names: Sequence[str] = (),
+    where: Mapping[str, str] = {},
+    *,
+    whole_days: bool = False,
+) -> Rows:
+    """Reads the hours of a span of whole hours (Unix µs), each with its name, micro-units and
+    millionths of a dollar: of these names of the column `by`, or without one of all, by ''. `where`
+    are values of other columns; `whole_days`: the hour is only needed for its day. Raises
+    QueryTimeout."""
+    sums = sums_between(
+        database, max(0, since // HOUR_US), until // HOUR_US, whole_days=whole_days
+    ).c
+    name: ColumnElement[Any] = literal("", literal_execute=True) if by is None else sums[by]
+    query = select(sums.hour, name, sum_of(sums.cost_micro), sum_of(sums.usd_micro))
+    conditions: list[ColumnElement[bool]] = [
+        sums[column] == value for column, value in where.items()
+    ]
+    if by is not None:
+        conditions.append(sums[by].in_(names))
+    key: list[ColumnElement[Any]] = [sums.hour] if by is None else [sums.hour, name]
+    (rows,) = await _read(database, query.where(*conditions).group_by(*key))
+    return rows

@@ -28,6 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database, fetch
 from gateway.store.log.expressions import IS_RUNNING
+from gateway.store.log.outcomes import Outcome, has_outcome
 from gateway.store.records import (
     DIMENSIONS,
     AttemptRow,
@@ -62,7 +63,8 @@ class LogFilter:
     They started at `since` or later and before `until` (Unix µs). `id` is a prefix of their ids.
     `model` is the catalog's or as the client sent it. `status` is a range of statuses;
     `error_code` selects among failures. `text` occurs in the upstream's error, the message or
-    code of the client's, or the client's own request id, in either case.
+    code of the client's, or the client's own request id, in either case. Those that begin with
+    `min_` are the least that a row has: attempts, µs to its first event, millionths of a dollar.
     """
 
     since: int | None = None
@@ -77,6 +79,10 @@ class LogFilter:
     status: range | None = None
     error_code: str | None = None
     text: str | None = None
+    outcome: Outcome | None = None
+    min_attempts: int | None = None
+    min_first_event_us: int | None = None
+    min_usd_micro: int | None = None
     end_user: str | None = None
     session: str | None = None
     agent: str | None = None
@@ -275,12 +281,13 @@ def _uses_failed_index(log_filter: LogFilter) -> bool:
     """Whether only failures can match."""
     return (
         log_filter.error_code is not None
+        or log_filter.outcome not in (None, Outcome.SUCCESS)
         or log_filter.state not in (None, ExchangeState.OK, ExchangeState.RUNNING)
         or (log_filter.status is not None and log_filter.status.start >= 400)
     )
 
 
-def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
+def _id_bounds(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
     row = requests.c
     if log_filter.since is not None:
         yield row.id >= first_id(log_filter.since)
@@ -289,6 +296,11 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
     if log_filter.id:
         yield row.id >= log_filter.id
         yield row.id < f"{log_filter.id}~"  # sorts after all characters of ids
+
+
+def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
+    row = requests.c
+    yield from _id_bounds(log_filter)
     for name in (*_EQUAL_FIELDS, *DIMENSIONS):
         if (value := getattr(log_filter, name)) is not None:
             yield row[name] == value
@@ -296,6 +308,11 @@ def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
         yield or_(*_model_names(log_filter.model))
     if log_filter.status is not None:
         yield row.status.between(log_filter.status.start, log_filter.status.stop - 1)
+    if log_filter.outcome is not None:
+        yield has_outcome(log_filter.outcome)
+    for name in ("attempts", "first_event_us", "usd_micro"):
+        if (least := getattr(log_filter, f"min_{name}")) is not None:
+            yield row[name] >= least
     if log_filter.text:
         places = (row.upstream_error, row.error_message, row.error_code, row.client_request_id)
         yield or_(*(place.icontains(log_filter.text, autoescape=True) for place in places))

@@ -163,10 +163,12 @@ async def usage(
     group: str | None = None,
     model: str | None = None,
     stated: Mapping[str, str] = MappingProxyType({}),
+    limit: int | None = None,
 ) -> list[UsageRow]:
     """The sums of the hours from `since` to before `until` (Unix hours) that match every filter
     given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
-    in dollars first, the highest first. `stated` are filters by `DIMENSIONS`. Raises QueryTimeout
+    in dollars first, the highest first; up to `limit`.
+    `stated` are filters by `DIMENSIONS`. Raises QueryTimeout
     where the rows have to be read, and are too many.
     """
     needs_rows = bool(stated) or not set(DIMENSIONS).isdisjoint(by)
@@ -191,6 +193,7 @@ async def usage(
         .where(*conditions)
         .group_by(*dimensions.values())
         .order_by(*times, *(counts[name].desc() for name in _RANKING), *names)
+        .limit(limit)
     )
     reader = timed_reader(database, ROWS_TIMEOUT) if needs_rows else database.reader.connect()
     async with reader as connection:

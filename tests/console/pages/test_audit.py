@@ -16,7 +16,7 @@ async def test_actions_are_listed_and_found(gateway: RunningGateway, visitor: Vi
     await visitor.post(f"/console/tokens/{gateway.token.id}/disable")
     page = await visitor.get("/console/audit")
     assert "admin: admin 127.0.0.1 key.update" in page.text
-    assert "state: active → disabled" in page.text
+    assert "state from active to disabled" in page.text
     for query, found in (
         ("what=key", True),
         ("what=key.update&since=1h", True),
@@ -30,6 +30,17 @@ async def test_actions_are_listed_and_found(gateway: RunningGateway, visitor: Vi
         assert (page.status, "key.update" in page.text) == (200, found), query
     page = await visitor.get("/console/audit?since=x")
     assert page.status == 400
+
+
+async def test_limits_are_in_dollars(gateway: RunningGateway, visitor: Visitor) -> None:
+    for dollars in (20, 50):
+        limits = {"budget_usd_month": dollars * 1_000_000}
+        with acting_as(Actor("admin: alice")):
+            await gateway.operations.update_key(gateway.token.id, limits=limits)
+    text = (await visitor.get("/console/audit?who=admin:+alice")).text
+    assert "monthly budget from $20.00 to $50.00" in text
+    assert "monthly budget set to $20.00" in text
+    assert "000000" not in text
 
 
 async def test_older_actions_are_on_further_pages(

@@ -14,6 +14,7 @@ from gateway.store.log.pages import first_id
 from gateway.store.records import started_us
 from tests.console.hostile_text import HOSTILE_TEXT, is_harmless
 from tests.console.visitor import Visitor
+from tests.store.sample_rows import request_id, settlement
 from tests.support.gateway import ALPHA, BETA, RunningGateway
 from tests.support.slow_search import slow_down
 from tests.support.upstream import (
@@ -67,9 +68,62 @@ async def test_columns_of_a_row(
     older, newer = await gateway.rows(2)
     page = await visitor.get(LOGS)
     assert ids(page.html) == [newer.id, older.id]
-    for text in ("tests", BETA, "chat-main", "error", "400", "too many cooks"):
+    for text in ("tests", BETA, "chat-main", "upstream error", "success", "400: too many cooks"):
         assert text in page.text
     assert f'href="{LOGS}/{newer.id}"' in page.html
+    assert re.search(r'class="reason" title="[^"]*400: too many cooks"', page.html)
+
+
+async def test_cells_and_views_are_filters(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    """Each adds to the filters that there are; chips remove one."""
+    await ask(gateway, upstream)
+    await fail(gateway, upstream, "too many cooks")
+    await gateway.post(Format.CHAT, model="nobody-has-it")
+    good, failed, refused = [row.id for row in await gateway.rows(3)]
+    page = await visitor.get(f"{LOGS}?since=1h")
+    for text, found in (("tests", [refused, failed, good]), (BETA, [failed, good])):
+        target = link(page.html, text)
+        assert target is not None and "since=1h" in target
+        assert ids((await visitor.get(target)).html) == found
+    for text, found in (("success", [good]), ("permission", [refused])):
+        page = await visitor.get(link(page.html, text) or "")
+        assert ids(page.html) == found
+        chip = re.search(r'<a href="([^"]*)" aria-label="Remove the filter Outcome">', page.html)
+        assert chip is not None
+        page = await visitor.get(unescape(chip[1]))
+        assert ids(page.html) == [refused, failed, good]
+    for view, found in (
+        ("All", [refused, failed, good]),
+        ("Errors", [failed]),
+        ("Slow", []),
+        ("Retried", []),
+        ("Rejected", [refused]),
+        ("Expensive", []),
+    ):
+        target = link(page.html, view)
+        assert target is not None and "since=1h" in target
+        chosen = await visitor.get(target)
+        assert (view, ids(chosen.html)) == (view, found)
+        assert re.search(rf'aria-current="true">{view}</a>', chosen.html)
+
+
+async def test_slow_retried_and_expensive_requests(
+    gateway: RunningGateway, visitor: Visitor
+) -> None:
+    for number, changes in enumerate(
+        ({"first_event_us": 12_000_000}, {"attempts": 3}, {"usd_micro": 250_000}, {})
+    ):
+        row = settlement(number, gateway.token.id, **changes)
+        gateway.daemon.runtime.recorder.record_settlement(row)
+    await gateway.rows(4)
+    for query, number in (("ttft=10s", 0), ("attempts=2", 1), ("usd=0.10", 2)):
+        page = await visitor.get(f"{LOGS}?{query}")
+        assert ids(page.html) == [request_id(number)]
+    page = await visitor.get(LOGS)
+    for text in ("12.0 s", "3 attempts", "$0.2500", "40 %"):
+        assert text in page.text
 
 
 async def test_filters(
@@ -214,7 +268,7 @@ async def test_long_errors_are_truncated(
 ) -> None:
     await fail(gateway, upstream, "x" * 1_000_000)
     row = await gateway.row()
-    assert len((await visitor.get(LOGS)).html) < 40_000
+    assert len((await visitor.get(LOGS)).html) < 40_000  # and all of it on its own page
     assert len((await visitor.get(f"{LOGS}/{row.id}")).html) < 40_000
 
 
@@ -245,7 +299,7 @@ async def test_tail(gateway: RunningGateway, upstream: ScriptedUpstream, visitor
             await asyncio.sleep(0.01)
     later = await visitor.get(f"{address}&after=req_{'f' * 24}&watched={rows[0]},req_unknown")
     assert ids(later.html) == [rows[0]]
-    assert "client gone" in later.text
+    assert "client left" in later.text
 
 
 async def test_the_export_has_the_matching_rows(

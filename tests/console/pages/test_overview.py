@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from html import unescape
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
+import yaml
 
-from gateway.console.charts import CHARTS
+from gateway.config.load import parse_config
 from gateway.core.formats import Format
 from gateway.store.log.pages import first_id
 from gateway.store.log.usage import Dimension, usage
 from tests.console.hostile_text import is_harmless
 from tests.console.visitor import Visitor, signed_in_visitor
 from tests.store.sample_rows import intent, settled
-from tests.support.gateway import ALPHA, BETA, RunningGateway, channel, channels, run_gateway
+from tests.support.gateway import (
+    ALPHA,
+    BETA,
+    RunningGateway,
+    channel,
+    channels,
+    gateway_config,
+    run_gateway,
+)
 from tests.support.upstream import ScriptedUpstream, fixture_reply, json_response
 
 PAGE = "/console"
 
 
 def figure(html: str, name: str) -> str:
-    match = re.search(rf"<span>{name}</span><strong>([^<]*)</strong>", html)
+    match = re.search(rf"<span>{name}</span>\s*<strong>([^<]*)</strong>", html)
     assert match is not None
     return unescape(match[1])
 
@@ -38,7 +47,7 @@ async def test_without_requests(visitor: Visitor) -> None:
 
 
 async def test_with_a_slash_at_the_end(visitor: Visitor) -> None:
-    for query in ("", "?range=7d"):
+    for query in ("", "?since=7d"):
         async with visitor.http.get(f"{PAGE}/{query}", allow_redirects=False) as answer:
             assert (answer.status, answer.headers["location"]) == (303, f"{PAGE}{query}")
         assert (await visitor.get(f"{PAGE}/{query}")).status == 200
@@ -52,12 +61,13 @@ async def test_metrics(
         await gateway.post(Format.CHAT, model=model)
     await gateway.post(Format.CHAT, model="<b>nobody</b>")
     rows = await gateway.rows(4)
-    page = await visitor.get(f"{PAGE}?range=7d")
+    page = await visitor.get(f"{PAGE}?since=7d")
     assert figure(page.html, "Requests") == "4"
-    assert figure(page.html, "Failed") == "1"
+    assert figure(page.html, "Success") == "75.0 %"
+    assert "1 failed" in page.text
     assert figure(page.html, "Input tokens") == str(sum(row.input_tokens for row in rows))
     assert figure(page.html, "Output tokens") == str(sum(row.output_tokens for row in rows))
-    assert 'alt="Requests: 4, 1 of them failed."' in page.html
+    assert 'aria-label="Requests: 4, 1 without success"' in page.html
     for text in ("tests", BETA, ALPHA, "no model", "model_not_found", rows[-1].id):
         assert text in page.text
     assert is_harmless(page.html)
@@ -79,24 +89,73 @@ async def test_links_to_matching_requests(
         assert set(re.findall(r'data-id="(\w+)"', rows.html)) == ids
 
 
-async def test_charts_are_images_with_their_own_policy(
+async def test_every_tile_leads_to_its_requests(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:
     upstream.respond_with(fixture_reply(Format.CHAT))
     await gateway.post(Format.CHAT)
     await gateway.rows()
+    page = await visitor.get(f"{PAGE}?since=1h")
+    tiles = re.findall(r'<a class="figure" href="([^"]*)"><span>([^<]*)</span>', page.html)
+    assert [title for _, title in tiles][:3] == ["Cost", "This month", "Success"]
+    for path, title in tiles:
+        assert (await visitor.get(unescape(path))).status == 200, title
+
+
+async def test_the_cost_of_this_month(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    """As limits know it, and with its end at the same pace."""
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    await gateway.post(Format.CHAT)
+    await gateway.rows()
     page = await visitor.get(PAGE)
-    images = [unescape(path) for path in re.findall(r'<img src="([^"]*)"', page.html)]
-    assert images == [f"/console/charts/{name}.svg?range=24h" for name in CHARTS if name != "usd"]
-    for image in images:
-        async with visitor.http.get(image) as answer:
-            assert answer.status == 200
-            assert answer.content_type == "image/svg+xml"
-            policy = answer.headers["Content-Security-Policy"]
-            assert "default-src 'none'" in policy
-            assert "script-src" not in policy
-            assert answer.headers["X-Content-Type-Options"] == "nosniff"
-            assert ElementTree.fromstring(await answer.read()).tag.endswith("svg")
+    assert figure(page.html, "This month") == figure(page.html, "Cost") != "0 units"
+    pace = re.search(r"This month ([\d\u202f]+) units ([\d\u202f]+) units at this pace", page.text)
+    assert pace is not None
+    spent, forecast = (int(each.replace("\u202f", "")) for each in pace.groups())
+    assert forecast >= spent
+
+
+async def test_the_cost_of_the_time_before(gateway: RunningGateway, visitor: Visitor) -> None:
+    now = gateway.daemon.console.now()
+    recorder = gateway.daemon.runtime.recorder
+    for number, (hours, usd) in enumerate(((0, 2_000_000), (30, 1_000_000))):
+        at = now - hours * 3_600_000_000
+        row = intent(number, gateway.token.id, started_at=at)
+        row = row._replace(id=f"{first_id(at)}{number:010x}")
+        recorder.record_settlement(settled(row, usd_micro=usd))
+    await gateway.rows(2)
+    page = await visitor.get(PAGE)
+    assert figure(page.html, "Cost") == "$2.00"
+    assert "$1.00 before" in page.text
+
+
+async def test_outcomes_have_their_colours(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.respond_with(fixture_reply(Format.CHAT), json_response(b"no", 500))
+    await gateway.post(Format.CHAT)
+    await gateway.post(Format.CHAT)
+    await gateway.post(Format.CHAT, model="nobody-has-it")
+    await gateway.rows(3)
+    page = await visitor.get(PAGE)
+    chart = page.html.partition('aria-label="Requests: 3, 2 without success"')[2]
+    drawn = re.findall(r'<path class="bars outcome-(\w+)"', chart.partition("</svg>")[0])
+    assert drawn == ["success", "upstream_error", "permission"]
+    assert "success: 1\nupstream error: 1\npermission: 1</title>" in chart
+
+
+async def test_the_cost_by_key(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    upstream.respond_with(fixture_reply(Format.CHAT))
+    await gateway.post(Format.CHAT)
+    await gateway.rows()
+    for query, name in (("", BETA), ("?by=model", BETA), ("?by=key&since=7d", "tests")):
+        page = await visitor.get(f"{PAGE}{query}")
+        legend = page.html.partition("</svg>")[2].partition("</ul>")[0]
+        assert re.findall(r'<a class="raw" href="[^"]*">([^<]*)</a>', legend) == [name]
 
 
 @pytest.mark.parametrize(
@@ -104,18 +163,10 @@ async def test_charts_are_images_with_their_own_policy(
 )
 async def test_the_table_has_every_bucket(visitor: Visitor, range_name: str, buckets: int) -> None:
     """As many as its name says, the current one included. An unknown range is the default one."""
-    page = await visitor.get(f"{PAGE}?range={range_name}")
+    page = await visitor.get(f"{PAGE}?since={range_name}")
     table = page.html.partition("Show as a table")[2].partition("</table>")[0]
     assert table.count('<th scope="row">') == buckets
     assert is_harmless(page.html)
-
-
-async def test_a_chart_alone(visitor: Visitor) -> None:
-    assert (await visitor.get("/console/charts/units.svg?range=30d")).status == 200
-
-
-async def test_an_unknown_chart(visitor: Visitor) -> None:
-    assert (await visitor.get("/console/charts/nothing.svg")).status == 404
 
 
 async def test_health_of_channels(
@@ -132,6 +183,10 @@ async def test_a_gateway_without_channels(tmp_path: Path) -> None:
         for path in (PAGE, "/console/channels"):
             page = await visitor.get(path)
             assert "No channels are configured" in page.text
+        pasted = (await visitor.get(PAGE)).inside("first-channel")
+        assert pasted is not None
+        (first,) = yaml.safe_load(pasted)["channels"]
+        parse_config(json.dumps(gateway_config(tmp_path, [first])))
 
 
 async def test_an_invalid_file_is_announced(gateway: RunningGateway, visitor: Visitor) -> None:
@@ -167,7 +222,7 @@ async def test_the_price_is_apart_from_the_estimates(
         await gateway.rows()
         async with signed_in_visitor(gateway) as visitor:
             page = await visitor.get("/console")
-    assert re.search(r"Cost \$\d+\.\d\d [\d.]+ units, 1 request estimated", page.text)
+    assert re.search(r"Cost \$[\d.]+ \$[\d.]+ before, [\d.]+ units, 1 request estimated", page.text)
 
 
 async def test_dollars_come_first_and_rank(gateway: RunningGateway, visitor: Visitor) -> None:
@@ -181,16 +236,14 @@ async def test_dollars_come_first_and_rank(gateway: RunningGateway, visitor: Vis
         recorder.record_settlement(settled(row, cost_micro=units, usd_micro=usd))
     await gateway.rows(len(costs))
     page = await visitor.get(PAGE)
-    assert page.html.index("<span>Cost</span>") < page.html.index("<span>Requests</span>")
     assert figure(page.html, "Cost") == "$1.00"
     table = page.html.partition('aria-label="Models"')[2].partition("</table>")[0]
     assert re.findall(r'<span class="raw">([^<]*)', table) == ["dollars", "many-units", "unpriced"]
     assert re.findall(r'<meter [^>]* value="(\d+)"', table) == ["99", "1", "0"]
     assert "8 units" in table
-    assert re.findall(r"charts/(\w+)\.svg", page.html)[0] == "usd"
-    assert "units.svg" not in page.html
+    assert re.findall(r"<figcaption>([^<]*?) *<", page.html)[0] == "US dollars"
     logs = await visitor.get("/console/logs?model=dollars")
-    assert "$0.9900<small>0.000005 units</small>" in logs.html
+    assert ">$0.9900</a>" in logs.html
     request = await visitor.get("/console/logs/" + re.findall(r'data-id="(\w+)"', logs.html)[0])
     assert figure(request.html, "Cost") == "$0.99"
     used = await usage(gateway.operations.database, (Dimension.MODEL,), since=0)
@@ -211,6 +264,10 @@ async def test_alerts_that_fire_are_listed(tmp_path: Path, upstream: ScriptedUps
                 await asyncio.sleep(0.02)
         page = await visitor.get(PAGE)
         assert "critical account_auth_failed Account messages-main/account-for-tests" in page.text
+        logs = await visitor.get("/console/logs")
+        assert re.search(
+            r"Account messages-main/\S+ gets no requests: .* since \d s Show", logs.text
+        )
         assert "held back" not in page.text
         assert is_harmless(page.html)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -45,7 +48,7 @@ async def test_summary_timing_and_every_field(
     for name in RequestRow._fields:
         if name != "upstream_error":
             assert f"<dt>{name}</dt>" in page.html
-    assert '<svg class="bar" role="img"' in page.html
+    assert page.html.count('<svg class="bar" role="img"') == 2  # the gateway, the attempt
     assert "Upstream error" not in page.text
     assert is_harmless(page.html)
 
@@ -221,6 +224,35 @@ async def test_the_chain_of_a_stored_response(
     await gateway.post(Format.RESPONSES, store=False)
     (*_, row) = await gateway.rows(4)
     assert "Stored response" not in (await visitor.get(f"/console/logs/{row.id}")).text
+
+
+async def test_a_command_that_asks_the_same(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    """It runs, with the key in the environment."""
+    for format in Format:
+        upstream.respond_with(fixture_reply(format))
+        await gateway.post(format)
+        row = (await gateway.rows(1))[-1]
+        page = await visitor.get(f"/console/logs/{row.id}")
+        command = page.inside("curl")
+        assert command is not None and gateway.key not in page.html
+        process = await asyncio.create_subprocess_shell(
+            f"{command} --max-time 10 -o /dev/null -w '%{{http_code}}'",
+            env={"PATH": os.environ["PATH"], "GATEWAY_KEY": gateway.key},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert (await process.communicate())[0] == b"200", command
+        again = (await gateway.rows(2))[-1]
+        assert (again.endpoint, again.model) == (row.endpoint, row.model)
+
+
+async def test_a_rejected_request_has_no_bar(gateway: RunningGateway, visitor: Visitor) -> None:
+    await gateway.post(Format.CHAT, model="nobody-has-it")
+    page = await visitor.get(f"/console/logs/{(await gateway.row()).id}")
+    assert "No upstream was called." in page.text
+    assert '<svg class="bar"' not in page.html
+    assert re.search('<span class="state outcome-permission" title="rejected, status', page.html)
 
 
 def test_dollars_are_no_units() -> None:

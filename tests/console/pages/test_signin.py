@@ -131,7 +131,7 @@ async def test_a_new_password_ends_every_session(gateway: RunningGateway, browse
     ("requested", "expected"),
     [
         ("/console/logs?status=5xx", "/console/logs?status=5xx"),
-        ("/console?range=7d", "/console?range=7d"),
+        ("/console?since=7d", "/console?since=7d"),
         ("/console", "/console"),
         ("", "/console"),
         ("/consolex", "/console"),

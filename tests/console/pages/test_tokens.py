@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from gateway.admin.api.key_forms import ImportedKeyForm
-from gateway.console.usage_view import DAYS
 from gateway.core.formats import Format
 from gateway.store.records import TokenState
 from tests.console.visitor import Visitor
@@ -232,16 +231,17 @@ async def test_usage_by_day_and_model_and_budgets(
     path = f"/console/tokens/{gateway.token.id}"
     page = await visitor.get(path)
     assert ALPHA in page.text
-    assert f"Last {DAYS} days" in page.text
+    assert 'aria-current="true">30 d</a>' in page.html
     percent = row.cost_micro * 100 // 10**9
     assert f'value="{percent}"' in page.html
     assert (await visitor.get("/console/tokens")).text.count("total budget") == 1
-
-    image = await visitor.http.get(f"{path}/usage.svg")
-    assert image.content_type == "image/svg+xml"
-    drawn = await image.text()
-    assert "<script" not in drawn
-    assert "Units by day" in drawn
+    assert '<svg class="plot"' in page.html
+    assert page.html.count('class="column"') == 30
+    assert ALPHA in page.html.partition("</svg>")[2].partition("</ul>")[0]
+    hours = await visitor.get(f"{path}?since=6h")
+    assert hours.html.count('class="column"') == 6
+    earlier = await visitor.get(f"{path}?since=2026-01-01&until=2026-01-02")
+    assert "No usage in this time." in earlier.text
 
 
 async def test_hostile_text_is_escaped(
@@ -274,7 +274,7 @@ async def test_a_new_client_is_reported(
     assert "\u202e" not in page.html
 
 
-@pytest.mark.parametrize("suffix", ["", "/edit", "/rotate", "/revoke", "/usage.svg"])
+@pytest.mark.parametrize("suffix", ["", "/edit", "/rotate", "/revoke"])
 async def test_an_unknown_key_has_no_page(visitor: Visitor, suffix: str) -> None:
     page = await visitor.get(f"/console/tokens/tok_unknown{suffix}")
     assert page.status == 404

@@ -1,35 +1,10 @@
-// Copying, and following the log. Rows come from the server as HTML in which all text is escaped.
+// Following the log. Rows come from the server as HTML in which all text is escaped.
 
 "use strict";
 
 const REFRESH_DELAY_MS = 300;
 const RETRY_MS = 5000;
 const MAX_ROWS = 200;
-
-function addCopying(button) {
-  const label = button.textContent;
-  button.hidden = false;
-  button.addEventListener("click", async () => {
-    const source = document.getElementById(button.dataset.copy);
-    button.textContent = (await copyText(source)) ? "Copied" : "Select and copy";
-    setTimeout(() => (button.textContent = label), 2000);
-  });
-}
-
-async function copyText(source) {
-  try {
-    await navigator.clipboard.writeText(source.textContent);
-    return true;
-  } catch {
-    // Without TLS there is no clipboard: select the text, so that it can be copied by hand.
-    const range = document.createRange();
-    range.selectNodeContents(source);
-    const selection = getSelection();
-    selection.removeAllRanges();
-    selection.addRange(range);
-    return document.execCommand("copy");
-  }
-}
 
 function addFollowing(rows) {
   const container = document.querySelector("[data-tail-switch]");
@@ -114,6 +89,11 @@ function addFollowing(rows) {
   show("");
 }
 
+// What can change of a row: its age does all the time.
+function contentOf(row) {
+  return [...row.cells].slice(1).map((cell) => cell.innerHTML).join();
+}
+
 // False without a session.
 async function loadNewRows(rows) {
   const url = new URL(rows.dataset.tail, location.href);
@@ -128,7 +108,7 @@ async function loadNewRows(rows) {
   const added = [];
   for (const row of template.content.querySelectorAll("tr[data-id]")) {
     const displayed = rows.querySelector(`tr[data-id="${CSS.escape(row.dataset.id)}"]`);
-    if (displayed?.innerHTML === row.innerHTML) continue;
+    if (displayed && contentOf(displayed) === contentOf(row)) continue;
     row.classList.add("fresh");
     if (displayed) displayed.replaceWith(row);
     else added.push(row);
@@ -141,5 +121,4 @@ async function loadNewRows(rows) {
   return true;
 }
 
-document.querySelectorAll("button[data-copy]").forEach(addCopying);
 document.querySelectorAll("[data-tail]").forEach(addFollowing);
