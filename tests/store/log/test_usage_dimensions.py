@@ -12,7 +12,7 @@ from gateway.store import tokens
 from gateway.store.database import Database
 from gateway.store.log import pages
 from gateway.store.log.integrity import check
-from gateway.store.log.pages import NO_FILTER
+from gateway.store.log.pages import LogFilter
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.retention import clear_end_users
 from gateway.store.log.usage import Dimension, UsageRow, usage
@@ -106,12 +106,14 @@ async def test_spans_and_filters(used: Database) -> None:
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)
-async def test_pages_of_rows(used: Database, name: Any) -> None:
+async def test_pages_of_rows(used: Database, name: str) -> None:
     for value in {stated[name] for stated in STATED if name in stated}:
-        rows = await pages.page(used, replace(NO_FILTER, **{name: value}))
+        only: dict[str, Any] = {name: value}
+        rows = await pages.page(used, LogFilter(**only))
         assert rows
         assert {getattr(row, name) for row in rows} == {value}
-    assert await pages.page(used, replace(NO_FILTER, **{name: "nobody"})) == []
+    nobody: dict[str, Any] = {name: "nobody"}
+    assert await pages.page(used, LogFilter(**nobody)) == []
 
 
 async def test_end_users_are_cleared_after_a_time(database: Database, recorder: Recorder) -> None:
