@@ -87,8 +87,8 @@ def environment() -> Environment:
 def render(request: web.Request, name: str, *, status: int = 200, **values: Any) -> web.Response:
     """A page or a part of one. In addition to `values`, templates have `path`, `now` (Unix µs),
     `session` (None without one), `admin`, who signed in, `may(PERMISSION)`, `flashes()`, the
-    messages for this page, `notices`, `has_replicas`, `has_file`, `links` of ranges, and `money`, the
-    current prices' settings."""
+    messages for this page, `notices`, `has_replicas`, `has_file`, `links` of ranges, and `money`,
+    the current prices' settings."""
     session = request.get(SESSION)
     context = request.app[CONTEXT]
     access, runtime = context.access, context.runtime

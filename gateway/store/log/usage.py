@@ -167,9 +167,8 @@ async def usage(
 ) -> list[UsageRow]:
     """The sums of the hours from `since` to before `until` (Unix hours) that match every filter
     given; without a dimension, one row. Sorted by time where that is a dimension, then by cost,
-    in dollars first, the highest first; up to `limit`.
-    `stated` are filters by `DIMENSIONS`. Raises QueryTimeout
-    where the rows have to be read, and are too many.
+    in dollars first, the highest first; up to `limit`. `stated` are filters by `DIMENSIONS`.
+    Raises QueryTimeout where the rows have to be read, and are too many.
     """
     needs_rows = bool(stated) or not set(DIMENSIONS).isdisjoint(by)
     span = since or 0, END if until is None else min(until, END)
