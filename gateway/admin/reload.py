@@ -20,6 +20,7 @@ from gateway.admin.access.audit import Audit
 from gateway.admin.access.permissions import FILE_WATCHER, SIGNAL, acting_as
 from gateway.config.document import ConfigError, ConfigProblem
 from gateway.config.schema import Config
+from gateway.routing.catalog import Catalog
 from gateway.runtime import Runtime, unix_microseconds
 from gateway.scheduler import running
 
@@ -97,15 +98,17 @@ class Reloader:
         source: ConfigSource,
         on_config: Callable[[Config], None] | None = None,
         audit: Audit | None = None,
+        build_catalog: Callable[[Config], Catalog] = Catalog.of,
     ) -> None:
-        """`on_config` is called with each valid configuration before it is applied."""
+        """`on_config` is called with each valid configuration before it is applied, and
+        `build_catalog` in a thread."""
         self.announce: Callable[[], AbstractContextManager[None]] = nullcontext
         """Entered for the time of each reload."""
         self._runtime = runtime
         self._audit = audit
         self.file = None if source.file is None else str(source.file.absolute())
         self._source = source
-        self._on_config = on_config
+        self._on_config, self._build_catalog = on_config, build_catalog
         self._lock = asyncio.Lock()
         self._requested = asyncio.Event()
 
@@ -141,12 +144,13 @@ class Reloader:
         try:
             config = await asyncio.to_thread(self._source.read)
             self._check_channels(config)
+            catalog = await asyncio.to_thread(self._build_catalog, config)
         except ConfigError as error:
             self._runtime.config_error = _public_message(error)
             for problem in error.problems:
                 log.error("the configuration is unchanged: %s", problem)
             raise
-        return self._apply(config)
+        return self._apply(config, catalog)
 
     def watch(self) -> AbstractAsyncContextManager[None]:
         """Reloads when the file has changed, and when requested, for the time of the block."""
@@ -158,14 +162,14 @@ class Reloader:
             text = "empty: a running gateway keeps its channels"
             raise ConfigError([ConfigProblem("channels", str(self._source.file), 0, text)])
 
-    def _apply(self, config: Config) -> ReloadResult:
+    def _apply(self, config: Config, catalog: Catalog) -> ReloadResult:
         runtime = self._runtime
         old = runtime.config
         config, fixed = keep_fixed_settings(config, old)
         if self._on_config is not None:
             self._on_config(config)
         if config != old:
-            runtime.replace_config(config)
+            runtime.replace_config(config, catalog)
         runtime.loaded_at = unix_microseconds()
         runtime.config_error = None
         return ReloadResult(
