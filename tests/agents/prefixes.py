@@ -29,12 +29,18 @@ def _hashes(fields: dict[str, Any]) -> list[str]:
     return hashes
 
 
+def _has_compaction(fields: dict[str, Any]) -> bool:
+    items = fields.get("input") or []
+    return any(str(item.get("type")).startswith("compaction") for item in items)
+
+
 @dataclass
 class Prefixes:
     """`compared` requests of the native lane; `continued` of them begin with an earlier one, the
     others with what the agent has made of it; `changed` are those that are not as the agent sent
-    them."""
+    them. Where no upstream `compacts`, the gateway writes and reads compactions."""
 
+    compacts: bool
     compared: int = 0
     continued: int = 0
     changed: list[str] = field(default_factory=list)
@@ -63,7 +69,8 @@ class Prefixes:
             headers = request.headers.copy()
             for name in _OF_CONNECTIONS:
                 headers.popall(name, None)
-            headers[_NUMBER] = str(len(self._of_agent))
+            if self.compacts or not _has_compaction(request.fields):
+                headers[_NUMBER] = str(len(self._of_agent))
             self._of_agent.append(_hashes(request.fields))
             sent = {"data": request.body or None, "headers": headers}
             async with http.request(request.method, address + request.target, **sent) as answer:

@@ -83,7 +83,7 @@ async def run_session(
     home.mkdir()
     model = ScriptedModel({_RESTART: f"until test -e restarted; do sleep 0.1; done; {SHOW_NOTE}"})
     restarts: list[asyncio.Task[None]] = []
-    prefixes = Prefixes()
+    prefixes = Prefixes(compacts)
 
     async def restart() -> None:
         await gateway.stop()

@@ -161,9 +161,11 @@ async def test_google_from_a_service_account(
     form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     pem = key.private_bytes(serialization.Encoding.PEM, form, encryption)
     async with run_issuer(authority.server(), lifetime=600) as server:
-        token_uri = f"{server.server.address}/token"
         account = {"type": "service_account", "project_id": "mine", "private_key_id": "1"}
-        account |= {"client_email": "robot@mine.test", "token_uri": token_uri}
+        account |= {
+            "client_email": "robot@mine.test",
+            "token_uri": f"{server.server.address}/token",
+        }
         file = tmp_path / "account.json"
         file.write_bytes(orjson.dumps(account | {"private_key": pem.decode()}))
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
@@ -176,7 +178,8 @@ async def test_google_from_a_service_account(
         public = key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        claims = jwt.decode(call["assertion"], certs=public, audience=token_uri)
+        audience = "https://oauth2.googleapis.com/token"  # wherever it is sent
+        claims = jwt.decode(call["assertion"], certs=public, audience=audience)
         assert claims["iss"] == "robot@mine.test"
         assert claims["scope"] == "https://www.googleapis.com/auth/cloud-platform"
         assert (await issue(google="adc")).value == "issued-token-0002"

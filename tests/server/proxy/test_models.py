@@ -245,20 +245,21 @@ async def test_ten_thousand_models(tmp_path: Path) -> None:
     paths = ("/v1/models", "/v1/models?client_version=1", "/model/info")
     paths += ("/v1/models?limit=1000&after_id=beta-8999",)
     models = [
-        {
-            "id": f"beta-{number}",
-            "family": "beta",
-            "aliases": [f"b{number}"],
-            "context": 99 + number,
-        }
-        for number in range(10_000)
+        Model.model_validate(
+            {"id": f"beta-{n}", "family": Family.BETA, "aliases": (f"b{n}",), "context": 99 + n % 9}
+        )
+        for n in range(10_000)
     ]
-    line = channel(Format.CHAT, "http://127.0.0.1:9", models=[model["id"] for model in models])
-    config = parse_config(orjson.dumps(gateway_config(tmp_path, [line], models=models)).decode())
+    line = channel(Format.CHAT, "http://127.0.0.1:9", models=["beta-5.4"])
+    config = parse_config(orjson.dumps(gateway_config(tmp_path, [line])).decode())
+    names = {model.id: model.id for model in models}
+    channels = (config.channels[0].model_copy(update={"models": names}),)
+    config = config.model_copy(update={"models": tuple(models), "channels": channels})
     priced = config.model_copy(update={"money": Money(unit_price=0.001)})
     async with run_daemon(config, ConfigSource(None, lambda: priced)) as daemon:
         token, key = await daemon.operations.create_key("tests", "default")
-        for _ in range(2):
+        for money in (config.money, priced.money):
+            assert daemon.runtime.config.money == money
             rendered = rendered_entries.cache_info().misses
             for path in paths:
                 took = process_time()
@@ -270,7 +271,6 @@ async def test_ten_thousand_models(tmp_path: Path) -> None:
             assert rendered_entries.cache_info().misses == rendered
             assert daemon.reloader is not None
             await daemon.reloader.reload()
-        assert daemon.runtime.config.money == priced.money
 
 
 async def test_pages(gateway: RunningGateway) -> None:
