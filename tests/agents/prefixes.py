@@ -72,8 +72,8 @@ class Prefixes:
             if self.compacts or not _has_compaction(request.fields):
                 headers[_NUMBER] = str(len(self._of_agent))
             self._of_agent.append(_hashes(request.fields))
-            sent = {"data": request.body or None, "headers": headers}
-            async with http.request(request.method, address + request.target, **sent) as answer:
+            url, data = address + request.target, request.body or None
+            async with http.request(request.method, url, data=data, headers=headers) as answer:
                 body = await answer.read()
             headers = answer.headers.copy()
             for name in _OF_CONNECTIONS:

@@ -179,7 +179,8 @@ async def test_google_from_a_service_account(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         audience = "https://oauth2.googleapis.com/token"  # wherever it is sent
-        claims = jwt.decode(call["assertion"], certs=public, audience=audience)
+        decode: Any = jwt.decode
+        claims = decode(call["assertion"], certs=public, audience=audience)
         assert claims["iss"] == "robot@mine.test"
         assert claims["scope"] == "https://www.googleapis.com/auth/cloud-platform"
         assert (await issue(google="adc")).value == "issued-token-0002"

@@ -240,6 +240,7 @@ def test_entries_are_those_that_each_model_has() -> None:
                 assert model.description == fields.get("model_info", fields)["description"]
 
 
+@pytest.mark.slow("10,000 models, of two configurations")
 async def test_ten_thousand_models(tmp_path: Path) -> None:
     """No request renders a list: not the first one after a start, nor after a reload."""
     paths = ("/v1/models", "/v1/models?client_version=1", "/model/info")
