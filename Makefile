@@ -83,7 +83,7 @@ cli: $(TOOLS) ## write docs/cli.md, the reference of the commands, from their he
 LOCK = var/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --exclude-newer '7 days' --custom-compile-command 'make lock' --quiet
 lock: var/tools/.installed ## renew requirements.lock, what containers install (ARGS=--upgrade)
-	$(LOCK) $(ARGS) --extra cluster --extra images --extra otel --output-file requirements.lock setup.cfg
+	$(LOCK) $(ARGS) --extra aws --extra azure --extra cluster --extra google --extra images --extra otel --output-file requirements.lock setup.cfg
 	$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  | $(LOCK) $(ARGS) --output-file requirements-build.lock -
 

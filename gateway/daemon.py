@@ -45,6 +45,7 @@ from gateway.runtime import Runtime, Snapshot, unix_microseconds
 from gateway.server.http.listener import Listener, serve
 from gateway.server.http.systemd import announced_reload, notify, run_watchdog
 from gateway.server.proxy.account_probe import probe_account
+from gateway.server.proxy.model_entries import rendered_catalog
 from gateway.server.record.deadlines import abort_all
 from gateway.server.stored.background import end_interrupted
 from gateway.store.database import Database
@@ -125,7 +126,8 @@ async def run_daemon(
         reloader = None
         if source is not None:
             history = ConfigHistory(config.state_dir)
-            reloader = Reloader(runtime, source, on_config, operations.audit, history)
+            audit = operations.audit
+            reloader = Reloader(runtime, source, on_config, audit, history, rendered_catalog)
             await reloader.keep_snapshot("start")
             await stack.enter_async_context(reloader.watch())
             await stack.enter_async_context(
@@ -194,7 +196,8 @@ async def _start_runtime(
     origins = KeyOriginMonitor(registry, partial(record_origin, database), now)
     stack.push_async_callback(origins.close)
     stored = ResponseStore(database, lambda: runtime.config.responses, now, item_ids)
-    snapshot, quota, health, affinity = Snapshot(config), Quota(), Health(), AffinityIndex()
+    snapshot = Snapshot(config, await asyncio.to_thread(rendered_catalog, config))
+    quota, health, affinity = Quota(), Health(), AffinityIndex()
     fleet, admission, cluster, refusals = Fleet(), Admission(quota), None, Refusals()
     if member is not None:
         from gateway.fleet.cluster import Cluster

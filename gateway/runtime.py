@@ -81,10 +81,11 @@ class Snapshot:
     """The objects that are built from one configuration. A request keeps the snapshot with which it
     started; connections of a replaced snapshot are closed after the last of its requests."""
 
-    def __init__(self, config: Config) -> None:
-        """Call it in the running loop, which owns the upstream connections."""
+    def __init__(self, config: Config, catalog: Catalog | None = None) -> None:
+        """Call it in the running loop, which owns the upstream connections. `catalog` is that of
+        the configuration, if there is one already."""
         self.config = config
-        self.catalog = Catalog(config.models, config.money, config.channels)
+        self.catalog = catalog or Catalog.of(config)
         self.router = Router(self.catalog, config.channels, config.families)
         self.failure_policy = FailurePolicy(config.rules)
         self.upstream = UpstreamClient(config)
@@ -218,13 +219,13 @@ class Runtime:
         for ref in refs & (before.keys() - disabled.keys()):
             self.health.enable(ref)
 
-    def replace_config(self, config: Config) -> None:
-        """Applies to new requests; running ones keep their snapshot.
+    def replace_config(self, config: Config, catalog: Catalog | None = None) -> None:
+        """Applies to new requests; running ones keep their snapshot. `catalog`: see `Snapshot`.
 
         Accounts with the same identity keep their state; one with another key or address is reset,
         except that it stays disabled.
         """
-        old, new = self.current, Snapshot(config)
+        old, new = self.current, Snapshot(config, catalog)
         if self.prepare_snapshot is not None:
             self.prepare_snapshot(new)
         self.current = new

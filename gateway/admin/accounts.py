@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import isinf
-from typing import Any, Final
+from typing import Any
 
 from gateway.admin.access.audit import Audit
 from gateway.admin.access.permissions import current_actor
@@ -19,9 +19,6 @@ from gateway.routing.health import AccountRef, HealthReport
 from gateway.routing.router import Candidate
 from gateway.runtime import Runtime
 from gateway.store.settings import Disabling, add_disabled, remove_disabled
-
-_OF_DOCTOR: Final = ("gateway_doctor", "beta:gateway-doctor-2020-01-01")
-"""What `gateway doctor --client` sends so that it is refused."""
 
 ProbeFn = Callable[[Candidate], Awaitable[Any]]
 """Sends one small request; the result is a dataclass with an `ok`."""
@@ -159,8 +156,7 @@ class Accounts:
             return ()
         models = next(each.models for each in runtime.config.channels if each.name == name)
         upstream_model = name, models.get(model, model)
-        names = runtime.refusals.values_of(upstream_model, runtime.now())
-        return tuple(name for name in names if name not in _OF_DOCTOR)
+        return runtime.refusals.confirmed(upstream_model, runtime.now())
 
     def _candidate(self, ref: AccountRef, requested: str | None) -> Candidate:
         channel, account = self._find(ref)

@@ -22,6 +22,7 @@ from gateway.admin.config_history import ConfigHistory
 from gateway.config.document import ConfigError, ConfigProblem
 from gateway.config.masking import public_config
 from gateway.config.schema import Config
+from gateway.routing.catalog import Catalog
 from gateway.runtime import Runtime, unix_microseconds
 from gateway.scheduler import running
 
@@ -110,9 +111,10 @@ class Reloader:
         on_config: Callable[[Config], None] | None = None,
         audit: Audit | None = None,
         history: ConfigHistory | None = None,
+        build_catalog: Callable[[Config], Catalog] = Catalog.of,
     ) -> None:
-        """`on_config` is called with each valid configuration before it is applied; `history` gets
-        what was accepted."""
+        """`on_config` is called with each valid configuration before it is applied, and
+        `build_catalog` in a thread; `history` gets what was accepted."""
         self.announce: Callable[[], AbstractContextManager[None]] = nullcontext
         """Entered for the time of each reload."""
         self.editing = asyncio.Lock()
@@ -122,7 +124,7 @@ class Reloader:
         self.history = history
         self._runtime = runtime
         self._audit = audit
-        self._on_config = on_config
+        self._on_config, self._build_catalog = on_config, build_catalog
         self._lock = asyncio.Lock()
         self._requested = asyncio.Event()
 
@@ -180,12 +182,13 @@ class Reloader:
         try:
             config = await asyncio.to_thread(self.source.read)
             self._check_channels(config)
+            catalog = await asyncio.to_thread(self._build_catalog, config)
         except ConfigError as error:
             self._runtime.config_error = _public_message(error)
             for problem in error.problems:
                 log.error("the configuration is unchanged: %s", problem)
             raise
-        return self._apply(config)
+        return self._apply(config, catalog)
 
     def watch(self) -> AbstractAsyncContextManager[None]:
         """Reloads when the file has changed, and when requested, for the time of the block."""
@@ -197,14 +200,14 @@ class Reloader:
             text = "empty: a running gateway keeps its channels"
             raise ConfigError([ConfigProblem("channels", str(self.source.file), 0, text)])
 
-    def _apply(self, config: Config) -> ReloadResult:
+    def _apply(self, config: Config, catalog: Catalog) -> ReloadResult:
         runtime = self._runtime
         old = runtime.config
         config, fixed = keep_fixed_settings(config, old)
         if self._on_config is not None:
             self._on_config(config)
         if config != old:
-            runtime.replace_config(config)
+            runtime.replace_config(config, catalog)
         runtime.loaded_at = unix_microseconds()
         runtime.config_error = None
         return ReloadResult(

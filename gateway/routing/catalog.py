@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gateway.config.channel import Account, Channel, Traits
 from gateway.config.limits import DatedPrices, Money
-from gateway.config.schema import Lifecycle, Model, default_catalog
+from gateway.config.schema import Config, Lifecycle, Model, default_catalog
 from gateway.core.formats import Family, Format
 from gateway.core.target import Target
 
@@ -34,6 +34,10 @@ class Catalog:
         self._by_name = {alias: model for alias, model in names if _ANY not in alias}
         self._by_name |= {model.id: model for model in self._models}
         self._patterns = [(alias, model) for alias, model in names if _ANY in alias]
+
+    @classmethod
+    def of(cls, config: Config) -> Catalog:
+        return cls(config.models, config.money, config.channels)
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models)

@@ -197,6 +197,11 @@ class Refusals:
             del known[name]
         return tuple(known)
 
+    def confirmed(self, model: UpstreamModel, now: int) -> tuple[str, ...]:
+        """Those that the upstream has accepted a request without."""
+        known = self.values.get(model, {}).items()
+        return tuple(name for name, until in known if until > now + TRIAL)
+
     def add_proofs(self, ref: AccountRef, hashes: Iterable[int], why: ProofLoss, now: int) -> None:
         known = self.proofs.setdefault(ref, OrderedDict())
         for each in hashes:

@@ -98,13 +98,15 @@ class ScriptedModel:
     def _answer(self, request: ReceivedRequest, *parts: Part) -> Response:
         usage = Usage(input_tokens=len(request.body) // 4, output_tokens=20)
         self._replies += 1
-        return model_reply(
+        reply = model_reply(
             request.format,
             *parts,
             usage=usage,
             stream=request.streamed,
             id=f"up{self._replies}",
         )
+        # Ids of an upstream: those that a gateway makes do not return to it.
+        return reply.with_changes(chunks=(reply.body.replace(b"_gw_", b"_"),))
 
 
 def _refusal(format: Format, status: int) -> Response:

@@ -20,6 +20,7 @@ from gateway.core.formats import Format
 from gateway.daemon import Daemon, run_daemon
 from gateway.store.records import ExchangeState
 from tests.agents.clients import Agent, ClaudeCode, Codex, Place
+from tests.agents.prefixes import Prefixes
 from tests.agents.scripted_model import SHOW_NOTE, ScriptedModel
 from tests.support.gateway import channel, gateway_config
 from tests.support.server_process import free_port
@@ -82,6 +83,7 @@ async def run_session(
     home.mkdir()
     model = ScriptedModel({_RESTART: f"until test -e restarted; do sleep 0.1; done; {SHOW_NOTE}"})
     restarts: list[asyncio.Task[None]] = []
+    prefixes = Prefixes(compacts)
 
     async def restart() -> None:
         await gateway.stop()
@@ -90,6 +92,7 @@ async def run_session(
 
     async def reply(request: ReceivedRequest) -> Response:
         calls = model.calls
+        prefixes.compare(request)
         response = await model.reply(request)
         if calls < model.calls == _SWITCH:
             model.refused[request.key] = status
@@ -106,12 +109,13 @@ async def run_session(
         gateway = RestartedGateway(gateway_config(folder / "state", [line], server=server))
         await gateway.start()
         _, key = await gateway.daemon.operations.create_key("agent", "default")
-        place = Place(work, home, clients, gateway.daemon.address, key)
-        agent = _agent(name, place)
         try:
-            for number, prompt in enumerate(_prompts(name)):
-                model.left = 0 if prompt.startswith("/") else _CALLS
-                await agent.ask(prompt, number)
+            async with prefixes.recorded(gateway.daemon.address) as address:
+                place = Place(work, home, clients, address, key)
+                agent = _agent(name, place)
+                for number, prompt in enumerate(_prompts(name)):
+                    model.left = 0 if prompt.startswith("/") else _CALLS
+                    await agent.ask(prompt, number)
             await asyncio.sleep(0.5)  # until the last row is settled
             rows = (await gateway.daemon.operations.list_requests(limit=200)).rows
         finally:
@@ -130,6 +134,9 @@ async def run_session(
         "texts": len(place.output.texts),
         "errors": place.output.errors,
         "failed_rows": [f"{row.id} {row.status} {row.error_message}" for row in failed],
+        "compared": prefixes.compared,
+        "continued": prefixes.continued,
+        "changed": prefixes.changed,
         "native": sum(row.lane == "native" and row.stop_reason is not None for row in rows),
         "dropped": sorted({row.dropped for row in rows if row.dropped}),
     }

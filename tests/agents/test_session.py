@@ -27,6 +27,12 @@ AGENTS = ("codex", "codex-provider", "claude-code")
 CASES = [pytest.param(*case, (), id="-".join(case)) for case in product(AGENTS, Format)]
 CASES.append(pytest.param("codex", Format.RESPONSES, ("compacts",), id="codex-compacting"))
 """The last upstream compacts conversations itself, for all accounts of its organization."""
+NATIVE = {
+    ("claude-code", Format.MESSAGES): 33,
+    ("codex", Format.RESPONSES): 5,
+    ("codex-provider", Format.RESPONSES): 5,
+}
+"""Requests at least whose prefix is compared, where the formats are the same."""
 
 
 @pytest.mark.parametrize(("agent", "upstream_format", "options"), CASES)
@@ -51,6 +57,10 @@ def test_long_session(
     assert result["errors"] == []
     assert result["failed_rows"] == []
     assert result["forgotten"] == []
+    assert result["changed"] == []
+    # A compacted conversation is native only where the upstream compacts, or the agent itself.
+    native = NATIVE.get((agent, upstream_format), 0)
+    assert result["compared"] >= (30 if options else native)
     assert result["calls"] == 30
     assert result["turns"] == result["texts"] == 33
     assert result["compactions"] >= 3

@@ -6,6 +6,7 @@ Independent of what is tested.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from tests.support.upstream import (
     Response,
     ScriptedUpstream,
     json_response,
-    scripted_upstream,
+    run_upstream,
 )
 
 _STS = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
@@ -67,8 +68,8 @@ class Issuer:
 
 
 @asynccontextmanager
-async def run_issuer(**settings: Any) -> AsyncIterator[Issuer]:
-    async with scripted_upstream() as server:
+async def run_issuer(tls: ssl.SSLContext | None = None, **settings: Any) -> AsyncIterator[Issuer]:
+    async with run_upstream(ScriptedUpstream(), tls) as server:
         issuer = Issuer(server, **settings)
         server.respond_with(issuer.respond)
         yield issuer

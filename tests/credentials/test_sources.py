@@ -9,6 +9,9 @@ from urllib.parse import unquote
 
 import orjson
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from google.auth import jwt
 from google.auth.compute_engine import _metadata as metadata
 
 from gateway.config.key_source import KeySource
@@ -16,6 +19,7 @@ from gateway.credentials import sources
 from gateway.credentials.sources import AwsKeys, Issued, IssueFailed, issuer
 from tests.credentials.issuer import run_issuer
 from tests.support.upstream import Response, json_response
+from tests.upstream.certificates import Authority, make_authority
 
 _DENIED = (
     b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not authorized</Message></Error>"
@@ -140,6 +144,77 @@ async def test_google_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "_NO_GCE_CHECK", True)
     with pytest.raises(IssueFailed, match="credentials were not found"):
         await issue(google="adc")
+
+
+@pytest.fixture
+def authority(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Authority:
+    """The libraries of platforms want TLS; they trust this one alone."""
+    authority = make_authority(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
+    return authority
+
+
+async def test_google_from_a_service_account(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, authority: Authority
+) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, form, encryption)
+    async with run_issuer(authority.server(), lifetime=600) as server:
+        account = {"type": "service_account", "project_id": "mine", "private_key_id": "1"}
+        account |= {
+            "client_email": "robot@mine.test",
+            "token_uri": f"{server.server.address}/token",
+        }
+        file = tmp_path / "account.json"
+        file.write_bytes(orjson.dumps(account | {"private_key": pem.decode()}))
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+        issued = await issue(google="adc")
+        assert issued.value == "issued-token-0001"
+        assert issued.expires_at is not None
+        assert abs(issued.expires_at - time.time() - 600) < 60
+        (call,) = server.calls
+        assert call["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+        public = key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        audience = "https://oauth2.googleapis.com/token"  # wherever it is sent
+        decode: Any = jwt.decode
+        claims = decode(call["assertion"], certs=public, audience=audience)
+        assert claims["iss"] == "robot@mine.test"
+        assert claims["scope"] == "https://www.googleapis.com/auth/cloud-platform"
+        assert (await issue(google="adc")).value == "issued-token-0002"
+        denied = {"error": "invalid_grant", "error_description": "account not found"}
+        server.refuses = json_response(denied, 400)
+        with pytest.raises(IssueFailed, match=r"invalid_grant.*account not found"):
+            await issue(google="adc")
+
+
+async def test_azure_from_a_workload(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, authority: Authority
+) -> None:
+    file = tmp_path / "identity"
+    file.write_text("identity-of-the-workload")
+    monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(file))
+    async with run_issuer(authority.server(), lifetime=600) as server:
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.server.address)
+        source = {"identity": "workload", "client_id": "client", "tenant_id": "tenant"}
+        issued = await issue(azure=source)
+        assert issued.value == "issued-token-0001"
+        assert issued.expires_at is not None
+        assert abs(issued.expires_at - time.time() - 600) < 60
+        assert server.server.last_request.path == "/tenant/oauth2/v2.0/token"
+        (call,) = server.calls
+        assert (call["client_id"], call["grant_type"]) == ("client", "client_credentials")
+        assert call["client_assertion"] == "identity-of-the-workload"
+        assert call["scope"] == "https://cognitiveservices.azure.com/.default"
+        file.write_text("a-later-identity")
+        assert (await issue(azure=source)).value == "issued-token-0002"
+        assert server.calls[-1]["client_assertion"] == "a-later-identity"
+        denied = {"error": "invalid_client", "error_description": "AADSTS70021: no such subject"}
+        server.refuses = json_response(denied, 401)
+        with pytest.raises(IssueFailed, match=r"AADSTS70021"):
+            await issue(azure=source)
 
 
 async def test_azure_from_a_managed_identity(monkeypatch: pytest.MonkeyPatch) -> None:

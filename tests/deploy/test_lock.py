@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from tests.support.paths import ROOT
 
-EXTRAS = ("cluster", "images", "otel")
+EXTRAS = ("aws", "azure", "cluster", "google", "images", "otel")
 """Those that the container has."""
 
 

@@ -36,6 +36,7 @@ PATHS = {
     ("vertex", "/v1/projects/mine/locations/here/publishers/anthropic"): Format,
     ("vertex-gemini", "/v1/projects/mine/locations/here/endpoints/openapi"): Format,
     ("claude-aws", ""): Format,
+    ("claude-google", "/v1/projects/mine/locations/here/workspaces/ours/invoke"): Format,
 }
 """Of presets without a base address: its path, by formats."""
 OPTIONS = {"claude-aws": {"headers": {"anthropic-workspace-id": "ours"}}}
@@ -68,6 +69,9 @@ def official(preset: str, format: Format, base: str, address: str) -> Any:
         return anthropic.AsyncAnthropicBedrockMantle(**options)
     if preset == "claude-aws":
         return anthropic.AsyncAnthropicAWS(workspace_id="ours", **options)
+    if preset == "claude-google":
+        key = options.pop("api_key")
+        return anthropic.AsyncAnthropicGoogleCloud(token_provider=lambda: key, **options)
     if preset == "vertex":
         options |= {"base_url": f"{address}/v1", "access_token": options.pop("api_key")}
         return anthropic.AsyncAnthropicVertex(**PLACE, **options)

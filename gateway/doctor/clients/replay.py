@@ -115,6 +115,7 @@ class Replay:
         name, prefix = self.profile.credential
         key = BAD_KEY if request.expect == "rejected_key" else self.target.key
         headers = {**self.profile.headers, **request.headers, name: f"{prefix}{key}"}
+        headers["x-gateway-learn"] = "0"  # what is sent so that it is refused is no client's
         if body is not None:
             headers["content-type"] = "application/json"
         data = orjson.dumps(body) if body is not None else None

@@ -165,7 +165,7 @@ class CompactingAttempt(StateAttempt):
         is_refused = self.is_ignored or refuses_compaction(failure, last_item)
         if not is_refused or upstream_states(self._request.prompt):
             return super().learn(failure)
-        self._learn_compaction(LIFETIME if self.is_ignored else TRIAL)
+        self._remember((COMPACTION,), LIFETIME if self.is_ignored else TRIAL)
         self._candidate = for_summary(self._candidate)
         return "compacts nothing"
 
@@ -183,7 +183,7 @@ class CompactingAttempt(StateAttempt):
         if self._found or usage is None or upstream_states(request.prompt):
             return
         if min(usage.input_tokens, request.input_tokens) > threshold:
-            self._learn_compaction(LIFETIME)
+            self._remember((COMPACTION,))
 
     def translator(self) -> CompactionTranslator:
         rewriter = self._codec.rewriter(self._request.prompt)
@@ -191,10 +191,6 @@ class CompactingAttempt(StateAttempt):
         translator = CompactionTranslator(decoder, rewriter, self._redact, may_forward)
         translator.attempt = self
         return translator
-
-    def _learn_compaction(self, lifetime: int) -> None:
-        upstream_model, now = (self._candidate.channel, self._target.model), self._runtime.now()
-        self._runtime.refusals.add_values(upstream_model, (COMPACTION,), now, lifetime)
 
     def parse_body(self, body: bytes) -> CompleteReply:
         reply = super().parse_body(body)

@@ -26,6 +26,8 @@ SERVER_NAME: Final = "model-gateway"
 
 DROPPED_HEADER: Final = "x-gateway-dropped"
 STRICT_HEADER: Final = "x-gateway-strict"
+LEARN_HEADER: Final = "x-gateway-learn"
+"""0: what an upstream refuses of the request is not remembered for others."""
 COST_HEADER: Final = "x-gateway-cost"
 """What a whole reply costs, in US dollars; of a request: its reply has that in its usage."""
 ESTIMATED_HEADER: Final = "x-gateway-estimated"

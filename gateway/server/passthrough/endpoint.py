@@ -18,7 +18,6 @@ from gateway.server.passthrough.credential import TAKE_CREDENTIAL
 from gateway.server.passthrough.dispatch import PassThroughDispatch
 from gateway.server.passthrough.form import FORM, Form, read_form
 from gateway.server.proxy.incoming_request import IncomingRequest
-from gateway.server.record.client_request import ClientRequest
 from gateway.server.record.exchange import EXCHANGE
 from gateway.wire.json.fields import Payload, parse_model
 from gateway.wire.registry import CODECS
@@ -99,23 +98,8 @@ async def pass_through(endpoint: Endpoint, request: web.Request) -> web.StreamRe
     )
     incoming.route = permit.route(exchange.snapshot.router, model, endpoint)
     await TAKE_CREDENTIAL.run(incoming)
-    route = incoming.route
-    estimates = exchange.runtime.input_estimates
-    estimate = await exchange.run_sized(estimates.raw, prompt) + tokens
-    client_request = ClientRequest(
-        request_id=exchange.id,
-        snapshot=exchange.snapshot,
-        codec=codec,
-        prompt=prompt,
-        raw_body=raw,
-        body=body,
-        forwarded_headers=headers,
-        query="",
-        input_tokens=estimates.calibrated(route.model, estimate),
-        raw_estimate=estimate,
-        key=permit.token.id,
-    )
-    return await PassThroughDispatch(incoming, client_request, endpoint, form).run()
+    estimate = await exchange.run_sized(exchange.runtime.input_estimates.raw, prompt) + tokens
+    return await PassThroughDispatch(incoming, incoming.as_sent(estimate), endpoint, form).run()
 
 
 async def _receive_form(request: web.Request, content_type: str) -> Form:

@@ -6,7 +6,7 @@ The two lanes have one interface.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from typing import Final
 
 import orjson
@@ -19,7 +19,13 @@ from gateway.core.target import COMPACTION
 from gateway.core.value import replace
 from gateway.errors import GatewayError, UpstreamRejected
 from gateway.routing.failure_policy import refuses_encrypted_reasoning, requires_streaming
-from gateway.routing.refusals import TRIAL, UNSIGNED_CALLS, refused_proof, refused_values
+from gateway.routing.refusals import (
+    LIFETIME,
+    TRIAL,
+    UNSIGNED_CALLS,
+    refused_proof,
+    refused_values,
+)
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.server.http.headers import DROPPED_HEADER, response_headers_to_forward, version_header
@@ -140,9 +146,14 @@ class Attempt(ABC):
         left_out = leave_out(body, headers, names, self._candidate.format).left_out if names else ()
         if not left_out:
             return None
-        upstream_model = self._candidate.channel, self._target.model
-        refusals.add_values(upstream_model, left_out, now, TRIAL)
+        self._remember(left_out, TRIAL)
         return "refuses a part of the request"
+
+    def _remember(self, names: Sequence[str], lifetime: int = LIFETIME) -> None:
+        """Remembers values that the upstream refuses, where the request teaches or only for it."""
+        upstream_model, now = (self._candidate.channel, self._target.model), self._runtime.now()
+        if self._request.teaches or lifetime == TRIAL:
+            self._runtime.refusals.add_values(upstream_model, names, now, lifetime)
 
     @property
     def candidate(self) -> Candidate:
@@ -155,7 +166,7 @@ class Attempt(ABC):
         refusals, accepted = self._runtime.refusals, self._left_out
         if not self._target.compaction and COMPACTION in refusals.values_of(upstream_model, now):
             accepted += (COMPACTION,)
-        refusals.add_values(upstream_model, accepted, now)
+        self._remember(accepted)
 
     def _accepted(self, body: Payload, headers: Mapping[str, str]) -> Payload:
         """The body and the `forwarded_headers` without what the upstream refuses."""

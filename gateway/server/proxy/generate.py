@@ -47,20 +47,7 @@ async def generate(
         incoming.prompt = prompt = replace(prompt, include_usage=True)
     in_turn, estimate = exchange.run_in_turn, runtime.input_estimates.raw
     raw_estimate = await in_turn(estimate, prompt) if exchange.turns else estimate(prompt)
-    client_request = ClientRequest(
-        request_id=exchange.id,
-        snapshot=exchange.snapshot,
-        codec=codec,
-        prompt=prompt,
-        raw_body=incoming.raw_body,
-        body=incoming.body,
-        forwarded_headers=incoming.headers,
-        query=query_to_forward(request, codec),
-        input_tokens=runtime.input_estimates.calibrated(route.model, raw_estimate),
-        raw_estimate=raw_estimate,
-        dropped=exchange.dropped,
-        key=permit.token.id,
-    )
+    client_request = incoming.as_sent(raw_estimate, query_to_forward(request, codec))
     candidate = route.candidates[0]
     if prompt.max_tokens == 0 and codec.has_prewarm and not CODECS[candidate.format].has_prewarm:
         await exchange.meter.acquire_free(runtime.admission, permit, route.model)

@@ -20,7 +20,7 @@ from gateway.routing.health import AccountRef
 from gateway.routing.router import Candidate, Route
 from gateway.runtime import Runtime
 from gateway.scheduler import next_stage
-from gateway.server.http.headers import request_headers_to_forward
+from gateway.server.http.headers import LEARN_HEADER, request_headers_to_forward
 from gateway.server.http.request_body import read_json
 from gateway.server.proxy.attempt import Attempt
 from gateway.server.proxy.misplaced_body import check_system, codec_of, read_refused
@@ -60,6 +60,26 @@ class IncomingRequest:
         if self.answer is not None:
             raise RuntimeError(f"{self.answer} and {answer} answer one request")
         self.answer = answer
+
+    def as_sent(self, estimate: int, query: str = "") -> ClientRequest:
+        """The request for upstreams; `estimate` is that of its input before calibration, in tokens,
+        `query` what may go to an upstream of its own format."""
+        exchange, estimates = self.exchange, self.exchange.runtime.input_estimates
+        return ClientRequest(
+            request_id=exchange.id,
+            snapshot=exchange.snapshot,
+            codec=self.codec,
+            prompt=self.prompt,
+            raw_body=self.raw_body,
+            body=self.body,
+            forwarded_headers=self.headers,
+            query=query,
+            input_tokens=estimates.calibrated(self.route.model, estimate),
+            raw_estimate=estimate,
+            dropped=exchange.dropped,
+            key=self.permit.token.id,
+            teaches=self.request.headers.get(LEARN_HEADER) != "0",
+        )
 
 
 Answer = Callable[[IncomingRequest, ClientRequest, Affinity | None], Awaitable[web.StreamResponse]]

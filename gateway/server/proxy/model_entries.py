@@ -8,13 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gateway.config.schema import Model
+from gateway.config.schema import Config, Model
 from gateway.core.target import EFFORTS, ThinkingStyle
 from gateway.quota.pricing import token_costs
 from gateway.routing.catalog import Catalog, stated_traits_of
-
-_NAME: Final = "\0name"
-"""Stands for a name, which has no such character."""
 
 CREATED: Final = 1767225600
 CREATED_AT: Final = "2026-01-01T00:00:00Z"
@@ -37,7 +34,6 @@ _INSTRUCTIONS: Final = (
 )
 """The system prompt of a model that Codex does not know: its list of models has to contain one."""
 
-
 _STATED: Final = ("structured", "efforts", "thinking")
 
 
@@ -54,72 +50,93 @@ class _Traits(NamedTuple):
         return cls(model.images, structured, EFFORTS if efforts is None else efforts, thinking)
 
 
-Entry = Callable[[Model, str, str, Catalog], dict[str, Any]]
-"""Builds the entry of a model under a name; the third argument is the multiplier of the group."""
+class Entry(NamedTuple):
+    """A model in a list: its `own` fields, by its name and what its tokens cost, and in the same
+    object, at `depth` of objects, the fields that alike models share."""
+
+    own: Callable[[Model, str, dict[str, float]], dict[str, Any]]
+    shared: Callable[[Model, _Traits], dict[str, Any]]
+    has_costs: bool = False
+    depth: int = 1
+
+
+Rendered = tuple[str, bytes, bytes]
+"""A name of a model and its entry, in two parts: many entries have the same second one."""
 
 
 @lru_cache(maxsize=8)
-def rendered_entries(
-    catalog: Catalog, entry: Entry, multiplier: str = "1"
-) -> dict[str, tuple[tuple[str, bytes], ...]]:
+def rendered_entries(catalog: Catalog, entry: Entry, multiplier: str) -> dict[str, list[Rendered]]:
     """The names of each model by its id, each with its entry as JSON: aliases follow their model,
-    but not patterns. Entries that differ in texts alone are rendered once: upstreams list thousands
-    of models that have little else."""
-    rendered, templates, dumps = {}, dict[tuple[object, ...], bytes](), orjson.dumps
+    but not patterns. What alike models share is rendered and kept once: upstreams list thousands
+    of models that differ in little else than texts."""
+    rendered, shared = {}, dict[tuple[object, ...], bytes]()
+    own, dumps, costs = entry.own, orjson.dumps, dict[str, float]()
     for model in catalog:
-        prices = model.multiplier, id(model.rates), id(model.price)
-        sizes = model.context, model.max_output
-        same = model.family, model.lifecycle, sizes, prices, _Traits.of(model)
-        if (template := templates.get(same)) is None:
-            template = templates[same] = _template(model, entry, multiplier, catalog)
-        texts = {b"title": dumps(model.display_name), b"description": dumps(model.description)}
-        entries = []
-        for name in (model.id, *[alias for alias in model.aliases if "*" not in alias]):
-            texts[b"name"] = dumps(name)
-            if model.display_name is None:
-                texts[b"title"] = texts[b"name"]
-            entries.append((name, template % texts))
-        rendered[model.id] = tuple(entries)
+        traits = _Traits.of(model)
+        alike = model.family, model.lifecycle, model.context, model.max_output, traits
+        if (rest := shared.get(alike)) is None:
+            rest = b"," + dumps(entry.shared(model, traits))[1:] + b"}" * (entry.depth - 1)
+            shared[alike] = rest
+        if entry.has_costs:
+            costs = token_costs(model, multiplier, catalog.money)
+        rendered[model.id] = [
+            (name, dumps(own(model, name, costs))[: -entry.depth], rest)
+            for name in (model.id, *model.aliases)
+            if "*" not in name
+        ]
     return rendered
 
 
-def _template(model: Model, entry: Entry, multiplier: str, catalog: Catalog) -> bytes:
-    """The entry as JSON with places for its texts."""
-    title, description = f"{_NAME} title", f"{_NAME} description"
-    like = model.model_copy(update={"display_name": title, "description": description})
-    whole = orjson.dumps(entry(like, _NAME, multiplier, catalog)).replace(b"%", b"%%")
-    for text, place in ((title, b"title"), (description, b"description"), (_NAME, b"name")):
-        whole = whole.replace(orjson.dumps(text), b"%%(%b)b" % place)
-    return whole
+def rendered_catalog(config: Config) -> Catalog:
+    """The catalog with its lists rendered, but for groups with a multiplier, so that no request
+    waits for it; 0.2 s for 10,000 models."""
+    catalog = Catalog.of(config)
+    for entry in (LIST, CODEX, LITELLM):
+        rendered_entries(catalog, entry, "1")
+    return catalog
 
 
-def list_entry(model: Model, name: str, multiplier: str, catalog: Catalog) -> dict[str, Any]:
-    """The entry for the client libraries of all formats, with the fields of each."""
+def rendered_model(model: Model, name: str) -> bytes:
+    """Its entry in `LIST`, under a name that no list may have."""
+    return orjson.dumps(_list_own(model, name, {}) | _list_shared(model, _Traits.of(model)))
+
+
+def _list_own(model: Model, name: str, costs: dict[str, float]) -> dict[str, Any]:
     return {
         "id": name,
+        "display_name": model.display_name or name,
+        "description": model.description,
+    }
+
+
+def _list_shared(model: Model, traits: _Traits) -> dict[str, Any]:
+    return {
         "object": "model",
         "type": "model",
         "created": CREATED,
         "created_at": CREATED_AT,
         "owned_by": model.family.value,
-        "display_name": model.display_name or name,
-        "description": model.description,
         "lifecycle": model.lifecycle.value,
         "max_input_tokens": model.context,
         "max_tokens": model.max_output,
         "context_window": model.context,
         "max_output_tokens": model.max_output,
         "input_modalities": _modalities(model),
-        "capabilities": _capabilities(_Traits.of(model)),
+        "capabilities": _capabilities(traits),
     }
 
 
-def codex_entry(model: Model, name: str, multiplier: str, catalog: Catalog) -> dict[str, Any]:
-    """The entry for Codex, which rejects a list without any of the first eleven fields."""
-    efforts = [each for each in _Traits.of(model).efforts if each in ("minimal", *_LEVELS)]
+def _codex_own(model: Model, name: str, costs: dict[str, float]) -> dict[str, Any]:
     return {
         "slug": name,
         "display_name": model.display_name or name,
+        "description": model.description,
+    }
+
+
+def _codex_shared(model: Model, traits: _Traits) -> dict[str, Any]:
+    efforts = [each for each in traits.efforts if each in ("minimal", *_LEVELS)]
+    return {
         "supported_reasoning_levels": [{"effort": e, "description": e} for e in efforts],
         "shell_type": "shell_command",
         "visibility": "list",
@@ -129,7 +146,6 @@ def codex_entry(model: Model, name: str, multiplier: str, catalog: Catalog) -> d
         "support_verbosity": False,
         "truncation_policy": {"mode": "tokens", "limit": 10_000},
         "experimental_supported_tools": [],
-        "description": model.description,
         "default_reasoning_level": "medium" if "medium" in efforts else None,
         "supports_reasoning_summaries": bool(efforts),
         "supports_parallel_tool_calls": True,
@@ -139,12 +155,20 @@ def codex_entry(model: Model, name: str, multiplier: str, catalog: Catalog) -> d
     }
 
 
-def litellm_entry(model: Model, name: str, multiplier: str, catalog: Catalog) -> dict[str, Any]:
-    """The entry of LiteLLM's `/model/info`, with the prices in US dollars for one token."""
-    traits, costs = _Traits.of(model), token_costs(model, multiplier, catalog.money)
-    info = {
-        "id": name,
-        "key": name,
+def _litellm_own(model: Model, name: str, costs: dict[str, float]) -> dict[str, Any]:
+    info: dict[str, Any] = {"id": name, "key": name, "description": model.description}
+    if costs:
+        info |= {
+            "input_cost_per_token": costs["input"],
+            "output_cost_per_token": costs["output"],
+            "cache_read_input_token_cost": costs["cache read"],
+            "cache_creation_input_token_cost": costs["cache write"],
+        }
+    return {"model_name": name, "litellm_params": {"model": name}, "model_info": info}
+
+
+def _litellm_shared(model: Model, traits: _Traits) -> dict[str, Any]:
+    return {
         "db_model": False,
         "mode": "chat",
         "litellm_provider": "openai",
@@ -155,16 +179,16 @@ def litellm_entry(model: Model, name: str, multiplier: str, catalog: Catalog) ->
         "supports_function_calling": True,
         "supports_response_schema": traits.structured,
         "supports_reasoning": bool(traits.efforts) or traits.thinking is not ThinkingStyle.NONE,
-        "description": model.description,
     }
-    if costs:
-        info |= {
-            "input_cost_per_token": costs["input"],
-            "output_cost_per_token": costs["output"],
-            "cache_read_input_token_cost": costs["cache read"],
-            "cache_creation_input_token_cost": costs["cache write"],
-        }
-    return {"model_name": name, "litellm_params": {"model": name}, "model_info": info}
+
+
+LIST: Final = Entry(_list_own, _list_shared)
+"""For the client libraries of all formats, with the fields of each."""
+CODEX: Final = Entry(_codex_own, _codex_shared)
+"""For Codex, which rejects a list where any of the fields up to `experimental_supported_tools` is
+missing."""
+LITELLM: Final = Entry(_litellm_own, _litellm_shared, has_costs=True, depth=2)
+"""For `/model/info`, with the prices in US dollars for one token."""
 
 
 def _modalities(model: Model) -> list[str]:

@@ -18,11 +18,13 @@ from gateway.admission.access import Permit
 from gateway.errors import InvalidRequest, UnknownModelId
 from gateway.server.http.auth import authorize
 from gateway.server.proxy.model_entries import (
+    CODEX,
+    LIST,
+    LITELLM,
     Entry,
-    codex_entry,
-    list_entry,
-    litellm_entry,
+    Rendered,
     rendered_entries,
+    rendered_model,
 )
 from gateway.server.record.exchange import EXCHANGE
 
@@ -31,15 +33,12 @@ _FEW: Final = 200
 _CODEX_QUERY: Final = "client_version"
 _NOT_MODIFIED: Final = 304
 
-_Named = list[tuple[str, bytes]]
-"""Names of models, each with its entry."""
-
 
 async def list_models(request: web.Request) -> web.Response:
     """`GET /v1/models`; pages only where `limit`, `after_id` or `before_id` is sent. Codex, which
     sends its version, gets its own list `models` too."""
     permit, query = authorize(request, "models"), request.query
-    page, more = _page(query, await _usable(request, permit, list_entry))
+    page, more = _page(query, await _usable(request, permit, LIST))
     fields = {
         "object": "list",
         "has_more": more,
@@ -48,8 +47,8 @@ async def list_models(request: web.Request) -> web.Response:
     }
     lists = {"data": page}
     if _CODEX_QUERY in query:
-        shown = {name for name, _ in page}
-        of_codex = await _usable(request, permit, codex_entry)
+        shown = {name for name, *_ in page}
+        of_codex = await _usable(request, permit, CODEX)
         lists["models"] = [each for each in of_codex if each[0] in shown][:MAX_PAGE]
     return _response(request, fields, lists)
 
@@ -57,25 +56,23 @@ async def list_models(request: web.Request) -> web.Response:
 async def list_model_info(request: web.Request) -> web.Response:
     """`GET /model/info` and `GET /v1/model/info`."""
     permit = authorize(request, "models")
-    usable = await _usable(request, permit, litellm_entry, permit.multiplier)
+    usable = await _usable(request, permit, LITELLM, permit.multiplier)
     return _response(request, {}, {"data": usable})
 
 
 async def show_model(request: web.Request) -> web.Response:
     """`GET /v1/models/{id}`; ids may contain slashes, aliases count."""
     permit, id = authorize(request, "models"), request.match_info["id"]
-    catalog = request[EXCHANGE].snapshot.catalog
-    model = catalog.resolve(id)
+    model = request[EXCHANGE].snapshot.catalog.resolve(id)
     if model is None or model.id not in permit.access.model_ids:
         raise UnknownModelId(id)
     request[EXCHANGE].complete()
-    body = orjson.dumps(list_entry(model, id, permit.multiplier, catalog))
-    return web.Response(body=body, content_type="application/json")
+    return web.Response(body=rendered_model(model, id), content_type="application/json")
 
 
 async def _usable(
     request: web.Request, permit: Permit, entry: Entry, multiplier: str = "1"
-) -> _Named:
+) -> list[Rendered]:
     exchange, models = request[EXCHANGE], permit.access.models
     source = exchange.snapshot.catalog, entry, multiplier
     if len(models) > _FEW:  # they may not be rendered yet
@@ -85,7 +82,7 @@ async def _usable(
     return [each for id in models for each in rendered.get(id, ())]
 
 
-def _page(query: MultiMapping[str], models: _Named) -> tuple[_Named, bool]:
+def _page(query: MultiMapping[str], models: list[Rendered]) -> tuple[list[Rendered], bool]:
     start, stop = 0, len(models)
     if "after_id" in query:
         start = _position(models, query["after_id"], "after_id") + 1
@@ -99,8 +96,8 @@ def _page(query: MultiMapping[str], models: _Named) -> tuple[_Named, bool]:
     return page, len(within) > limit
 
 
-def _position(models: _Named, cursor: str, name: str) -> int:
-    for position, (id, _) in enumerate(models):
+def _position(models: list[Rendered], cursor: str, name: str) -> int:
+    for position, (id, *_) in enumerate(models):
         if id == cursor:
             return position
     raise InvalidRequest(f"{name}: no such model in the list", param=name)
@@ -115,11 +112,11 @@ def _limit(sent: str) -> int:
 
 
 def _response(
-    request: web.Request, fields: dict[str, object], lists: dict[str, _Named]
+    request: web.Request, fields: dict[str, object], lists: dict[str, list[Rendered]]
 ) -> web.Response:
     """The response, or that the client's copy is still right: what the lists say of their models
     depends on the configuration alone, and on the price of the key's group."""
-    exchange, names = request[EXCHANGE], [name for named in lists.values() for name, _ in named]
+    exchange, names = request[EXCHANGE], [name for named in lists.values() for name, *_ in named]
     permit = exchange.meter.permit
     multiplier = permit.multiplier if permit else ""
     about = (__version__, exchange.snapshot.hash, request.path, multiplier, str(fields), *names)
@@ -129,13 +126,14 @@ def _response(
     if etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
         exchange.status = _NOT_MODIFIED
         return web.Response(status=_NOT_MODIFIED, headers=headers)
-    rest = orjson.dumps(fields)[1:-1]
-    parts = [rest] if rest else []
+    parts = list[bytes]()
     for name, named in lists.items():
-        entries = [entry for _, entry in named] or [b""]
-        entries[0] = b'"%b":[%b' % (name.encode(), entries[0])
-        entries[-1] += b"]"
-        parts += entries
-    parts[0], parts[-1] = b"{" + parts[0], parts[-1] + b"}"
-    body = b",".join(parts)  # the only copy of what may be megabytes
+        start = len(parts)
+        for _, own, shared in named:
+            parts += (b",", own, shared)
+        parts[start : start + 1] = [b',"%b":[' % name.encode()]  # in place of the first comma
+        parts.append(b"]")
+    parts[0] = b"{" + parts[0][1:]
+    parts.append(b"," + orjson.dumps(fields)[1:] if fields else b"}")
+    body = b"".join(parts)  # the only copy of what may be megabytes
     return web.Response(body=body, content_type="application/json", headers=headers)

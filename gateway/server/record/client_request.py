@@ -50,7 +50,7 @@ class ClientRequest:
     (`prompt`). `codec` is that of its format; `forwarded_headers` and `query` may go to an upstream
     of the same format; `snapshot` is the configuration in force for it; `input_tokens` is an
     estimate, `raw_estimate` the same before its calibration; `dropped` names what its body has
-    lost; `key` is the id of the client's."""
+    lost; `key` is the id of the client's; it `teaches` what upstreams refuse, for later ones."""
 
     request_id: str
     snapshot: Snapshot
@@ -64,6 +64,7 @@ class ClientRequest:
     raw_estimate: int = 0
     dropped: Set[str] = frozenset()
     key: str = ""
+    teaches: bool = True
 
     def reply_metadata(self, candidate: Candidate, now: int) -> ReplyMetadata:
         """Returns the metadata of a reply that the gateway writes itself; `now` is in unix

@@ -15,6 +15,7 @@ from gateway.admin.access.permissions import requirement_of
 from gateway.admin.accounts import AccountView
 from gateway.admin.api.access import (
     AuditForm,
+    ConfigForm,
     CreateAdminForm,
     CreateTokenForm,
     UpdateAdminForm,
@@ -75,6 +76,7 @@ DOCUMENT = yaml.load((ROOT / "docs" / "openapi.yaml").read_text(), yaml.CSafeLoa
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
 QUERIES: dict[tuple[str, str], type[Form]] = {
+    ("get", "/config"): ConfigForm,
     ("get", "/usage"): UsageForm,
     ("get", "/overview"): OverviewForm,
     ("get", "/requests"): LogPageForm,

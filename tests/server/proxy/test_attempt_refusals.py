@@ -125,6 +125,22 @@ async def test_the_trait_needs_no_refusal(upstream: ScriptedUpstream, tmp_path: 
         assert (await gateway.row()).attempts == 1
 
 
+@pytest.mark.parametrize(("sent", "learned"), [("0", False), ("1", True)])
+async def test_a_check_teaches_nothing(
+    upstream: ScriptedUpstream, tmp_path: Path, sent: str, learned: bool
+) -> None:
+    client, message, fields, name = CASES[1]
+    upstream.respond_with(refusing(message, name, client))
+    async with run_gateway(tmp_path, [channel(client, upstream.address)]) as gateway:
+        answer = await gateway.post(client, headers={"x-gateway-learn": sent}, **fields)
+        assert answer.status == 200
+        runtime = gateway.daemon.runtime
+        (state,) = Accounts(runtime, None, None).states()  # type: ignore[arg-type]
+        assert state.refuses == ((name,) if learned else ())
+        ((model, _),) = runtime.refusals.values.items()
+        assert bool(runtime.refusals.values_of(model, runtime.now() + TRIAL)) == learned
+
+
 async def test_what_is_needed_is_not_left_out(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.respond_with(
         json_response({"error": {"message": "Unknown parameter: 'messages'."}}, 400)
