@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,10 +11,16 @@ from gateway.console.notices import EXPIRY_DAYS, MOST
 from gateway.store.records import DAY_US
 from gateway.store.tokens import expiring_tokens
 from tests.console.hostile_text import is_harmless
-from tests.console.visitor import Visitor
+from tests.console.visitor import Visitor, signed_in_visitor
 from tests.support.gateway import RunningGateway
 
 PAGES = ("/console", "/console/logs", "/console/connect", "/console/tokens")
+
+
+@pytest.fixture
+async def visitor(gateway: RunningGateway) -> AsyncIterator[Visitor]:
+    async with signed_in_visitor(gateway) as visitor:
+        yield visitor
 
 
 async def test_nothing_is_wrong(visitor: Visitor) -> None:

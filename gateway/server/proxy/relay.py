@@ -258,7 +258,7 @@ class StreamRelay:
         out = held.hold(out)
         if self._translator.end is None:
             return out
-        self._record_usage()
+        self._record_result()
         return out + held.release(self._meter.cost_in_usd)
 
     def _commit(self) -> None:
@@ -389,10 +389,6 @@ class StreamRelay:
         exchange.dropped |= translator.dropped
         exchange.reply_id = translator.reply_id
         exchange.stop_reason = translator.end.stop if translator.end else None
-        self._record_usage()
-
-    def _record_usage(self) -> None:
-        translator = self._translator
         self._meter.record_usage(
             translator.usage,
             translator.chars,

@@ -155,6 +155,14 @@ CALLS = {
     },
 }
 
+ELSEWHERE = {
+    *("POST /console/configuration", "POST /console/configuration/secrets"),
+    "POST /console/configuration/history/{number}",
+    *("POST /console/playground", "POST /admin/api/usage/reprice"),
+}
+"""Their rows are tested with what they change: `tests/console/pages/test_configuration.py`,
+`test_playground.py` and `tests/cli/usage/test_reprice.py`."""
+
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[RunningGateway]:
@@ -200,6 +208,8 @@ async def test_every_action_has_exactly_one_row(gateway: RunningGateway, client:
         if (requirement := requirement_of(route.handler)) and requirement.action
         if route.method != "HEAD"
     }
+    assert stated.keys() >= ELSEWHERE
+    stated = {name: action for name, action in stated.items() if name not in ELSEWHERE}
     assert set(stated) == set(CALLS)
     secrets = {PASSWORD, gateway.key, UPSTREAM_KEY}
     for name, action in stated.items():

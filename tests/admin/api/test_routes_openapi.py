@@ -15,7 +15,6 @@ from gateway.admin.access.permissions import requirement_of
 from gateway.admin.accounts import AccountView
 from gateway.admin.api.access import (
     AuditForm,
-    ConfigForm,
     CreateAdminForm,
     CreateTokenForm,
     UpdateAdminForm,
@@ -25,6 +24,7 @@ from gateway.admin.api.alerts import AlertView, WebhookTest, add_alert_routes
 from gateway.admin.api.console import BackupForm, PasswordForm, add_session_routes
 from gateway.admin.api.feed import add_feed_routes
 from gateway.admin.api.forms import (
+    ConfigForm,
     ExportForm,
     FeedForm,
     Form,

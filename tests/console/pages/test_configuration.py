@@ -169,6 +169,9 @@ async def test_a_new_secret_is_stored_apart_and_never_shown(editing: Editing) ->
     (account,) = editing.it.runtime.config.channels[0].accounts
     assert account.key is not None
     assert "sk-new-secret-123" in repr(account.key.get_secret_value())  # type: ignore[union-attr]
+    audit = await editing.visitor.get("/console/audit")
+    assert "config.secret one" in audit.text
+    assert "sk-new-secret-123" not in audit.html
 
 
 @pytest.mark.parametrize(
