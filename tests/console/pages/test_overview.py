@@ -64,7 +64,7 @@ async def test_metrics(
     page = await visitor.get(f"{PAGE}?since=7d")
     assert figure(page.html, "Requests") == "4"
     assert figure(page.html, "Success") == "75.0 %"
-    assert "1 failed" in page.text
+    assert "1 without success" in page.text
     assert figure(page.html, "Input tokens") == str(sum(row.input_tokens for row in rows))
     assert figure(page.html, "Output tokens") == str(sum(row.output_tokens for row in rows))
     assert 'aria-label="Requests: 4, 1 without success"' in page.html
