@@ -112,7 +112,11 @@ async def test_a_viewer_is_offered_nothing_to_change(
         await user.sign_in("the password of vera", "Vera")
         await page.wait_for_url("**/console")
         assert await page.get_by_text("vera (viewer)").is_visible()
-        await page.get_by_role("link", name="Keys", exact=True).click()
+        await (
+            page.get_by_role("navigation", name="Console")
+            .get_by_role("link", name="Keys", exact=True)
+            .click()
+        )
         await page.wait_for_url("**/console/tokens")
         assert await page.get_by_text("New key").count() == 0
         assert await page.get_by_role("link", name="Audit").count() == 0

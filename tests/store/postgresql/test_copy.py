@@ -86,6 +86,8 @@ async def state(tmp_path: Path) -> Path:
             if table.name == "stored_items":
                 values |= {"token_id": "token_id of stored_replies"}
                 values |= {"reply_id": "id of stored_replies"}
+            if table.name == "usage_corrections":  # without hours: what was charged is above 0
+                values |= {"usd_micro": -5}
             if table.name == "searches":
                 values |= {"request_id": intent(1).id}
             if table.name == "groups":
