@@ -26,7 +26,7 @@ from gateway.store.open import open_database
 from gateway.store.postgresql import copy, copy_ends
 from gateway.store.postgresql.copy import to_file, to_server
 from gateway.store.records import HOUR_US
-from gateway.store.schema import metadata
+from gateway.store.schema import metadata, usage_hours
 from gateway.store.settings import load_disabled
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 from tests.store.sample_rows import START, attempt, intent, settled, token
@@ -86,8 +86,9 @@ async def state(tmp_path: Path) -> Path:
             if table.name == "stored_items":
                 values |= {"token_id": "token_id of stored_replies"}
                 values |= {"reply_id": "id of stored_replies"}
-            if table.name == "usage_corrections":  # without hours: what was charged is above 0
-                values |= {"usd_micro": -5}
+            if table.name == "usage_corrections":
+                hour = connection.execute(usage_hours.select()).first()
+                values |= {name: getattr(hour, name) for name in values if name != "usd_micro"}
             if table.name == "searches":
                 values |= {"request_id": intent(1).id}
             if table.name == "groups":
