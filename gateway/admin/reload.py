@@ -20,6 +20,7 @@ from gateway.admin.access.audit import Audit
 from gateway.admin.access.permissions import FILE_WATCHER, SIGNAL, acting_as, current_actor
 from gateway.admin.config_history import ConfigHistory
 from gateway.config.document import ConfigError, ConfigProblem
+from gateway.config.locate import read_file
 from gateway.config.masking import public_config
 from gateway.config.schema import Config
 from gateway.routing.catalog import Catalog
@@ -81,9 +82,9 @@ class ConfigSource:
 
     def accepted(self) -> bytes | None:
         """The content of the file, if it is still what was loaded."""
-        with suppress(OSError):
+        with suppress(ConfigError):
             if self.file is not None:
-                content = self.file.read_bytes()
+                content, _ = read_file(self.file)
                 return content if self._stamp() == self._loaded else None
         return None
 

@@ -174,8 +174,9 @@ def import_keys(context: CommandContext, file: TextIO, out: Path | None, dry_run
 
     Columns: name, and optionally group, expires, note, models, addresses, user_agents, trust
     (items separated by spaces or ;), rpm, tpm, concurrent, budget, budget_day, budget_month, probe,
-    and key: an existing secret of at least 20 characters; otherwise one is generated. The output is
-    id,name,key. If a cell is invalid, all errors are listed and no key is created.
+    cost_in_usage, and key: an existing secret of at least 20 characters; otherwise one is
+    generated. The output is id,name,key. If a cell is invalid, all errors are listed and no key is
+    created.
     """
     rows, errors = _read(file)
     if errors and not rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,14 @@ def test_mistakes(shell: CommandRunner, tmp_path: Path) -> None:
         result = shell("reconcile", str(export), "--config", str(config))
         assert result.exit_code == 1
         assert message in result.stderr
+
+
+def test_a_file_that_is_too_large(shell: CommandRunner, tmp_path: Path) -> None:
+    file = tmp_path / "export.csv"
+    file.touch()
+    os.truncate(file, 257 * 2**20)
+    config = tmp_path / "gateway.yaml"
+    config.write_text(CONFIG)
+    result = shell("reconcile", str(file), "--config", str(config))
+    assert result.exit_code == 1
+    assert "export.csv is larger than 256 MiB: divide it." in result.output

@@ -52,7 +52,20 @@ def _parse_status(text: Any) -> range | None:
 _Least = Annotated[int | None, Field(ge=0, le=2**53)]
 
 
-class LogFilterForm(Form):
+class StatedForm(Form):
+    """Filters by what requests state of themselves, `DIMENSIONS`."""
+
+    end_user: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    tag: str | None = None
+
+    def stated(self) -> dict[str, str]:
+        values = {name: getattr(self, name) for name in DIMENSIONS}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class LogFilterForm(StatedForm):
     """The fields of `LogFilter`; `status` is one status or a class of them (`5xx`)."""
 
     since: QueryTimestamp | None = None
@@ -71,10 +84,6 @@ class LogFilterForm(Form):
     min_attempts: _Least = None
     min_first_event_us: _Least = None
     min_usd_micro: _Least = None
-    end_user: str | None = None
-    session: str | None = None
-    agent: str | None = None
-    tag: str | None = None
 
     def to_filter(self) -> LogFilter:
         return LogFilter(**{field.name: getattr(self, field.name) for field in fields(LogFilter)})
@@ -109,7 +118,7 @@ def _split_list(text: Any) -> Any:
     return text.split(",") if isinstance(text, str) else text
 
 
-class UsageForm(Form):
+class UsageForm(StatedForm):
     """Usage by dimensions, in this order. `since` and `until` are Unix microseconds, rounded down
     to the hour, so that adjacent spans have no hour in common."""
 
@@ -119,15 +128,6 @@ class UsageForm(Form):
     key: str | None = None
     group: str | None = None
     model: str | None = None
-    end_user: str | None = None
-    session: str | None = None
-    agent: str | None = None
-    tag: str | None = None
-
-    def stated(self) -> dict[str, str]:
-        """The filters by what requests state of themselves."""
-        values = {name: getattr(self, name) for name in DIMENSIONS}
-        return {name: value for name, value in values.items() if value is not None}
 
 
 class ConfigForm(Form):

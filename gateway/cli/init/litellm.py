@@ -13,6 +13,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.cli.errors import CommandRefused
+from gateway.config.document import MAX_SIZE
 from gateway.config.file_errors import file_error_reason
 from gateway.config.presets import presets
 from gateway.config.secrets import NO_KEY
@@ -77,7 +78,11 @@ class Imported:
 def read_litellm(file: Path) -> Imported:
     """Raises CommandRefused for what is no configuration of LiteLLM with a usable model."""
     try:
-        data = yaml.load(file.read_bytes(), Loader=yaml.CSafeLoader)
+        with file.open("rb") as opened:
+            raw = opened.read(MAX_SIZE + 1)
+        if len(raw) > MAX_SIZE:
+            raise CommandRefused(f"{file} is larger than {MAX_SIZE >> 20} MiB.")
+        data = yaml.load(raw, Loader=yaml.CSafeLoader)
     except OSError as error:
         raise CommandRefused(f"{file} cannot be read: {file_error_reason(error, file)}.") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:

@@ -15,6 +15,7 @@ from gateway.cli.output import Column, print_json, print_note, print_table
 from gateway.config.document import read_document
 from gateway.config.limits import DatedPrices
 from gateway.config.load import load_config
+from gateway.config.locate import read_file
 from gateway.config.schema import Config
 
 _DEFAULT_FILE: Final = "prices.yaml"
@@ -71,7 +72,7 @@ def import_(context: CommandContext, dry_run: bool) -> None:
 
 def _stated(file: Path) -> set[tuple[str, str | None]]:
     """Returns the models, and those of channels, whose price the configuration itself states."""
-    data = read_document(file.read_bytes(), str(file)).data
+    data = read_document(read_file(file)[0], str(file)).data
     models = [each for each in data.get("models") or () if each.get("price")]
     channels = [each for each in data.get("channels") or () if each.get("prices")]
     return {(model["id"], None) for model in models} | {

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final
 
 from gateway.cli.reconcile.exports import Export, base_name
@@ -98,17 +99,9 @@ class Comparison:
         for part in {**self._billed, **self._own}:
             model, id = part
             known, billed = self._known.get(model), self._billed.get(part, [])
-
-            def factor_of(tier: str, known: SettledRequest | None = known) -> Fraction:
-                found = known and self._book.vendor_cost(known, tier)
-                return found.factor if found else Fraction(1)
-
-            def price(line: Any, known: SettledRequest | None = known) -> Fraction:
-                return self._price(line, known)
-
-            for each in explain(
-                billed, self._own.get(part, {}), factor_of, price, self._export.digits
-            ):
+            factor_of, price = partial(self._factor, known), partial(self._price, known)
+            own = self._own.get(part, {})
+            for each in explain(billed, own, factor_of, price, self._export.digits):
                 total = causes.setdefault(each.cause, {"cause": each.cause, "lines": 0, "usd": 0})
                 total["lines"] += 1
                 total["usd"] += each.cost
@@ -126,10 +119,14 @@ class Comparison:
             "parts": sorted(parts, key=lambda each: -abs(each["usd"])),
         }
 
-    def _price(self, line: Any, known: SettledRequest | None) -> Fraction:
+    def _factor(self, known: SettledRequest | None, tier: str) -> Fraction:
+        found = known and self._book.vendor_cost(known, tier)
+        return found.factor if found else Fraction(1)
+
+    def _price(self, known: SettledRequest | None, line: Billed) -> Fraction:
         """What a line costs that no request of ours belongs to."""
         if line.cost is not None:
-            return Fraction(line.cost)
+            return line.cost
         cost = known and self._book.vendor_cost(known._replace(usage=line.usage), line.tier)
         if cost is None:
             self.unpriced += 1

@@ -21,6 +21,8 @@ from gateway.core.events import Usage
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.quota.reconciliation import Billed
 
+_MAX_SIZE: Final = 256 * 2**20
+"""Bytes of an export: more than a million requests."""
 _DATE: Final = r"[-@]\d{4}-?\d{2}-?\d{2}(-v\d+)?(:\d+)?$"
 """What vendors add to a model's name."""
 _COUNTS: Final = {
@@ -61,7 +63,7 @@ def base_name(model: str, names: Sequence[str] = ()) -> str:
 
 def read_export(file: Path) -> Export:
     """Raises CommandRefused where the file is none, naming the row."""
-    text = file.read_text(encoding="utf-8-sig", errors="replace")
+    text = _text_of(file)
     maps: dict[str, dict[str, Any]] = yaml.safe_load(
         (files(__package__) / "exports.yaml").read_text()
     )
@@ -89,6 +91,14 @@ def read_export(file: Path) -> Export:
             cost = str(row.get(columns.get("cost", "")) or "")
             decimals = max(decimals, len(cost.partition(".")[2]))
     return Export(known[0], lines, Fraction(MICRO_PER_UNIT, 2 * 10**decimals))
+
+
+def _text_of(file: Path) -> str:
+    with file.open("rb") as opened:
+        raw = opened.read(_MAX_SIZE + 1)
+    if len(raw) > _MAX_SIZE:
+        raise CommandRefused(f"{file} is larger than {_MAX_SIZE >> 20} MiB: divide it.")
+    return raw.decode("utf-8-sig", errors="replace")
 
 
 def _json_rows(text: str, maps: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:

@@ -85,7 +85,7 @@ def _book(context: CommandContext, file: Path | None) -> dict[str, Any]:
         from gateway.config.price_file import read_price_file
         from gateway.config.validation import add_problem
 
-        with report_config_errors():
+        with report_config_errors(as_json=context.as_json):
             stated = read_price_file(file, add_problem)
         for model in models:
             model["price"] = stated["models"].get(model["id"], model["price"])

@@ -46,11 +46,11 @@ class Planted:
 
     log: list[Request] = field(default_factory=list)
     bill: list[tuple[Request, Fraction]] = field(default_factory=list)
-    causes: Counter[str] = field(default_factory=Counter)
+    causes: defaultdict[str, Fraction] = field(default_factory=lambda: defaultdict(Fraction))
     lines: Counter[str] = field(default_factory=Counter)
 
     def _found(self, cause: str, cost: Fraction) -> None:
-        self.causes[cause] += cost  # type: ignore[assignment]
+        self.causes[cause] += cost
         self.lines[cause] += 1
 
     def add(self, ours: Request, cause: str | None, chance: random.Random) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.accounts import Accounts
 from gateway.core.formats import Format
 from gateway.routing.refusals import TRIAL
 from tests.support.gateway import channel, run_gateway
@@ -106,7 +105,7 @@ async def test_one_retry_then_none(
             assert answer.status == 200, await answer.read()
             assert name in answer.headers["x-gateway-dropped"]
         first, second = await gateway.rows(2)
-        (state,) = Accounts(gateway.daemon.runtime, None, None).states()  # type: ignore[arg-type]
+        (state,) = gateway.daemon.console.accounts.states()
     assert (first.attempts, second.attempts) == (2, 1)
     assert name in (first.dropped or "") and first.dropped == second.dropped
     if client is Format.MESSAGES:
@@ -135,7 +134,7 @@ async def test_a_check_teaches_nothing(
         answer = await gateway.post(client, headers={"x-gateway-learn": sent}, **fields)
         assert answer.status == 200
         runtime = gateway.daemon.runtime
-        (state,) = Accounts(runtime, None, None).states()  # type: ignore[arg-type]
+        (state,) = gateway.daemon.console.accounts.states()
         assert state.refuses == ((name,) if learned else ())
         ((model, _),) = runtime.refusals.values.items()
         assert bool(runtime.refusals.values_of(model, runtime.now() + TRIAL)) == learned
