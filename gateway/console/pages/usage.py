@@ -16,7 +16,7 @@ from gateway.admin.api.export import csv_text
 from gateway.console.context import CONTEXT
 from gateway.console.form_input import MAX_NAMESAKES, LogSearch, parse_search
 from gateway.console.rendering import render
-from gateway.console.spending import MOST_PARTS, Span, logs_url, spending_chart
+from gateway.console.spending import COLUMNS, MOST_PARTS, Span, logs_url, spending_chart
 from gateway.console.time_range import parse_range
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.store.log.usage import Dimension, UsageRow, usage
@@ -33,8 +33,7 @@ _BY: Final = {
     "model": (Dimension.MODEL, "Models"),
     "group": (Dimension.GROUP, "Groups"),
 }
-_FILTERS: Final = {"key": "token_id", "model": "model", "group": "group_name"}
-_COLUMNS: Final = (
+_COUNTS: Final = (
     *("requests", "errors", "input_tokens", "cache_read_tokens", "output_tokens"),
     *("web_searches", "cost_micro", "usd_micro"),
 )
@@ -94,12 +93,12 @@ async def export_usage(request: web.Request) -> web.Response:
     names = await _names(request, by, rows, search)
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow((by, "name", *_COLUMNS[:-2], "cost_units", "cost_usd"))
+    writer.writerow((by, "name", *_COUNTS[:-2], "cost_units", "cost_usd"))
     for number, row in enumerate(rows):
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)  # others run meanwhile
         value = getattr(row, by) or ""
-        *counts, units, usd = (getattr(row, name) for name in _COLUMNS)
+        *counts, units, usd = (getattr(row, name) for name in _COUNTS)
         cells = csv_text(value), csv_text(names.get(value, value)), *counts
         writer.writerow((*cells, units / MICRO_PER_UNIT, usd / MICRO_PER_UNIT))
     headers = {hdrs.CONTENT_DISPOSITION: f'attachment; filename="usage-by-{by}.csv"'}
@@ -116,13 +115,13 @@ async def _span_and_filters(request: web.Request) -> tuple[Span, LogSearch, str 
     now, name = context.now(), request.query.get("key", "").strip()
     range_ = parse_range(request.query, now)
     tokens = await context.operations.list_keys(name, MAX_NAMESAKES) if name else ()
-    texts = {each: request.query.get(each, "") for each in _FILTERS}
+    texts = {each: request.query.get(each, "") for each in COLUMNS}
     span = Span.of(range_)
     return span, parse_search(texts, tokens, now), range_.error
 
 
 def _only(search: LogSearch) -> dict[str, str | None]:
-    return {name: getattr(search.log_filter, field) for name, field in _FILTERS.items()}
+    return {name: getattr(search.log_filter, field) for name, field in COLUMNS.items()}
 
 
 async def _rows(
