@@ -21,9 +21,9 @@ becoming slow."""
 _PROCESSORS: Final = len(os.sched_getaffinity(0))
 _WORKERS: Final = (f"-n{_PROCESSORS + 2}", "--dist=worksteal")
 """More than processors: tests also wait."""
-_ALONE: Final = "attacks or local_model"
-"""Kinds that measure what others feel, or take all processors."""
-_ALONE_FOLDERS: Final = ("tests/resilience/attacks", "tests/local_model")
+_ALONE_FOLDER: Final = "tests/resilience/attacks"
+"""They measure what others feel."""
+_MODEL_FOLDER: Final = "tests/local_model"
 _STORED: Final = (
     *("tests/store", "tests/quota", "tests/admission", "tests/admin", "tests/console"),
     *("tests/alerts", "tests/test_daemon.py"),
@@ -68,24 +68,24 @@ def stages(*, full: bool) -> list[list[Lane]]:
         Step("types", (_tool("mypy"),)),
     ]
     # Not even imported: the replies of attackers are 120 MB in every worker.
-    ignored = [f"--ignore={folder}" for folder in _ALONE_FOLDERS]
+    ignored = [f"--ignore={folder}" for folder in (_ALONE_FOLDER, _MODEL_FOLDER)]
+    compiled = _compiled(*ignored)
     if full:
         beside.append(_pytest("postgresql", "--quick", "--database=postgresql", *_STORED))
         main = _pytest(
             *("tests", *_WORKERS, "--hypothesis-profile=full"),
-            *(*ignored, "-m", f"not ({_ALONE} or fleet or browser)"),
+            *(*ignored, "-m", "not (fleet or browser)"),
         )
         waiting = _pytest("fleet", "-n2", "--dist=worksteal", "-m", "fleet or browser")
-        alone = [_pytest("alone", *_ALONE_FOLDERS, "-m", _ALONE)]
-        return [[[main], [*beside, waiting]], [alone], [_on_other_interpreters()]]
+        beside += [waiting, _pytest("model", _MODEL_FOLDER)]
+        alone = _pytest("alone", _ALONE_FOLDER)
+        return [[[compiled, main], beside], [[alone]], [_on_other_interpreters()]]
     # Those marked `servers` have a PostgreSQL of their own, also in the step "tests".
     stored = ("--database=postgresql", "-m", "not servers", *_STORED_SMOKE)
     beside.append(_pytest("postgresql", "--change", *stored))
-    main = _pytest("tests", *_WORKERS, "--change", *ignored, "-m", f"not ({_ALONE})")
-    return [
-        [[main], beside],
-        [[_pytest("alone", "--change", *_ALONE_FOLDERS, "-m", _ALONE)]],
-    ]
+    beside.append(_pytest("model", "--change", _MODEL_FOLDER))
+    main = _pytest("tests", *_WORKERS, "--change", *ignored)
+    return [[[compiled, main], beside], [[_pytest("alone", "--change", _ALONE_FOLDER)]]]
 
 
 def repetition(step: Step) -> Step:
@@ -94,6 +94,11 @@ def repetition(step: Step) -> Step:
     options = [word for word in step.command if not word.startswith(left_out)]
     only_failed = ("--last-failed", "--last-failed-no-failures=none")
     return Step(f"{step.name}-repeated", (*options, *only_failed), tests=True)
+
+
+def _compiled(*options: str) -> Step:
+    """In a new checkout each worker would rewrite the assertions of all tests, at the same time."""
+    return Step("compile", (sys.executable, "-m", "pytest", "--collect-only", "-qq", *options))
 
 
 def _pytest(name: str, *options: str, python: str = sys.executable) -> Step:

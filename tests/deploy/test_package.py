@@ -83,6 +83,7 @@ def test_the_source_distribution_is_complete(tree: Path, dist: Path) -> None:
     assert members - generated == expected | {"gateway/commit.txt"}
 
 
+@pytest.mark.slow("builds the distribution")
 @pytest.mark.timeout(180)
 def test_the_wheel_has_the_package_and_its_data(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
@@ -96,6 +97,7 @@ def test_the_wheel_has_the_package_and_its_data(wheel: Path) -> None:
     assert metadata.get_all("Project-URL") == [f"Source, {URL}", f"Issues, {URL}/issues"]
 
 
+@pytest.mark.slow("builds the distribution")
 @pytest.mark.timeout(180)
 def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
