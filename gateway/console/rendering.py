@@ -44,7 +44,14 @@ async def load_templates() -> None:
 @cache
 def environment() -> Environment:
     """Return the compiled templates, one for all gateways of this process."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+    from jinja2 import (
+        Environment,
+        FileSystemLoader,
+        StrictUndefined,
+        pass_context,
+        pass_environment,
+    )
+    from jinja2.filters import do_truncate
 
     templates = Environment(
         loader=FileSystemLoader(PACKAGE_DIR / "templates"),
@@ -72,6 +79,10 @@ def environment() -> Environment:
         "amount": units.format_amount,
         "cost": pass_context(
             lambda context, cost: units.format_cost(cost.units, cost.usd, context["money"])
+        ),
+        # A word that is longer is cut: by default it would be left out.
+        "truncate": pass_environment(
+            lambda templates, text, length: do_truncate(templates, text, length, killwords=True)
         ),
         "multiline": lambda text: escape(_escape_control(text)),
     }
