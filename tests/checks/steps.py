@@ -62,6 +62,7 @@ Lane = Sequence[Step]
 def stages(*, full: bool) -> list[list[Lane]]:
     """Return the stages of a check: the lanes of a stage run at the same time, so that what waits
     and what uses one processor fills the pauses of the others."""
+    part = () if full else ("--change",)
     beside = [
         Step("lint", (_tool("ruff"), "check", ".")),
         Step("format", (_tool("ruff"), "format", "--check", ".")),
@@ -70,6 +71,8 @@ def stages(*, full: bool) -> list[list[Lane]]:
     # Not even imported: the replies of attackers are 120 MB in every worker.
     ignored = [f"--ignore={folder}" for folder in (_ALONE_FOLDER, _MODEL_FOLDER)]
     compiled = _compiled(*ignored)
+    model = _pytest("model", *part, _MODEL_FOLDER)
+    alone = _pytest("alone", *part, _ALONE_FOLDER)
     if full:
         beside.append(_pytest("postgresql", "--quick", "--database=postgresql", *_STORED))
         main = _pytest(
@@ -77,15 +80,13 @@ def stages(*, full: bool) -> list[list[Lane]]:
             *(*ignored, "-m", "not (fleet or browser)"),
         )
         waiting = _pytest("fleet", "-n2", "--dist=worksteal", "-m", "fleet or browser")
-        beside += [waiting, _pytest("model", _MODEL_FOLDER)]
-        alone = _pytest("alone", _ALONE_FOLDER)
+        beside += [waiting, model]
         return [[[compiled, main], beside], [[alone]], [_on_other_interpreters()]]
     # Those marked `servers` have a PostgreSQL of their own, also in the step "tests".
     stored = ("--database=postgresql", "-m", "not servers", *_STORED_SMOKE)
-    beside.append(_pytest("postgresql", "--change", *stored))
-    beside.append(_pytest("model", "--change", _MODEL_FOLDER))
-    main = _pytest("tests", *_WORKERS, "--change", *ignored)
-    return [[[compiled, main], beside], [[_pytest("alone", "--change", _ALONE_FOLDER)]]]
+    beside += [_pytest("postgresql", *part, *stored), model]
+    main = _pytest("tests", *_WORKERS, *part, *ignored)
+    return [[[compiled, main], beside], [[alone]]]
 
 
 def repetition(step: Step) -> Step:
