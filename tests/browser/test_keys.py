@@ -95,11 +95,12 @@ async def test_without_javascript(
         await user.page.get_by_role("button", name="Enable").click()
         await user.page.wait_for_selector("h1 .state-active")
         await user.page.goto("/console/logs")
+        await user.page.get_by_text("Filter", exact=True).click()
         await user.page.get_by_label("Key").fill("no scripts")
         await user.page.get_by_role("button", name="Search").click()
         assert await user.page.locator("#rows tr").count() == 1
         assert not await user.page.get_by_role("button", name="Live").count()
-        await user.page.locator("#rows a").click()
+        await user.page.locator("#rows .age a").click()
         assert "Response to the client: 200" in await user.page.inner_text("main")
         await user.page.go_back()
         await user.page.goto("/console/tokens")
