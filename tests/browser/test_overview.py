@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from playwright.async_api import Browser, StorageState
 
@@ -20,10 +22,15 @@ async def test_the_pointer_finds_values_and_a_click_their_requests(
     assert (await gateway.post(Format.CHAT)).status == 200
     id_ = (await gateway.row()).id
     page = user.page
-    await page.goto("/console")
+    columns = page.locator(".chart", has_text="without success").locator("rect.column")
+    async with asyncio.timeout(10):
+        await page.goto("/console")
+        while not await columns.count():  # the sums may be a second old: of before the request
+            await asyncio.sleep(0.2)
+            await page.goto("/console")
     tooltip = page.locator(".tooltip")
     assert not await tooltip.is_visible()
-    last = page.locator(".chart", has_text="without success").locator("rect.column").last
+    last = columns.last
     await last.hover()
     assert "success: 1" in await tooltip.inner_text()
     assert await page.locator("rect.column.pointed").count() > 1  # in all charts
