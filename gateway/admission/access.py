@@ -171,7 +171,10 @@ class Permit:
             own = catalog.own_prices(model.id)
             periods = price_periods(model, self.multiplier, catalog.money, own)
             self._prices[model_id] = periods
-        return next(price for start, price in periods if start <= time)
+        for start, price in periods:
+            if start <= time:
+                return price
+        return None
 
 
 def _holder(kind: HolderKind, id: str, record: Token | Group) -> Holder:

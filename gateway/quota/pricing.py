@@ -45,11 +45,9 @@ _BASE_TIERS: Final = (None, "default", "standard", "standard_only")
 def amounts(usage: Usage) -> tuple[int, ...]:
     """Returns what has a price of its own: uncached input, output, tokens read from a cache and
     written to one, for minutes and for an hour, and web searches."""
-    hour = usage.cache_write_1h_tokens
-    return (
-        *(usage.fresh_input_tokens, usage.output_tokens, usage.cache_read_tokens),
-        *(usage.cache_write_tokens - hour, hour, usage.web_searches),
-    )
+    hour, read = usage.cache_write_1h_tokens, usage.cache_read_tokens
+    minutes = usage.cache_write_tokens - hour
+    return usage.fresh_input_tokens, usage.output_tokens, read, minutes, hour, usage.web_searches
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,10 @@ class Rates:
     def cost(self, usage: Usage) -> int:
         """Millionths, from 0 to `MAX_COST`."""
         return self.round(sum(map(mul, self.prices, amounts(usage))))
+
+    def input_cost(self, tokens: int) -> int:
+        """Millionths for uncached input tokens."""
+        return self.round(tokens * self.prices[0])
 
     def round(self, numerator: int) -> int:
         return min(max(0, (numerator + self.half) // self.denominator), MAX_COST)
@@ -285,7 +287,8 @@ class Price:
 
     def input_cost(self, tokens: int) -> Cost:
         """The cost of uncached input tokens."""
-        return self.cost(Usage(input_tokens=tokens))
+        usd = self.usd.input_cost(tokens) if self.usd else 0
+        return Cost(self.units.input_cost(tokens), usd)
 
 
 def price_periods(
