@@ -70,10 +70,6 @@ class Rates:
         """Millionths, from 0 to `MAX_COST`."""
         return self.round(sum(map(mul, self.prices, amounts(usage))))
 
-    def input_cost(self, tokens: int) -> int:
-        """Millionths for uncached input tokens."""
-        return self.round(tokens * self.prices[0])
-
     def round(self, numerator: int) -> int:
         return min(max(0, (numerator + self.half) // self.denominator), MAX_COST)
 
@@ -287,8 +283,9 @@ class Price:
 
     def input_cost(self, tokens: int) -> Cost:
         """The cost of uncached input tokens."""
-        usd = self.usd.input_cost(tokens) if self.usd else 0
-        return Cost(self.units.input_cost(tokens), usd)
+        units, usd = self.units, self.usd
+        in_usd = usd.round(tokens * usd.prices[0]) if usd else 0
+        return Cost(units.round(tokens * units.prices[0]), in_usd)
 
 
 def price_periods(

@@ -10,7 +10,7 @@ from functools import cache
 from hmac import compare_digest
 from typing import Final
 
-from aiohttp import ClientConnectionResetError, hdrs, web
+from aiohttp import hdrs, web
 
 from gateway import __version__, commit
 from gateway.admission.local_client import is_local_client
@@ -18,16 +18,14 @@ from gateway.errors import InvalidApiKey, InvalidUrl, MissingApiKey, PermissionD
 from gateway.quota.limits import Holder, HolderKind
 from gateway.routing.circuit_breaker import HealthState
 from gateway.runtime import Runtime
-from gateway.server.record.exchange import EXCHANGE, RUNTIME
+from gateway.server.http.long_response import PIECE, send_long
+from gateway.server.record.exchange import RUNTIME
 from gateway.telemetry.metrics import Families, Labels, Metrics
 
 MAX_KEYS: Final = 1000
 """Keys that have series of their own."""
 
 Numbers = dict[Labels, float]
-
-READ_SECONDS: Final = 30.0
-"""A reader that takes longer is cut off; Prometheus itself waits for 10 seconds."""
 
 NOT_LOCAL: Final = (
     "Metrics are readable on the gateway's own machine, without a proxy; others need metrics.token"
@@ -48,31 +46,9 @@ async def show_metrics(request: web.Request) -> web.StreamResponse:
         gauges = read_gauges(runtime)
         run = runtime.operator_worker.run
         text, content_type = await run("", "", _render, metrics, gauges, accept)
-    if request.method == hdrs.METH_HEAD:
-        return web.Response(body=text, headers={hdrs.CONTENT_TYPE: content_type})
-    return await _send(request, text, content_type)
-
-
-async def _send(request: web.Request, text: bytes, content_type: str) -> web.StreamResponse:
-    """Sends the text outside the memory limit of replies: a scrape is needed most when that memory
-    is used up."""
-    response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: content_type})
-    response.content_length = len(text)
-    exchange = request[EXCHANGE]
-    exchange.headers_sent = True
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            await response.prepare(request)
-            await response.write(text)
-            await response.write_eof()
-    except TimeoutError:
-        exchange.client_stalled()
-        if request.transport is not None:
-            request.transport.abort()
-        raise ClientConnectionResetError("the reader of metrics does not read") from None
-    exchange.bytes_out = len(text)
-    exchange.complete()
-    return response
+    # A scrape is needed most when the memory for replies is used up.
+    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    return await send_long(request, {hdrs.CONTENT_TYPE: content_type}, pieces)
 
 
 def _render(metrics: Metrics, gauges: Families, accept: str) -> tuple[bytes, str]:

@@ -17,6 +17,7 @@ from gateway import __version__
 from gateway.admission.access import Permit
 from gateway.errors import InvalidRequest, UnknownModelId
 from gateway.server.http.auth import authorize
+from gateway.server.http.long_response import send_long
 from gateway.server.proxy.model_entries import (
     CODEX,
     LIST,
@@ -34,7 +35,7 @@ _CODEX_QUERY: Final = "client_version"
 _NOT_MODIFIED: Final = 304
 
 
-async def list_models(request: web.Request) -> web.Response:
+async def list_models(request: web.Request) -> web.StreamResponse:
     """`GET /v1/models`; pages only where `limit`, `after_id` or `before_id` is sent. Codex, which
     sends its version, gets its own list `models` too."""
     permit, query = authorize(request, "models"), request.query
@@ -50,14 +51,14 @@ async def list_models(request: web.Request) -> web.Response:
         shown = {name for name, *_ in page}
         of_codex = await _usable(request, permit, CODEX)
         lists["models"] = [each for each in of_codex if each[0] in shown][:MAX_PAGE]
-    return _response(request, fields, lists)
+    return await _respond(request, fields, lists)
 
 
-async def list_model_info(request: web.Request) -> web.Response:
+async def list_model_info(request: web.Request) -> web.StreamResponse:
     """`GET /model/info` and `GET /v1/model/info`."""
     permit = authorize(request, "models")
     usable = await _usable(request, permit, LITELLM, permit.multiplier)
-    return _response(request, {}, {"data": usable})
+    return await _respond(request, {}, {"data": usable})
 
 
 async def show_model(request: web.Request) -> web.Response:
@@ -111,19 +112,20 @@ def _limit(sent: str) -> int:
     return int(sent)
 
 
-def _response(
+async def _respond(
     request: web.Request, fields: dict[str, object], lists: dict[str, list[Rendered]]
-) -> web.Response:
+) -> web.StreamResponse:
     """The response, or that the client's copy is still right: what the lists say of their models
     depends on the configuration alone, and on the price of the key's group."""
     exchange, names = request[EXCHANGE], [name for named in lists.values() for name, *_ in named]
     permit = exchange.meter.permit
     multiplier = permit.multiplier if permit else ""
     about = (__version__, exchange.snapshot.hash, request.path, multiplier, str(fields), *names)
-    etag = f'"{sha256(repr(about).encode()).hexdigest()[:32]}"'
-    exchange.complete()
-    headers = {hdrs.ETAG: etag}
+    digest = sha256("\n".join(about).encode()).hexdigest()
+    etag = f'"{digest[:32]}"'
+    headers: dict[str, str] = {hdrs.ETAG: etag}
     if etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):
+        exchange.complete()
         exchange.status = _NOT_MODIFIED
         return web.Response(status=_NOT_MODIFIED, headers=headers)
     parts = list[bytes]()
@@ -135,5 +137,8 @@ def _response(
         parts.append(b"]")
     parts[0] = b"{" + parts[0][1:]
     parts.append(b"," + orjson.dumps(fields)[1:] if fields else b"}")
-    body = b"".join(parts)  # the only copy of what may be megabytes
-    return web.Response(body=body, content_type="application/json", headers=headers)
+    headers[hdrs.CONTENT_TYPE] = "application/json"
+    if len(names) > _FEW:
+        return await send_long(request, headers, parts)
+    exchange.complete()
+    return web.Response(body=b"".join(parts), headers=headers)

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from gateway.core.formats import Format
 from gateway.core.limits import MICRO_PER_UNIT
-from gateway.server.http import metrics as metrics_endpoint
+from gateway.server.http import long_response
 from gateway.telemetry.observed_request import ObservedRequest
 from tests.support.gateway import (
     UPSTREAM_KEY,
@@ -332,7 +332,7 @@ async def test_a_reader_that_does_not_read(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is cut off, and no other scrape waits for it."""
-    monkeypatch.setattr(metrics_endpoint, "READ_SECONDS", 2.0)
+    monkeypatch.setattr(long_response, "READ_SECONDS", 2.0)
     fill(gateway)
     reader, writer = await asyncio.open_connection(
         *gateway.daemon.listener.addresses[0], limit=1024
