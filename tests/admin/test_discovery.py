@@ -172,6 +172,7 @@ async def test_a_list_that_cannot_be_read_changes_nothing(
     assert not (tmp_path / "state" / FILE_NAME).exists()
 
 
+@pytest.mark.slow("discovers thousands of models")
 async def test_thousands_of_models_stall_nobody(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """The last name has its price from the list; requests go on meanwhile."""
     pricing = {"prompt": "0.000003", "completion": "0.000015", "input_cache_read": "0.0000003"}

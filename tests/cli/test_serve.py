@@ -141,6 +141,7 @@ def test_an_idle_gateway_stops_immediately(tmp_path: Path, number: signal.Signal
     assert not list((tmp_path / "state").glob("*-wal"))
 
 
+@pytest.mark.slow("starts the daemon for each case")
 @pytest.mark.processes
 @pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-"])
 def test_closed_standard_files(tmp_path: Path, closed: str) -> None:

@@ -47,6 +47,7 @@ def test_the_owner_of_a_file_and_of_what_hides_it(tmp_path: Path) -> None:
     assert file_error_reason(missing, tmp_path) == "No such file or directory"
 
 
+@pytest.mark.slow("starts the daemon several times")
 @pytest.mark.processes
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     config, hidden, state = tmp_path / "c.yaml", tmp_path / "hidden", tmp_path / "state"

@@ -23,6 +23,7 @@ MOST_QUERIES = 15
 _LINK = re.compile(r'<(?:a|img|link|script)\b[^>]*? (?:href|src)="([^"]*)"')
 
 
+@pytest.mark.slow("follows every link of the console")
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.OPERATOR, Role.VIEWER])
 async def test_every_link(gateway: RunningGateway, upstream: ScriptedUpstream, role: Role) -> None:
     await gateway.operations.create_group("a.b-c_d", ("*",))

@@ -72,6 +72,7 @@ def read_paths(gateway: RunningGateway) -> set[str]:
     }
 
 
+@pytest.mark.slow("adds many keys")
 async def test_a_page_reads_the_keys_that_it_shows(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

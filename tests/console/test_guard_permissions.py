@@ -206,6 +206,7 @@ def requests_of(gateway: RunningGateway) -> list[tuple[str, str, Permission]]:
     return requests
 
 
+@pytest.mark.slow("requests every route")
 @pytest.mark.parametrize("role", Role)
 async def test_routes_by_role(gateway: RunningGateway, role: Role) -> None:
     denied = 0

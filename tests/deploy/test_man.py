@@ -28,6 +28,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.slow("renders the manual page")
 def test_every_command_is_in_it(page: Path) -> None:
     sections = [line for line in page.read_text().splitlines() if line.startswith(".SS gateway ")]
     assert {line.split()[2].replace("\\", "") for line in sections} == {*COMMANDS}

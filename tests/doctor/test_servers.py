@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from gateway.doctor.findings import State
 from gateway.doctor.servers import check_servers
 from tests.support.databases import run_apart
@@ -26,6 +28,7 @@ def config(folder: Path, **options: str) -> Path:
     return file
 
 
+@pytest.mark.slow("starts both servers")
 def test_both_servers_are_fine(tmp_path: Path) -> None:
     url = run_apart(new_database_url())
     file = config(tmp_path, database=url, shared=valkey_server().url)

@@ -138,6 +138,7 @@ async def test_nobody_waits_longer_than_the_timeout_for_a_hanging_server() -> No
         assert statuses.requests.remaining == 1000 - 102  # nothing lost, nothing twice
 
 
+@pytest.mark.slow("sends requests for seconds")
 async def test_flushall_under_load_opens_nothing(tmp_path: Path) -> None:
     server = ValkeyServer(tmp_path)
     holders = key(Limits(requests_per_minute=500, concurrent=20))

@@ -85,6 +85,7 @@ async def test_replicas_together_admit_exactly_the_budget(server: Database, seco
     assert rows == spent == 100_000
 
 
+@pytest.mark.slow("tries many costs")
 async def test_never_beyond_with_random_costs_and_two_currencies(server: Database) -> None:
     chance = random.Random(7)
     holder = key_holder(budget=60_000, budget_usd_day=45_000, budget_5h=50_000)

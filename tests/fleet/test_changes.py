@@ -105,12 +105,14 @@ async def fleet(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Fle
         yield Fleet(gateways, proxy)
 
 
+@pytest.mark.slow("waits for replicas")
 async def test_a_key_works_everywhere_at_once(fleet: Fleet) -> None:
     for number in range(TIMES):
         _, key = await fleet.first.operations.create_key(f"new-{number}", "default")
         await fleet.until_works(key)
 
 
+@pytest.mark.slow("waits for replicas")
 async def test_a_revoked_key_is_refused_everywhere(
     fleet: Fleet, record_property: Callable[[str, object], None]
 ) -> None:
@@ -129,6 +131,7 @@ async def test_a_revoked_key_is_refused_everywhere(
     record_property("max_ms", round(max(times) * 1000, 1))
 
 
+@pytest.mark.slow("waits for replicas")
 async def test_while_notifications_are_lost_it_is_polled(fleet: Fleet) -> None:
     for each in fleet.gateways:
         connection = changes_of(each)._connection
@@ -187,6 +190,7 @@ async def test_disabled_accounts(fleet: Fleet) -> None:
         await fleet.until_all(lambda each: ref not in each.daemon.runtime.disabled_accounts)
 
 
+@pytest.mark.slow("waits for replicas")
 async def test_admins_their_tokens_and_sessions(fleet: Fleet) -> None:
     first, *others = (each.daemon.console.access for each in fleet.gateways)
     await first.admins.set_password("first password of all")
@@ -236,6 +240,7 @@ async def test_a_gateway_that_is_cut_off_from_everything_serves_nothing(fleet: F
     assert await fleet.statuses(key) == [401] * 4
 
 
+@pytest.mark.slow("waits for replicas")
 async def test_without_the_database_it_serves_while_valkey_shows_nothing_newer(
     fleet: Fleet,
 ) -> None:

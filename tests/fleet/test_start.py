@@ -28,6 +28,7 @@ print(sorted(name for name in sys.modules if name.startswith(loaded)))
 """
 
 
+@pytest.mark.slow("starts the daemon")
 @pytest.mark.processes
 def test_one_process_with_a_file_loads_none_of_it(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -276,6 +276,7 @@ async def test_whole_chains_are_evicted_least_recently_continued_first(
     await store.close()
 
 
+@pytest.mark.slow("stores ten thousand replies")
 @pytest.mark.large
 async def test_ten_thousand_tiny_chains_stay_within_the_size(
     database: Database, clock: Clock

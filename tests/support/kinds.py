@@ -1,6 +1,6 @@
 """Which tests run: all, those of every change (`--change`), or the quick ones (`--quick`).
 
-`--change` takes a quarter of each matrix and of the slow tests, but none that is marked
+`--change` takes a quarter of each matrix and a sixth of the slow tests, but none that is marked
 `full`, whose promise another one guards. `--quick` takes no slow kind, and smaller samples.
 `--sample` with it takes a part of the files.
 """
@@ -67,7 +67,7 @@ MATRIX: Final = 4
 """Cases of a test from which on a change tries a quarter of them, except in `PURE_FOLDERS`.
 `@pytest.mark.one_in(9)` sets another part, for any number of cases; a test without cases runs for
 one change in nine."""
-SLOW: Final = 4
+SLOW: Final = 6
 """Changes of which one runs a slow test that is no matrix."""
 PURE_FOLDERS: Final = tuple(TESTS / name for name in ("config", "quota", "routing", "wire"))
 """Their cases take a millisecond each: a change tries all of them."""

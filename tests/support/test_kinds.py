@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kinds import SAMPLED_FILES, rotation_of
+from tests.support.kinds import SAMPLED_FILES, SLOW, rotation_of
 from tests.support.paths import ROOT
 
 MATRIX = """
@@ -57,6 +57,7 @@ def collect(folder: Path, *options: str) -> list[str]:
     return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
 
 
+@pytest.mark.slow("runs pytest several times")
 def test_four_quarters_are_the_whole_matrix(tmp_path: Path) -> None:
     quarters = [collect(tmp_path, "--change", f"--rotation={number}") for number in range(4)]
     cases = [test for quarter in quarters for test in quarter if "many" in test]
@@ -68,12 +69,14 @@ def test_four_quarters_are_the_whole_matrix(tmp_path: Path) -> None:
         assert {"test_few[0]", "test_few[1]", "test_few[2]", "test_promise"} <= set(quarter)
         assert "test_full" not in quarter
         assert sum("ninth" in test for test in quarter) == 2
-    second, slow = (
-        [number for number, quarter in enumerate(quarters) if test in quarter]
-        for test in ("test_second", "test_slow")
-    )
-    assert second in ([0, 2], [1, 3])
-    assert slow in ([0, 3], [1], [2])
+    second = ["test_second" in quarter for quarter in quarters]
+    assert second in (2 * [True, False], 2 * [False, True])
+
+
+@pytest.mark.slow("runs pytest several times")
+def test_a_slow_test_runs_for_a_part_of_the_changes(tmp_path: Path) -> None:
+    parts = [collect(tmp_path, "--change", f"--rotation={number}") for number in range(SLOW)]
+    assert ["test_slow" in part for part in parts].count(True) == 1
 
 
 def test_the_quick_tests_have_no_slow_kind(tmp_path: Path) -> None:
@@ -82,6 +85,7 @@ def test_the_quick_tests_have_no_slow_kind(tmp_path: Path) -> None:
     assert not {"test_full", "test_promise"} & set(found)
 
 
+@pytest.mark.slow("collects all tests many times")
 def test_samples_of_as_many_commits_are_all_quick_tests(tmp_path: Path) -> None:
     for number in range(12):
         (tmp_path / f"test_{number}.py").write_text(f"def test_file_{number}(): pass")

@@ -286,6 +286,7 @@ def alert_test(alert: str, series: Input, times: dict[str, bool]) -> dict[str, A
     }
 
 
+@pytest.mark.slow("evaluates the rules over simulated hours")
 @pytest.mark.processes
 async def test_each_rule_fires_after_its_time_and_only_then(tmp_path: Path) -> None:
     promtool = find_program("promtool")

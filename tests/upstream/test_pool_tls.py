@@ -159,6 +159,7 @@ async def test_a_request_that_never_arrived(trusted: Authority) -> None:
                 await asyncio.wait_for(connection.send(request_head(), b""), 5)
 
 
+@pytest.mark.slow("fills the buffers of a connection")
 async def test_a_reader_that_stops(trusted: Authority) -> None:
     """TLS has buffers of its own: they are bounded as well, and reading goes on behind them."""
     sent = 0

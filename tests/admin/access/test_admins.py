@@ -108,6 +108,7 @@ async def test_two_admins_cannot_remove_each_other_at_once(access: Access) -> No
     await access.close()
 
 
+@pytest.mark.slow("hashes many passwords")
 @pytest.mark.usefixtures("expensive")
 async def test_an_unknown_name_takes_as_long_as_a_wrong_password(access: Access) -> None:
     await access.admins.set_password(PASSWORD)

@@ -33,6 +33,7 @@ def test_unencodable_passwords_are_refused() -> None:
     assert not verify_password("\ud800", hash_password("correct horse battery"))
 
 
+@pytest.mark.slow("hashes many passwords")
 def test_a_missing_password_takes_as_long_as_a_wrong_one() -> None:
     digest = hash_password("correct horse battery")
 

@@ -162,6 +162,7 @@ def body(
     return reply | ({"service_tier": tier} if tier else {})
 
 
+@pytest.mark.slow("reads the whole price list")
 def test_costs_equal_those_of_the_calculator() -> None:
     """500 replies of three formats, by length, cache, tier, searches and date."""
     price_list, compared = PriceList(), 0

@@ -58,6 +58,7 @@ async def test_the_curl_snippets_work(
     assert "usage" in printed
 
 
+@pytest.mark.slow("starts an interpreter for each snippet")
 @pytest.mark.processes
 async def test_the_python_snippets_work(
     page: VisitedPage, simulated_gateway: RunningGateway

@@ -264,6 +264,7 @@ async def test_a_success_does_not_reset_attempts_for_another_name(
             await asyncio.wait_for(anonymous.sign_in("wrong"), 1)
 
 
+@pytest.mark.slow("hashes many passwords")
 async def test_a_flood_of_wrong_passwords(
     gateway: RunningGateway, anonymous: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ async def test_normal(upstream: FaultUpstream) -> None:
     assert answer.body == sample_replies.reply(Format.MESSAGES, True).body
 
 
+@pytest.mark.slow("fills the buffers of a connection")
 @pytest.mark.large
 async def test_not_reading_blocks_the_other_side(upstream: FaultUpstream) -> None:
     async with raw_client(upstream.address, room=4096) as client:

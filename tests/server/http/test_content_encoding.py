@@ -98,6 +98,7 @@ async def test_bombs(encoding: str) -> None:
     assert sum(booked) <= max(MIB, len(bomb) * MAX_RATIO) + 200_000
 
 
+@pytest.mark.slow("decompresses large bodies")
 async def test_others_go_on_meanwhile() -> None:
     compressed = gzip.compress(BODY * 30)
     work = asyncio.ensure_future(

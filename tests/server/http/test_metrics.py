@@ -293,6 +293,7 @@ def fill(gateway: RunningGateway) -> None:
         metrics.count(ended(ROW._replace(catalog_model=name, group_name=name)))
 
 
+@pytest.mark.slow("renders large metrics many times")
 @pytest.mark.large
 async def test_concurrent_scrapes_do_not_stall_others(gateway: RunningGateway) -> None:
     fill(gateway)
@@ -328,6 +329,7 @@ async def test_bodies_that_fill_the_memory_do_not_stop_scrapes(gateway: RunningG
     runtime.bodies.total = 0
 
 
+@pytest.mark.slow("renders large metrics many times")
 async def test_a_reader_that_does_not_read(
     gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

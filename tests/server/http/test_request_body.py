@@ -217,6 +217,7 @@ async def test_bodies_that_would_stall_the_parser(
     assert error["param"] == "body"
 
 
+@pytest.mark.slow("sends bodies of many megabytes")
 @pytest.mark.large
 @pytest.mark.parametrize("format", Format)
 async def test_the_largest_requests_of_agents_pass(

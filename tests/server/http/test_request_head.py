@@ -156,6 +156,7 @@ async def test_connections_with_large_heads_are_not_kept(
     assert (answer.headers.get("connection") != "close") == is_kept
 
 
+@pytest.mark.slow("searches all objects for cycles")
 @pytest.mark.large
 async def test_a_rejected_head_leaves_no_cycle(gateway: RunningGateway) -> None:
     """What was read of it goes at once, not with the next garbage collection."""

@@ -45,6 +45,7 @@ class Caller:
                 self.responses.append((answer.status, left))
 
 
+@pytest.mark.slow("sends requests for ten seconds")
 @pytest.mark.chaos
 async def test_ten_seconds_of_two_hundred_requests_a_second(
     gateway: RunningGateway, upstream: ScriptedUpstream

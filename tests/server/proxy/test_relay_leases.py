@@ -53,6 +53,7 @@ async def spent(server: PostgresServer, gateway: RunningGateway) -> int:
         await connection.close()
 
 
+@pytest.mark.slow("relays a long reply")
 @pytest.mark.large
 @pytest.mark.parametrize("pause", [0.0, 0.005])
 async def test_a_long_reply_gets_more_of_its_budget(
@@ -69,6 +70,7 @@ async def test_a_long_reply_gets_more_of_its_budget(
         assert await spent(server, gateway) == row.cost_micro
 
 
+@pytest.mark.slow("relays a long reply")
 async def test_it_ends_where_the_budget_is_spent(
     server: PostgresServer, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
@@ -83,6 +85,7 @@ async def test_it_ends_where_the_budget_is_spent(
     assert row.cost_micro <= 190 * UNIT
 
 
+@pytest.mark.slow("waits for a server")
 @pytest.mark.processes
 async def test_it_waits_for_a_server_that_is_away(
     server: PostgresServer, tmp_path: Path, upstream: ScriptedUpstream

@@ -422,6 +422,7 @@ async def test_a_deleted_response_stops(upstream: ScriptedUpstream, tmp_path: Pa
             await client.responses.retrieve(created.id)
 
 
+@pytest.mark.slow("relays a reply of many megabytes")
 @pytest.mark.large
 async def test_a_reply_that_is_longer_than_the_log(
     upstream: ScriptedUpstream, tmp_path: Path

@@ -36,6 +36,7 @@ async def pair(
             yield gateways, client, other
 
 
+@pytest.mark.slow("starts replicas")
 async def test_a_reply_is_continued_and_deleted_anywhere(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

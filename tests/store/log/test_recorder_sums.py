@@ -125,6 +125,7 @@ async def _lose_an_answer() -> None:
             await asyncio.wait({task})
 
 
+@pytest.mark.slow("settles ten thousand requests")
 @pytest.mark.large
 async def test_ten_thousand_concurrent_settlements_add_up(
     database: Database, recorder: Recorder, path: Path

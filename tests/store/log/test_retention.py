@@ -82,6 +82,7 @@ async def test_an_interrupted_deletion_leaves_a_consistent_database(
     assert (await check(database)).ok
 
 
+@pytest.mark.slow("deletes many thousand rows")
 @pytest.mark.large
 @pytest.mark.timeout(60)
 async def test_a_large_deletion_does_not_block_writers(
@@ -141,6 +142,7 @@ def add_and_delete(path: Path, megabytes: int) -> None:
         connection.execute("DELETE FROM ballast WHERE rowid % 10")
 
 
+@pytest.mark.slow("deletes many thousand rows")
 @pytest.mark.large
 @pytest.mark.sqlite
 async def test_the_file_shrinks_while_others_write(

@@ -114,6 +114,7 @@ async def test_hours_whose_rows_are_deleted_count_in_their_last_step(used: Datab
     assert spend.total == Cost(23, 230)
 
 
+@pytest.mark.slow("writes many rows")
 @pytest.mark.large
 async def test_a_million_old_rows_are_not_read(database: Database, path: Path) -> None:
     """Only those of the last hours are: here 20,000 of 220,000."""

@@ -136,6 +136,7 @@ async def test_filters_narrow_and_bounds_are_half_open(used: Database) -> None:
     assert await cost(model="") == 0
 
 
+@pytest.mark.slow("writes a year of hours")
 async def test_a_year_of_hours_is_loaded_quickly(database: Database, path: Path) -> None:
     """Rows of requests, be it ten million, are never looked at: there are none at all here."""
     with raw_connection(path) as connection:

@@ -186,6 +186,7 @@ async def test_rows_are_in_the_partitions_of_their_days(
     assert await session.fetchval("SELECT count(*) FROM requests") == 72
 
 
+@pytest.mark.slow("kills a process that copies, and starts it again")
 @pytest.mark.processes
 async def test_a_killed_copy_goes_on_without_doubling(
     state: Path, server: DatabaseServer, tmp_path: Path

@@ -279,6 +279,7 @@ async def test_a_server_that_hangs_restarts_and_goes_away(own_server: PostgresSe
     await database.close()
 
 
+@pytest.mark.slow("starts a server of its own")
 @pytest.mark.processes
 async def test_a_wrong_password_and_a_standby(own_server: PostgresServer) -> None:
     name = await empty_database(own_server)

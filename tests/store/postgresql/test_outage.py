@@ -125,6 +125,7 @@ async def _stopped_under_load(server: PostgresServer, tmp_path: Path, seconds: f
         assert (await leases(database))["group", "default"][0] == 10**9 - spent
 
 
+@pytest.mark.slow("stops PostgreSQL under load")
 async def test_a_server_that_is_stopped_under_load(server: PostgresServer, tmp_path: Path) -> None:
     await _stopped_under_load(server, tmp_path, 3)
 
@@ -165,6 +166,7 @@ async def test_a_server_that_hangs(
     await assert_exact(database, count)
 
 
+@pytest.mark.slow("connects many times")
 async def test_a_server_that_refuses_connections_leaves_nothing_in_memory(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

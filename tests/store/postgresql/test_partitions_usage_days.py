@@ -112,6 +112,7 @@ async def days_of(database: PostgresqlDatabase) -> list[tuple[int, int]]:
         return [(day, count) for day, count in await connection.execute(query)]
 
 
+@pytest.mark.slow("writes a year of hours")
 async def test_reports_do_not_change(used: PostgresqlDatabase) -> None:
     before = await reports(used)
     assert before[0][0][0].requests == 11

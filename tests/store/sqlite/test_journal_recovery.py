@@ -92,6 +92,7 @@ async def recovered(path: Path) -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow("cuts the power many times")
 async def test_a_power_cut_leaves_what_was_promised(path: Path) -> None:
     """At every frame, and in the middle of one."""
     expected = [{}]
