@@ -40,7 +40,7 @@ demo: $(VENV)/.installed ## run the gateway on 127.0.0.1:8080 with a simulated m
 test: $(TOOLS) ## run a sample of the quick tests (all: make test ARGS=tests; a part: ARGS=tests/wire)
 	$(PYTEST) -n $(WORKERS) --dist worksteal --quick $(or $(ARGS),--sample) || [ $$? -eq 5 ]
 
-check: $(TOOLS) ## what every change has to pass: lint, types, tests; some 18 minutes on two processors
+check: $(TOOLS) ## what every change has to pass: lint, types, tests; some 15 minutes on two processors
 	$(VENV)/bin/python -m tests.checks
 
 check-full: $(TOOLS) ## every test at full size, and on other versions of Python; an hour
