@@ -1,7 +1,7 @@
 """Deletes rows of the request log and of the audit log that are older than `logs.keep` and
 `audit.keep`, end users that are older than `logs.end_users.keep`, and what is stored of replies and
 conversations once it has expired; then the file shrinks. On a server it also creates the days of
-the request log ahead, and adds up usage by day."""
+the request log ahead, and adds up usage by day. Sums of traffic are counted and folded."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
 from gateway.store.errors import Busy
 from gateway.store.log.retention import clear_end_users, delete_before, has_much_free, shrink
+from gateway.store.log.traffic import keep_traffic
 
 START_DELAY: Final = 5.0
 """Seconds of a start that belong to requests: clients that have waited for it come all at once."""
@@ -51,6 +52,7 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
                 await delete_old_actions(runtime, audit)
                 await shrink_file(database)
                 await add_up_usage(database)
+                await keep_traffic(database, runtime.now())
                 if hint is None and (hint := await vacuum_hint(database)) is not None:
                     log.warning(hint)
             else:

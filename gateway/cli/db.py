@@ -37,8 +37,10 @@ _COLUMNS: Final[dict[str, Column]] = {
     "Column": "column",
     "Key": "token_id",
     "Hour": lambda row: format_time(row["hour"] * HOUR_US) if row["hour"] is not None else None,
+    "Slot": lambda row: format_time(row["start"]) if row["start"] is not None else None,
     "Group": "group_name",
     "Model": "model",
+    "Channel": "channel",
     "Stored": "stands",
     "Recomputed": "counted",
 }

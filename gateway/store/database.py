@@ -156,6 +156,10 @@ class Database(ABC):
     async def add_up_days(self) -> None:
         """Add up the sums of days that are over. Raises Busy."""
 
+    async def has_writers_before(self, schema: int) -> bool:
+        """Whether replicas are running that know only an earlier schema."""
+        return False
+
     async def create_days(self, now_us: int) -> list[str]:
         """Create the parts of the request log for today and the next days; returns the dates of
         those that did not exist."""

@@ -513,8 +513,8 @@ def sanitize_text(text: str) -> str:
 class Discrepancy:
     """A value of the ledger, `stands`, that should be `counted`.
 
-    `column` is `table.column`. A token's total has its token, an hourly sum (Unix hour) its
-    complete key, others have neither.
+    `column` is `table.column`. A token's total has its token, an hourly sum (Unix hour) and a sum
+    of traffic (`start` in Unix µs) their complete key, others have neither.
     """
 
     column: str
@@ -524,6 +524,8 @@ class Discrepancy:
     hour: int | None = None
     group_name: str | None = None
     model: str | None = None
+    start: int | None = None
+    channel: str | None = None
 
 
 def started_us(request_id: str) -> int:

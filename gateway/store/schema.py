@@ -15,7 +15,8 @@ No foreign key points out of it: a request that happened can always be recorded.
 index of chains has all that eviction and expiry ask for.
 
 `usage_hours` sums the settled rows by the Unix hour of their start. It changes in the transactions
-that settle rows, and outlives them.
+that settle rows, and outlives them. `traffic` does the same for slots of five minutes by model and
+channel, which are folded into hours and days (`gateway.store.log.traffic`).
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from sqlalchemy import (
 )
 
 from gateway.core.limits import LIMIT_NAMES, Limits
+from gateway.store.measures import MEASURES
 from gateway.store.records import (
     Admin,
     AdminToken,
@@ -140,6 +142,16 @@ usage_hours = Table(
     "usage_hours",
     metadata,
     *_columns(HourDelta, key=["hour", "token_id", "group_name", "model"]),
+    sqlite_with_rowid=False,
+)
+
+traffic = Table(
+    "traffic",
+    metadata,
+    Column("start", BigInteger, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    *(Column(name, BigInteger, nullable=False) for name in map(str, MEASURES)),
     sqlite_with_rowid=False,
 )
 

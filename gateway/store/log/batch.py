@@ -12,6 +12,7 @@ from operator import add, attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from gateway.store.log.traffic_sums import TrafficDelta, TrafficSums
 from gateway.store.records import (
     HOUR_US,
     TOKEN_TOTALS,
@@ -46,6 +47,7 @@ class Batch(NamedTuple):
     searches: Sequence[tuple[Any, ...]]
     hour_deltas: Sequence[HourDelta]
     token_deltas: Sequence[TokenDelta]
+    traffic_deltas: Sequence[TrafficDelta]
 
 
 def settlements_without_intent(entries: Iterable[LogEntry], opened: Container[str]) -> list[str]:
@@ -80,7 +82,7 @@ def build_batch(
     settled: dict[str, RequestRow] = {}
     attempts: list[tuple[Any, ...]] = []
     searches: list[tuple[Any, ...]] = []
-    sums = _HourSums()
+    sums, traffic = _HourSums(), TrafficSums()
     for entry in entries:
         row = entry.row
         id = row.id
@@ -96,12 +98,14 @@ def build_batch(
             if id not in interrupted:
                 continue
             sums.subtract(interrupted[id])
+            traffic.subtract(interrupted[id])
         target[id] = row
         intents.pop(id, None)
         attempts += _numbered(id, entry.attempts)
         if entry.searches:
             searches += _numbered(id, entry.searches)
         sums.add(row)
+        traffic.add(row)
     hour_deltas = sums.hour_deltas()
     return Batch(
         list(intents.values()),
@@ -111,16 +115,21 @@ def build_batch(
         searches,
         hour_deltas,
         token_deltas(hour_deltas, sums.used_at),
+        traffic.deltas(),
     )
 
 
-def sums_of(rows: Iterable[RequestRow]) -> tuple[list[HourDelta], list[TokenDelta]]:
-    """Returns what is added to the hourly sums and to the totals of tokens for rows that ended."""
-    sums = _HourSums()
+def sums_of(
+    rows: Iterable[RequestRow],
+) -> tuple[list[HourDelta], list[TokenDelta], list[TrafficDelta]]:
+    """Returns what is added to the hourly sums, to the totals of tokens and to the sums of traffic
+    for rows that ended."""
+    sums, traffic = _HourSums(), TrafficSums()
     for row in rows:
         sums.add(row)
+        traffic.add(row)
     hours = sums.hour_deltas()
-    return hours, token_deltas(hours, sums.used_at)
+    return hours, token_deltas(hours, sums.used_at), traffic.deltas()
 
 
 def _numbered(id: str, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:

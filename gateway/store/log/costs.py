@@ -26,7 +26,9 @@ from sqlalchemy import (
 from gateway.store.database import Database, fetch
 from gateway.store.log.expressions import IS_RUNNING
 from gateway.store.log.pages import first_id
-from gateway.store.records import HOUR_US
+from gateway.store.log.traffic import add_to_traffic
+from gateway.store.measures import MEASURES
+from gateway.store.records import HOUR_US, STEP_US
 from gateway.store.schema import (
     attempts,
     requests,
@@ -68,20 +70,30 @@ class CostChange(NamedTuple):
 
 
 def change_costs(connection: Connection, changes: Sequence[CostChange]) -> list[CostChange]:
-    """Changes rows, the sums of their hours and the totals of their keys; returns what it has
-    changed. A row whose cost is not `before` any more stays as it is."""
+    """Changes rows, the sums of their hours and slots and the totals of their keys; returns what
+    it has changed. A row whose cost is not `before` any more stays as it is."""
     done = _change_rows(connection, {each.id: each for each in changes})
     by_hour: Counter[tuple[int, str, str, str]] = Counter()
     by_token: Counter[str] = Counter()
+    by_slot: Counter[tuple[int, str, str]] = Counter()
     for each in done:
         hour = each.started_at // HOUR_US
         by_hour[hour, each.token_id, each.group_name, each.model] += each.after - each.before
         by_token[each.token_id] += each.after - each.before
+        slot = each.started_at // STEP_US * STEP_US
+        by_slot[slot, each.model, each.channel] += each.after - each.before
     for key, usd in sorted(by_hour.items()):
         for table in (usage_hours, usage_corrections):
             _add(connection, table, dict(zip(_KEY, key, strict=True)), usd)
     for token_id, usd in sorted(by_token.items()):
         _add(connection, tokens, {"id": token_id}, usd)
+    nothing = dict.fromkeys(map(str, MEASURES), 0)
+    slots = [
+        nothing | {"start": start, "model": model, "channel": channel, "usd_micro": usd}
+        for (start, model, channel), usd in sorted(by_slot.items())
+    ]
+    if slots:
+        add_to_traffic(connection, slots)
     return done
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,14 +22,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.store.database import Database
 from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, ROW_COUNTS, sum_of
 from gateway.store.log.retention import ROWS_KEPT_SINCE
+from gateway.store.log.traffic import COUNTED_SINCE, FOLDED_BEFORE, folded_start
+from gateway.store.log.traffic_rows import COUNTED, SLOT_KEY
+from gateway.store.measures import MEASURES
 from gateway.store.records import HOUR_US, TOKEN_TOTALS, Discrepancy, ExchangeState
-from gateway.store.schema import attempts, requests, searches, tokens, usage_hours
+from gateway.store.schema import attempts, requests, searches, tokens, traffic, usage_hours
 
 TIMEOUT: Final = 3600.0
 """Seconds: it reads every row."""
 
 MAX_DISCREPANCIES: Final = 1000
 """Rows of a table that are reported; one with more of them is not checked further."""
+
+
+_KEYS: Final = {*HOUR_KEY, *SLOT_KEY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,7 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
         discrepancies = [
             *await compare(connection, tokens, _totals(), _totals_of_hours()),
             *await compare(connection, usage_hours, kept, _hours_of_rows(since)),
+            *await _wrong_traffic(connection, since * HOUR_US),
             *await _stale_rows(database, connection, boot_id),
             *await database.wrong_sums(connection, MAX_DISCREPANCIES),
         ]
@@ -79,6 +86,26 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
             rows_kept_since=since,
             discrepancies=tuple(discrepancies),
         )
+
+
+async def _wrong_traffic(connection: AsyncConnection, since: int) -> list[Discrepancy]:
+    """Sums of traffic that are not those of their rows, from `since` (Unix µs), or from when all
+    rows are counted. Both sides are folded alike, as some may not be yet."""
+    counted_since = await connection.scalar(COUNTED_SINCE)
+    if counted_since == "":
+        return []
+    first = max(since, int(counted_since or 0))
+    folded = {name: int(value) for name, value in await connection.execute(FOLDED_BEFORE)}
+
+    def select_sums(key: Mapping[str, Any], measures: Iterable[Any]) -> Select[Any]:
+        start = folded_start(key["start"], folded)
+        names = start.label("start"), key["model"].label("model"), key["channel"].label("channel")
+        grouped = start, key["model"], key["channel"]
+        return select(*names, *measures).where(start >= first).group_by(*grouped)
+
+    sums = [sum_of(traffic.c[name]).label(name) for name in map(str, MEASURES)]
+    rows = select_sums(SLOT_KEY, COUNTED).where(~IS_RUNNING, requests.c.started_at >= first)
+    return await compare(connection, traffic, select_sums(dict(traffic.c), sums), rows)
 
 
 async def _stale_rows(
@@ -115,8 +142,8 @@ async def compare(
         stands.add_columns(literal_column("1").label("side")),
         counted.add_columns(literal_column("2").label("side")),
     ).subquery()
-    key = [column for column in sides.c if column.name in HOUR_KEY]
-    counts = [column for column in sides.c if column.name not in (*HOUR_KEY, "side")]
+    key = [column for column in sides.c if column.name in _KEYS]
+    counts = [column for column in sides.c if column.name not in (*_KEYS, "side")]
     pairs = [
         [sum_of(case((sides.c.side == side, column), else_=0)) for side in (1, 2)]
         for column in counts

@@ -1,12 +1,15 @@
-"""How requests turned out, in five kinds that are the same in lists, sums and charts."""
+"""How requests turned out: in eight kinds that sums of traffic count, which make the five that are
+the same in lists, sums and charts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from sqlalchemy import ColumnElement, and_, or_
 
 from gateway.core.value import FastStrEnum
+from gateway.store.measures import OutcomeKind
 from gateway.store.records import ExchangeState
 from gateway.store.schema import requests
 
@@ -27,29 +30,61 @@ PERMISSION_CODES: Final = frozenset(
 )
 """Error codes of rejected requests. A model that a key may not use is not found."""
 
-_OF_STATE: Final = {
-    ExchangeState.OK: Outcome.SUCCESS,
-    ExchangeState.ERROR: Outcome.UPSTREAM_ERROR,
-    ExchangeState.UPSTREAM_CUT: Outcome.UPSTREAM_ERROR,
-    ExchangeState.INTERRUPTED: Outcome.UPSTREAM_ERROR,
-    ExchangeState.CLIENT_GONE: Outcome.CLIENT_LEFT,
-    ExchangeState.CLIENT_SLOW: Outcome.CLIENT_LEFT,
+KIND_OF_STATE: Final[Mapping[str, OutcomeKind]] = {
+    ExchangeState.OK: OutcomeKind.OK,
+    ExchangeState.ERROR: OutcomeKind.FAILED,
+    ExchangeState.UPSTREAM_CUT: OutcomeKind.FAILED,
+    ExchangeState.INTERRUPTED: OutcomeKind.INTERRUPTED,
+    ExchangeState.CLIENT_GONE: OutcomeKind.CLIENT_LEFT,
+    ExchangeState.CLIENT_SLOW: OutcomeKind.CLIENT_LEFT,
 }
+KIND_OF_CODE: Final[Mapping[str | None, OutcomeKind]] = {
+    "rate_limit_exceeded": OutcomeKind.RATE_LIMITED,
+    "insufficient_quota": OutcomeKind.OVER_BUDGET,
+    **dict.fromkeys(sorted(PERMISSION_CODES), OutcomeKind.FORBIDDEN),
+}
+"""The kinds of rejected requests by error code; those with another are `REFUSED`."""
+
+_OUTCOME_OF_KIND: Final = {
+    OutcomeKind.OK: Outcome.SUCCESS,
+    OutcomeKind.FAILED: Outcome.UPSTREAM_ERROR,
+    OutcomeKind.INTERRUPTED: Outcome.UPSTREAM_ERROR,
+    OutcomeKind.CLIENT_LEFT: Outcome.CLIENT_LEFT,
+    OutcomeKind.FORBIDDEN: Outcome.PERMISSION,
+    OutcomeKind.RATE_LIMITED: Outcome.REJECTED,
+    OutcomeKind.OVER_BUDGET: Outcome.REJECTED,
+    OutcomeKind.REFUSED: Outcome.REJECTED,
+}
+
+
+def kind_of(state: str, error_code: str | None) -> OutcomeKind | None:
+    """Returns the kind of a row's outcome; None while it is running."""
+    if state == ExchangeState.REJECTED:
+        return KIND_OF_CODE.get(error_code, OutcomeKind.REFUSED)
+    return KIND_OF_STATE.get(state)
 
 
 def outcome_of(state: ExchangeState, error_code: str | None) -> Outcome | None:
     """Returns the outcome of a row; None while it is running."""
-    if state is ExchangeState.REJECTED:
-        return Outcome.PERMISSION if error_code in PERMISSION_CODES else Outcome.REJECTED
-    return _OF_STATE.get(state)
+    kind = kind_of(state, error_code)
+    return None if kind is None else _OUTCOME_OF_KIND[kind]
+
+
+def is_of_kind(*kinds: OutcomeKind) -> ColumnElement[bool]:
+    """The same as `kind_of`, as a condition of rows."""
+    state, code = requests.c.state, requests.c.error_code
+    states = [each for each, kind in KIND_OF_STATE.items() if kind in kinds]
+    conditions: list[ColumnElement[bool]] = [state.in_(states)] if states else []
+    codes = [each for each, kind in KIND_OF_CODE.items() if kind in kinds]
+    if OutcomeKind.REFUSED in kinds:
+        others = [each for each, kind in KIND_OF_CODE.items() if kind not in kinds]
+        is_other = or_(code.is_(None), code.not_in(others))
+        conditions.append(and_(state == ExchangeState.REJECTED, is_other))
+    elif codes:
+        conditions.append(and_(state == ExchangeState.REJECTED, code.in_(codes)))
+    return or_(*conditions)
 
 
 def has_outcome(outcome: Outcome) -> ColumnElement[bool]:
-    """The same as a condition of rows."""
-    state, code = requests.c.state, requests.c.error_code
-    if outcome is Outcome.PERMISSION:
-        return and_(state == ExchangeState.REJECTED, code.in_(sorted(PERMISSION_CODES)))
-    if outcome is Outcome.REJECTED:
-        others = or_(code.is_(None), code.not_in(sorted(PERMISSION_CODES)))
-        return and_(state == ExchangeState.REJECTED, others)
-    return state.in_([each for each, found in _OF_STATE.items() if found is outcome])
+    """The same as `outcome_of`, as a condition of rows."""
+    return is_of_kind(*(kind for kind, found in _OUTCOME_OF_KIND.items() if found is outcome))

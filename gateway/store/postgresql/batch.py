@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from gateway.store.log.batch import Batch
+from gateway.store.log.traffic_sums import TrafficDelta
 from gateway.store.records import (
     DAY_US,
     HOUR_US,
@@ -59,6 +60,7 @@ class FunctionArguments(NamedTuple):
     tokens: list[TokenDelta]
     spending: list[SpendingDelta]
     leases: list[LeaseDelta]
+    traffic: list[TrafficDelta]
 
 
 def function_arguments(
@@ -80,6 +82,7 @@ def function_arguments(
         sorted(batch.token_deltas),
         spending_deltas(ended, replaced),
         lease_deltas(*leased),
+        sorted(batch.traffic_deltas),
     )
 
 

@@ -23,6 +23,8 @@ from sqlalchemy import (
     and_,
     event,
     exists,
+    literal_column,
+    select,
     text,
 )
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncpgString
@@ -31,7 +33,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from gateway.config.cluster import DatabaseServer
-from gateway.store.database import Database, driver_cursor
+from gateway.store.database import Database, driver_cursor, fetch_value
 from gateway.store.errors import DatabaseUnavailable, QueryTimeout, ServerUnavailable, StoreError
 from gateway.store.migrations import POSTGRESQL
 from gateway.store.postgresql.connection import (
@@ -221,6 +223,12 @@ class PostgresqlDatabase(Database):
 
     def sums_of_days(self, since: int, until: int) -> FromClause:
         return sums_of_days(since, until)
+
+    async def has_writers_before(self, schema: int) -> bool:
+        now: ColumnElement[int] = literal_column("extract(epoch FROM clock_timestamp()) * 1000000")
+        alive = replicas.c.heartbeat_at + replicas.c.expiry_us > now
+        query = select(replicas.c.name).where(replicas.c.schema < schema, alive).limit(1)
+        return await fetch_value(self, query) is not None
 
     async def add_up_days(self) -> None:
         await add_up_days(self)

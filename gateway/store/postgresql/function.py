@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql
 from gateway.store.postgresql.batch import LeaseDelta
 from gateway.store.postgresql.schema import spending
 from gateway.store.records import OUTCOME_FIELDS, ExchangeState, TokenDelta
-from gateway.store.schema import attempts, requests, searches, usage_hours
+from gateway.store.schema import attempts, requests, searches, traffic, usage_hours
 
 ROWS_CHANGED: Final = "GW001"
 """The error where a row exists that is to be inserted, or is settled that is to be settled."""
@@ -23,7 +23,7 @@ _COLUMNS: Final = ", ".join(requests.c.keys())
 LOCK: Final = f"SELECT {_COLUMNS} FROM requests WHERE id = ANY ($1::text[]) ORDER BY id FOR UPDATE"
 """The rows with the ids, locked."""
 
-CALL: Final = "SELECT pg_temp.record_entries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+CALL: Final = "SELECT pg_temp.record_entries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 """The call with a `FunctionArguments`, the boot's id, the epoch or null, and whether the rows are
 locked."""
 
@@ -38,6 +38,7 @@ def function_text() -> str:
     types["spending_row"] = _types(spending)
     text = {"holder_kind": "text", "holder_id": "text"}
     types["lease_row"] = dict.fromkeys(LeaseDelta._fields, _INTEGER) | text
+    types["traffic_row"] = _types(traffic)
     created = [
         f"CREATE TYPE pg_temp.{name} AS ("
         + ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
@@ -66,7 +67,7 @@ CREATE FUNCTION pg_temp.record_entries(
     attempted pg_temp.attempt_row[], searched pg_temp.search_row[],
     hours pg_temp.hour_row[], totals pg_temp.token_row[],
     spent pg_temp.spending_row[], leases pg_temp.lease_row[],
-    boot text, own_epoch bigint, locked boolean
+    slots pg_temp.traffic_row[], boot text, own_epoch bigint, locked boolean
 ) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
     written bigint;
@@ -117,6 +118,9 @@ BEGIN
         FROM unnest(leases) AS given
         WHERE lease.holder_kind = given.holder_kind AND lease.holder_id = given.holder_id
             AND lease.epoch = own_epoch;
+    END IF;
+    IF cardinality(slots) > 0 THEN
+        {_upsert(traffic, "slots")};
     END IF;
 END
 $body$;"""

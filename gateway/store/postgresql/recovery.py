@@ -10,10 +10,11 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Table, bindparam, 
 
 from gateway.store.log.batch import sums_of
 from gateway.store.log.expressions import IS_RUNNING, add_to_row, add_to_token
+from gateway.store.measures import MEASURES, TRAFFIC_KEY
 from gateway.store.postgresql.batch import lease_deltas, spending_deltas
 from gateway.store.postgresql.schema import budget_leases, spending
 from gateway.store.records import ExchangeState, RequestRow, TokenDelta
-from gateway.store.schema import requests, tokens, usage_hours
+from gateway.store.schema import requests, tokens, traffic, usage_hours
 
 _CHANGED = ("state", "end_reason", "input_tokens", "cost_micro", "usd_micro", "usage_source")
 
@@ -24,8 +25,8 @@ def mark_interrupted(
     """Settle the running rows that match as interrupted; returns their number. `epoch` is that of
     the replica whose leases their cost is taken from, if it keeps them."""
     rows = _interrupt_running(connection, left_by)
-    hours, totals = sums_of(rows)
-    _add(connection, usage_hours, sorted(hours))
+    hours, totals, slots = sums_of(rows)
+    _add(connection, usage_hours, [hour._asdict() for hour in sorted(hours)])
     if totals:
         types = dict.fromkeys(TokenDelta._fields, BigInteger()) | {"token_id": tokens.c.id.type}
         terms = {name: bindparam(f"given_{name}", type_=type_) for name, type_ in types.items()}
@@ -34,9 +35,11 @@ def mark_interrupted(
             for delta in sorted(totals)
         ]
         connection.execute(add_to_token(terms), given)
-    _add(connection, spending, spending_deltas(rows))
+    _add(connection, spending, [delta._asdict() for delta in spending_deltas(rows)])
     if epoch is not None:
         _take_from_leases(connection, rows, epoch)
+    names = (*TRAFFIC_KEY, *MEASURES)
+    _add(connection, traffic, [dict(zip(names, slot, strict=True)) for slot in sorted(slots)])
     return len(rows)
 
 
@@ -70,13 +73,13 @@ def _interrupted(row: RequestRow) -> RequestRow:
     )
 
 
-def _add(connection: Connection, table: Table, deltas: Sequence[Any]) -> None:
-    """Add named tuples with the table's columns to its rows of the same keys."""
+def _add(connection: Connection, table: Table, deltas: Sequence[dict[str, Any]]) -> None:
+    """Add values of the table's columns to its rows of the same keys."""
     if deltas:
         from sqlalchemy.dialects import postgresql  # one process alone does not load it
 
         insertion = add_to_row(postgresql.insert(table))
-        connection.execute(insertion, [delta._asdict() for delta in deltas])
+        connection.execute(insertion, deltas)
 
 
 def _take_from_leases(connection: Connection, rows: Iterable[RequestRow], epoch: int) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import ColumnElement, Connection, case, func, literal, select, update
 
 from gateway.store.database import driver_cursor
 from gateway.store.log.batch import token_deltas
 from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, sum_of
+from gateway.store.log.traffic_rows import SLOT_KEY
+from gateway.store.measures import MEASURES, OutcomeKind
 from gateway.store.records import ExchangeState, HourDelta
 from gateway.store.schema import requests
 from gateway.store.sqlite.statements import Statements
@@ -20,6 +24,10 @@ _COUNTED = {
     "input_tokens": sum_of(requests.c.expected_input_tokens),
     "cost_micro": sum_of(requests.c.expected_micro),
     "usd_micro": sum_of(requests.c.expected_usd_micro),
+}
+_TRAFFIC: Mapping[str, ColumnElement[int]] = {
+    **{name: _COUNTED[name] for name in ("input_tokens", "cost_micro", "usd_micro")},
+    OutcomeKind.INTERRUPTED: func.count(),
 }
 
 
@@ -40,6 +48,9 @@ def mark_interrupted(
         hour = HourDelta._make(sum_)
         hours.append(hour)
         used_at[hour.token_id] = max(last, used_at.get(hour.token_id, last))
+    measures = (_TRAFFIC.get(name, literal(0)) for name in MEASURES)
+    by_slot = select(*SLOT_KEY.values(), *measures).where(*matches).group_by(*SLOT_KEY.values())
+    slots = [tuple(row) for row in connection.execute(by_slot)]
     connection.execute(
         update(requests)
         .where(*matches)
@@ -55,4 +66,5 @@ def mark_interrupted(
     with driver_cursor(connection) as cursor:
         statements.add_hour.run(cursor, hours)
         statements.add_to_token.run(cursor, token_deltas(hours, used_at))
+        statements.add_traffic.run(cursor, slots)
     return sum(hour.requests for hour in hours)

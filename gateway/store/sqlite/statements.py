@@ -34,6 +34,7 @@ from sqlalchemy.types import TypeEngine
 
 from gateway.store.log.batch import MAX_BATCH
 from gateway.store.log.expressions import IS_RUNNING, add_to_row, add_to_token
+from gateway.store.measures import MEASURES, TRAFFIC_KEY
 from gateway.store.records import (
     INTENT_FIELDS,
     OUTCOME_FIELDS,
@@ -43,7 +44,7 @@ from gateway.store.records import (
     SearchRow,
     TokenDelta,
 )
-from gateway.store.schema import attempts, requests, searches, tokens, usage_hours
+from gateway.store.schema import attempts, requests, searches, tokens, traffic, usage_hours
 
 Terms = Mapping[str, ColumnElement[Any]]
 Types = Mapping[str, TypeEngine[Any]]
@@ -141,6 +142,7 @@ class Statements:
         self.insert_search = compiled.insert_search
         self.add_hour = compiled.add_hour
         self.add_to_token = compiled.add_to_token
+        self.add_traffic = compiled.add_traffic
 
 
 class _Compiled:
@@ -179,6 +181,11 @@ class _Compiled:
             lambda terms: _insert_into(add_to_row(sqlite.insert(usage_hours)), terms),
             usage_hours,
             HourDelta._fields,
+        )
+        self.add_traffic = _statement(
+            lambda terms: _insert_into(add_to_row(sqlite.insert(traffic)), terms),
+            traffic,
+            (*TRAFFIC_KEY, *MEASURES),
         )
         fields = TokenDelta._fields
         types = dict.fromkeys(fields, BigInteger()) | {"token_id": tokens.c.id.type}

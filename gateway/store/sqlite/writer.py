@@ -132,3 +132,4 @@ def write_entries(
         statements.insert_search.run(cursor, batch.searches)
     statements.add_hour.run(cursor, batch.hour_deltas)
     statements.add_to_token.run(cursor, batch.token_deltas)
+    statements.add_traffic.run(cursor, batch.traffic_deltas)

@@ -1,0 +1,139 @@
+"""Keeps the sums of traffic: counts those of rows that were written without them, and folds slots
+of five minutes into hours after some days, and these into days.
+
+A sum is of the slot, hour or day that begins at its `start`. What is added late to a slot that was
+folded is a row of its own until the next round, so sums over whole hours and days are always exact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection, case, delete, insert, literal, select, update
+
+from gateway.store.database import Database, fetch
+from gateway.store.log.expressions import IS_RUNNING, add_to_row, sum_of
+from gateway.store.log.pages import first_id
+from gateway.store.log.retention import ROWS_KEPT_SINCE
+from gateway.store.log.traffic_rows import COUNTED, SLOT_KEY
+from gateway.store.measures import MEASURES, TRAFFIC_KEY
+from gateway.store.records import DAY_US, HOUR_US, STEP_US, started_us
+from gateway.store.schema import requests, settings, traffic
+
+KEPT_US: Final = {HOUR_US: 3 * DAY_US, DAY_US: 62 * DAY_US}
+"""For how long what is narrower is kept, by the width into which it is folded."""
+
+_SCHEMA: Final = 26
+"""The first with these sums."""
+
+_COUNTED: Final = "traffic_counted_since"
+COUNTED_SINCE: Final = select(settings.c.value).where(settings.c.name == _COUNTED)
+"""The time (Unix µs, as text) since which sums are complete, while earlier rows are being counted;
+empty before that has begun, no row once all are counted."""
+
+_FOLDED: Final = {HOUR_US: "traffic_hours_before", DAY_US: "traffic_days_before"}
+FOLDED_BEFORE: Final = select(settings.c.name, settings.c.value).where(
+    settings.c.name.in_(_FOLDED.values())
+)
+
+
+async def keep_traffic(database: Database, now_us: int, *, pause: float = 0.02) -> None:
+    """Count what is not counted yet, then fold what is old enough, each in short transactions."""
+    if await database.has_writers_before(_SCHEMA):
+        await database.write(lambda connection: _set(connection, _COUNTED, ""))
+        return
+    while await database.write(partial(_count_next, database, now_us)):
+        await asyncio.sleep(pause)
+    for width in (HOUR_US, DAY_US):
+        before = (now_us - KEPT_US[width]) // width * width
+        await database.write(partial(_raise, name=_FOLDED[width], value=before))
+        is_narrow = traffic.c.start % width != 0
+        wide = traffic.c.start // literal(width, literal_execute=True)
+        narrow = select(wide).where(is_narrow, traffic.c.start < before).distinct().order_by(wide)
+        for (number,) in await fetch(database, narrow):
+            await database.write(partial(_fold, database, number * width, width))
+            await asyncio.sleep(pause)
+
+
+def width_of(time_us: int, folded: dict[str, int]) -> int:
+    """The width of sums at that time, in microseconds; `folded` are the rows of FOLDED_BEFORE."""
+    for width in (DAY_US, HOUR_US):
+        if time_us < folded.get(_FOLDED[width], 0):
+            return width
+    return STEP_US
+
+
+def folded_start(start: Any, folded: dict[str, int]) -> Any:
+    """The same for a column: the start of the sum that the slot is in, or will be."""
+    wide = [
+        (start < before, start // number * number)
+        for width in (DAY_US, HOUR_US)
+        if (before := folded.get(_FOLDED[width]))
+        for number in (literal(width, literal_execute=True),)
+    ]
+    return case(*wide, else_=start) if wide else start
+
+
+def add_to_traffic(connection: Connection, rows: Any) -> None:
+    """Add rows, a list of values by column or a query, to those of the same keys."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert as insert_into
+    else:
+        from sqlalchemy.dialects.postgresql import insert as insert_into  # type: ignore[assignment]
+    insertion = insert_into(traffic)
+    if isinstance(rows, list):
+        connection.execute(add_to_row(insertion), rows)
+    else:
+        names = [*TRAFFIC_KEY, *MEASURES]
+        connection.execute(add_to_row(insertion.from_select(names, rows)))
+
+
+def _count_next(database: Database, now_us: int, connection: Connection) -> bool:
+    """Counts the last slot that has rows and is not counted; returns whether there was one. Its
+    sums are replaced: the lock lets no row be settled meanwhile that would be missed."""
+    mark = connection.scalar(COUNTED_SINCE)
+    if mark is None:
+        return False
+    database.lock_table(connection, traffic)
+    row = requests.c
+    until = int(mark) if mark else now_us // STEP_US * STEP_US + STEP_US
+    ended = row.id < first_id(until), ~IS_RUNNING
+    last = connection.scalar(select(row.id).where(*ended).order_by(row.id.desc()).limit(1))
+    kept_since = int(connection.scalar(ROWS_KEPT_SINCE) or 0) * HOUR_US
+    folded = {name: int(value) for name, value in connection.execute(FOLDED_BEFORE)}
+    width = width_of(started_us(last or ""), folded)
+    start = started_us(last or "") // width * width
+    if last is None or start < kept_since:
+        connection.execute(delete(settings).where(settings.c.name == _COUNTED))
+        return False
+    connection.execute(delete(traffic).where(traffic.c.start >= start, traffic.c.start < until))
+    key = dict(SLOT_KEY) | {"start": folded_start(SLOT_KEY["start"], folded)}
+    counted = select(*key.values(), *COUNTED).where(*ended, row.id >= first_id(start))
+    add_to_traffic(connection, counted.group_by(*key.values()))
+    _set(connection, _COUNTED, str(start))
+    return True
+
+
+def _fold(database: Database, start: int, width: int, connection: Connection) -> None:
+    """Adds what is narrower in an hour or day to the sums of the whole."""
+    database.lock_table(connection, traffic)
+    narrow = traffic.c.start > start, traffic.c.start < start + width
+    key = traffic.c.model, traffic.c.channel
+    sums = (sum_of(traffic.c[name]) for name in MEASURES)
+    whole = literal(start, literal_execute=True)
+    add_to_traffic(connection, select(whole, *key, *sums).where(*narrow).group_by(*key))
+    connection.execute(delete(traffic).where(*narrow))
+
+
+def _raise(connection: Connection, name: str, value: int) -> None:
+    stored = connection.scalar(select(settings.c.value).where(settings.c.name == name))
+    if stored is None or int(stored) < value:
+        _set(connection, name, str(value))
+
+
+def _set(connection: Connection, name: str, value: str) -> None:
+    changed = update(settings).where(settings.c.name == name).values(value=value)
+    if not connection.execute(changed).rowcount:
+        connection.execute(insert(settings).values(name=name, value=value))
