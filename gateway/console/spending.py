@@ -17,7 +17,10 @@ from gateway.store.database import Database
 from gateway.store.log.overview import align_span, read_spending
 from gateway.store.records import DAY_US, HOUR_US
 
-COLUMNS: Final = {"model": "model", "key": "token_id", "group": "group_name"}
+COLUMNS: Final = {
+    **{"model": "model", "key": "token_id", "group": "group_name"},
+    "channel": "channel",
+}
 """Filter of the pages → column of sums."""
 MOST_PARTS: Final = 5
 """Parts of a chart beside all others."""

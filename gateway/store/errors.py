@@ -55,6 +55,13 @@ class QueryTimeout(StoreError):
         )
 
 
+class TooManyRows(StoreError):
+    """A report is larger than the given number of rows."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"The report has more than {most:,} rows: narrow it, or widen its steps.")
+
+
 class Busy(StoreError):
     """A lock was not free in time; nothing was changed."""
 

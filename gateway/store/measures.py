@@ -29,6 +29,9 @@ ROW_SUMS: Final = (
 )
 """Sums of the columns of the same names of rows. Attempts belong to the channel of the last."""
 
+TIMES: Final = ("first_event_us", "total_us")
+"""Sums of these columns of exchanges that had a first event."""
+
 HISTOGRAMS: Final[Mapping[str, tuple[int, ...]]] = {
     "first_event": (100, 200, 300, 500, 750, 1000, 1500, 2000, 3000, 5000, 10_000, 20_000),
     "duration": (500, 1000, 2000, 4000, 8000, 15_000, 30_000, 60_000, 120_000, 240_000, 480_000),
@@ -49,7 +52,8 @@ TRAFFIC_KEY: Final = ("start", "model", "channel")
 
 MEASURES: Final = (
     *ROW_SUMS,
-    "retries",
+    *TIMES,
+    *("retries", "estimated"),
     *OutcomeKind,
     *(column for name in HISTOGRAMS for column in histogram_columns(name)),
 )

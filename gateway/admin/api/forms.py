@@ -15,6 +15,7 @@ from gateway.admin.errors import FieldError, FormError
 from gateway.core.formats import Format
 from gateway.store.log.outcomes import Outcome
 from gateway.store.log.pages import MAX_PAGE, LogFilter
+from gateway.store.log.traffic_report import MAX_STEPS, STEPS, By, Step
 from gateway.store.log.usage import Dimension
 from gateway.store.records import DIMENSIONS, ExchangeState
 
@@ -128,6 +129,28 @@ class UsageForm(StatedForm):
     key: str | None = None
     group: str | None = None
     model: str | None = None
+    channel: str | None = None
+
+
+class TrafficForm(Form):
+    """Outcomes, tokens, costs and times of a span, in steps, by model or channel; without `step` of
+    the whole span, without `until` up to now."""
+
+    since: QueryTimestamp
+    until: QueryTimestamp | None = None
+    by: By | None = None
+    step: Step | None = None
+    model: str | None = None
+    channel: str | None = None
+
+    def width(self, until: int) -> int | None:
+        """The step in microseconds. Raises FormError where the span has too many of them."""
+        if self.step is None:
+            return None
+        width = STEPS[self.step]
+        if until - self.since > MAX_STEPS * width:
+            raise FormError(FieldError(("step",), f"A span may have up to {MAX_STEPS} steps."))
+        return width
 
 
 class ConfigForm(Form):

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.admin.api.forms import F, validate
 from gateway.admin.errors import AdminError, FieldError, FormError
-from gateway.store.errors import DatabaseUnavailable, QueryTimeout, StoreError
+from gateway.store.errors import DatabaseUnavailable, QueryTimeout, StoreError, TooManyRows
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,16 @@ def json_response(content: Any, *, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(content), status=status, content_type="application/json")
 
 
-async def list_response(name: str, items: Iterable[Any]) -> web.Response:
-    """An object with the items, of which there may be many: they are made here, in steps."""
+async def list_response(name: str, items: Iterable[Any], **others: Any) -> web.Response:
+    """An object with the items, of which there may be many: they are made here, in steps. `others`
+    are its other fields."""
     written = []
     for item in items:
         written.append(orjson.dumps(item))
         if not len(written) % _AT_ONCE:
             await asyncio.sleep(0)
-    body = b'{"%b":[%b]}' % (name.encode(), b",".join(written))
+    end = orjson.dumps(others)[1:] if others else b"}"
+    body = b'{"%b":[%b]%b%b' % (name.encode(), b",".join(written), b"," if others else b"", end)
     return web.Response(body=body, content_type="application/json")
 
 
@@ -57,7 +59,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         return await handler(request)
     except AdminError as error:
         return _error_response(error.status, error.code, str(error), **error.details)
-    except QueryTimeout as error:
+    except (QueryTimeout, TooManyRows) as error:
         return _error_response(400, "too_much_to_read", str(error))
     except DatabaseUnavailable as error:
         log.error("admin: %s %s failed: %s", request.method, request.path, error)

@@ -14,7 +14,14 @@ from gateway import __version__
 from gateway.admin.access.audit import audit_actions
 from gateway.admin.access.permissions import Permission, requires
 from gateway.admin.api.export import export_header, export_rows
-from gateway.admin.api.forms import ConfigForm, ExportForm, LogPageForm, OverviewForm, UsageForm
+from gateway.admin.api.forms import (
+    ConfigForm,
+    ExportForm,
+    LogPageForm,
+    OverviewForm,
+    TrafficForm,
+    UsageForm,
+)
 from gateway.admin.api.json import (
     error_middleware,
     json_response,
@@ -39,8 +46,9 @@ from gateway.config.document import ConfigError
 from gateway.quota.limits import BudgetStatus
 from gateway.store.errors import StoreError
 from gateway.store.log.search import export
+from gateway.store.log.traffic_report import traffic_report
 from gateway.store.log.usage import usage
-from gateway.store.records import HOUR_US, RequestRow, Token
+from gateway.store.records import HOUR_US, STEP_US, RequestRow, Token
 
 if TYPE_CHECKING:  # a command without a gateway does not need what a reload imports
     from gateway.admin.reload import Reloader
@@ -80,6 +88,7 @@ class _Handlers:
             web.patch("/groups/{name}", self.update_group),
             web.delete("/groups/{name}", self.delete_group),
             web.get("/usage", self.show_usage),
+            web.get("/traffic", self.show_traffic),
             web.post("/usage/reprice", self.reprice),
             web.get("/budgets", self.list_budgets),
             web.get("/check", self.check_integrity),
@@ -193,9 +202,24 @@ class _Handlers:
             token_id=form.key,
             group=form.group,
             model=form.model,
+            channel=form.channel,
             stated=form.stated(),
         )
         return json_response({"usage": rows})
+
+    @requires(Permission.READ)
+    async def show_traffic(self, request: web.Request) -> web.Response:
+        form, operations = read_query(request, TrafficForm), self._operations
+        until = operations.now() + STEP_US if form.until is None else form.until
+        step = form.width(until)
+        report = await traffic_report(
+            *(operations.database, form.since, until),
+            by=form.by,
+            step=step,
+            model=form.model,
+            channel=form.channel,
+        )
+        return await list_response("traffic", report.rows, complete_since=report.complete_since)
 
     @requires(Permission.ADMINISTER, "usage.reprice")
     async def reprice(self, request: web.Request) -> web.Response:

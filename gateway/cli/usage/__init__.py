@@ -1,4 +1,4 @@
-"""`gateway usage`: usage reports by key, group, model, day or hour."""
+"""`gateway usage`: usage reports by key, group, model, channel, day or hour."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from gateway.cli.output import (
     shorten,
 )
 from gateway.cli.usage.reprice import reprice
+from gateway.cli.usage.traffic import traffic
 from gateway.core.limits import MICRO_PER_UNIT
 from gateway.core.text import escape_unprintable, list_names
 from gateway.store.records import DIMENSIONS as STATED
@@ -45,7 +46,7 @@ if TYPE_CHECKING:  # commands start without what validates configurations
     from gateway.config.limits import Money
 
 DIMENSIONS: Final = (
-    *("key", "group", "model", "day", "hour"),
+    *("key", "group", "model", "channel", "day", "hour"),
     *(name.replace("_", "-") for name in STATED),
 )
 
@@ -89,6 +90,7 @@ def _dimensions(given: Sequence[str]) -> tuple[str, ...]:
 @click.option("--key", "reference", metavar="KEY", help="Only this key.")
 @click.option("--group", help="Only this group.")
 @click.option("--model", help="Only this model of the catalog.")
+@click.option("--channel", help="Only this channel.")
 @dimension_filters
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @with_context
@@ -100,14 +102,15 @@ def usage(
     reference: str | None,
     group: str | None,
     model: str | None,
+    channel: str | None,
     as_csv: bool,
     **stated: str | None,
 ) -> None:
     """Report requests, tokens and costs, by key unless --by is given.
 
     --since and --until mean the start of their hour. Running requests are not included. ~ marks
-    sums that include estimates. What requests state of themselves is read from the request log, as
-    far back as its rows are kept.
+    sums that include estimates. What requests state of themselves, and channels by key or group, is
+    read from the request log, as far back as its rows are kept.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -118,15 +121,15 @@ def usage(
     if until is not None and until <= since:
         raise click.UsageError("--until must be at least one hour after --since.")
     with connect(context.state_dir, context.config) as client:
-        filters = {"since": since, "until": until, "group": group, "model": model} | stated
+        only = {"group": group, "model": model, "channel": channel} | stated
         key_id = find_key(client, reference)["id"] if reference is not None else None
-        report = client.get("/usage", by=",".join(by), key=key_id, **filters)["usage"]
+        span = {"since": since, "until": until}
+        report = client.get("/usage", by=",".join(by), key=key_id, **span, **only)["usage"]
         names = key_names(client)
     rows = [{name: row[name] for name in (*by, *USAGE_COUNTS)} for row in report]
     if as_csv:
         _print_csv(rows, by, names)
     elif context.as_json:
-        span = {"since": since, "until": until}
         print_json(span | {"by": by, "usage": rows, "total": _total(rows)})
     else:
         _print_table(rows, by, names, context.money())
@@ -138,6 +141,7 @@ def usage(
 
 
 usage.add_command(reprice)
+usage.add_command(traffic)
 
 
 def _total(rows: Sequence[Record]) -> Record:

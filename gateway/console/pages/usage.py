@@ -1,4 +1,4 @@
-"""The page of usage: by key, model or group, of those that match, as a chart, a table and CSV."""
+"""The page of usage: by key, model, group or channel, of those that match, as a chart, a table and CSV."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ _BY: Final = {
     "key": (Dimension.KEY, "Keys"),
     "model": (Dimension.MODEL, "Models"),
     "group": (Dimension.GROUP, "Groups"),
+    "channel": (Dimension.CHANNEL, "Channels"),
 }
 _COUNTS: Final = (
     *("requests", "errors", "input_tokens", "cache_read_tokens", "output_tokens"),
@@ -136,6 +137,7 @@ async def _rows(
         token_id=only["key"],
         group=only["group"],
         model=only["model"],
+        channel=only["channel"],
         limit=limit,
     )
 

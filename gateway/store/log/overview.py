@@ -18,7 +18,7 @@ from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
 from gateway.store.log.outcomes import Outcome, outcome_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
-from gateway.store.log.usage import Metrics, Totals, sums_between
+from gateway.store.log.usage import Metrics, Totals, sums_between, usage_between
 from gateway.store.records import DAY_US, HOUR_US, ExchangeState
 from gateway.store.schema import requests
 
@@ -186,9 +186,9 @@ async def read_spending(
     millionths of a dollar: of these names of the column `by`, or without one of all, by ''. `where`
     are values of other columns; `whole_days`: the hour is only needed for its day. Raises
     QueryTimeout."""
-    sums = sums_between(
-        database, max(0, since // HOUR_US), until // HOUR_US, whole_days=whole_days
-    ).c
+    names_of = {*where, *(() if by is None else (by,))}
+    span = max(0, since // HOUR_US), until // HOUR_US
+    sums = (await usage_between(database, names_of, *span, whole_days=whole_days)).c
     name: ColumnElement[Any] = literal("", literal_execute=True) if by is None else sums[by]
     query = select(sums.hour, name, sum_of(sums.cost_micro), sum_of(sums.usd_micro))
     conditions: list[ColumnElement[bool]] = [

@@ -8,18 +8,29 @@ folded is a row of its own until the next round, so sums over whole hours and da
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, Final
 
-from sqlalchemy import Connection, case, delete, insert, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    case,
+    delete,
+    insert,
+    literal,
+    select,
+    update,
+)
 
-from gateway.store.database import Database, fetch
+from gateway.store.database import Database, fetch, fetch_value
 from gateway.store.log.expressions import IS_RUNNING, add_to_row, sum_of
 from gateway.store.log.pages import first_id
 from gateway.store.log.retention import ROWS_KEPT_SINCE
 from gateway.store.log.traffic_rows import COUNTED, SLOT_KEY
-from gateway.store.measures import MEASURES, TRAFFIC_KEY
-from gateway.store.records import DAY_US, HOUR_US, STEP_US, started_us
+from gateway.store.measures import MEASURES, TRAFFIC_KEY, OutcomeKind, histogram_columns
+from gateway.store.records import DAY_US, HOUR_US, STEP_US, USAGE_COUNTS, started_us
 from gateway.store.schema import requests, settings, traffic
 
 KEPT_US: Final = {HOUR_US: 3 * DAY_US, DAY_US: 62 * DAY_US}
@@ -55,6 +66,34 @@ async def keep_traffic(database: Database, now_us: int, *, pause: float = 0.02) 
         for (number,) in await fetch(database, narrow):
             await database.write(partial(_fold, database, number * width, width))
             await asyncio.sleep(pause)
+
+
+async def is_complete(database: Database, since: int) -> bool:
+    """Whether all requests from `since` on (Unix hour) are in the sums."""
+    mark = await fetch_value(database, COUNTED_SINCE)
+    return mark is None or (mark != "" and int(mark) <= since * HOUR_US)
+
+
+def traffic_between(since: int, until: int) -> FromClause:
+    """Selects sums from `since` to before `until` (Unix hours), with the counts of usage."""
+    sums = traffic.c
+    kinds = {name: sums[name] for name in map(str, OutcomeKind)}
+    first_events = [sums[name] for name in histogram_columns("first_event")]
+    requests_ = reduce(add, kinds.values())
+    columns: dict[str, ColumnElement[Any]] = {
+        "hour": sums.start // literal(HOUR_US, literal_execute=True),
+        "model": sums.model,
+        "channel": sums.channel,
+        **{name: sums[name] for name in USAGE_COUNTS if name in sums},
+        "requests": requests_,
+        "errors": requests_ - sums.ok,
+        "first_events": reduce(add, first_events),
+    }
+    return (
+        select(*(column.label(name) for name, column in columns.items()))
+        .where(sums.start >= since * HOUR_US, sums.start < until * HOUR_US)
+        .subquery()
+    )
 
 
 def width_of(time_us: int, folded: dict[str, int]) -> int:

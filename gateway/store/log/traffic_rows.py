@@ -8,9 +8,16 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, case, func, literal
 
-from gateway.store.log.expressions import sum_of
+from gateway.store.log.expressions import ROW_COUNTS, sum_of
 from gateway.store.log.outcomes import is_of_kind
-from gateway.store.measures import HISTOGRAMS, MEASURES, ROW_SUMS, OutcomeKind, histogram_columns
+from gateway.store.measures import (
+    HISTOGRAMS,
+    MEASURES,
+    ROW_SUMS,
+    TIMES,
+    OutcomeKind,
+    histogram_columns,
+)
 from gateway.store.records import STEP_US
 from gateway.store.schema import requests
 
@@ -49,6 +56,8 @@ def _terms() -> Iterator[tuple[str, ColumnElement[int]]]:
     yield "retries", sum_of(case((_row.attempts > 1, _row.attempts - 1), else_=0))
     for kind in OutcomeKind:
         yield kind, sum_of(case((is_of_kind(kind), _row.requests), else_=0))
+    for name in (*TIMES, "estimated"):
+        yield name, sum_of(ROW_COUNTS[name])
     has_reply = _row.first_event_us.is_not(None)
     yield from _histogram("first_event", _row.first_event_us, 1000, has_reply)
     yield from _histogram("duration", _row.total_us, 1000, has_reply)

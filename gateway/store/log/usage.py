@@ -1,13 +1,14 @@
 """Usage by time, key, model and other columns, and the span of time that it covers.
 
 Sums have no dimensions that requests state of themselves, as their values are too many: usage by
-these is read from the rows, as far back as there are any.
+these is read from the rows, as far back as there are any. So is that of a channel by key or group;
+by model and time alone it is read from the sums of traffic.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -26,6 +27,8 @@ from gateway.store.log.expressions import (
     sum_of,
 )
 from gateway.store.log.pages import first_id, timed_reader
+from gateway.store.log.traffic import is_complete, traffic_between
+from gateway.store.log.traffic_rows import SLOT_KEY
 from gateway.store.records import DIMENSIONS, HOUR_US, USAGE_COUNTS
 from gateway.store.schema import requests, usage_hours
 
@@ -46,6 +49,18 @@ def sums_between(
     return hours_since(since).where(usage_hours.c.hour < until).subquery()
 
 
+async def usage_between(
+    database: Database, names: Set[str], since: int, until: int, *, whole_days: bool = False
+) -> FromClause:
+    """Selects what has the columns of these names and the counts of usage, by hour: sums, if there
+    are any of these columns, else rows. `whole_days`: the hour is only needed for its day."""
+    if names.isdisjoint((*DIMENSIONS, "channel")):
+        return sums_between(database, since, until, whole_days=whole_days)
+    if names.isdisjoint((*DIMENSIONS, *_OF_CALLER)) and await is_complete(database, since):
+        return traffic_between(since, until)
+    return _rows_between(since, until)
+
+
 def hours_since(since: int | ColumnElement[int]) -> Select[Any]:
     columns = (usage_hours.c[name] for name in ("hour", *SUM_FIELDS))
     return select(*columns).where(usage_hours.c.hour >= since)
@@ -53,7 +68,8 @@ def hours_since(since: int | ColumnElement[int]) -> Select[Any]:
 
 def _rows_between(since: int, until: int) -> FromClause:
     """Selects settled rows as sums of one request each, with the dimensions that they state."""
-    columns = {**HOUR_KEY, **{name: requests.c[name] for name in DIMENSIONS}, **ROW_COUNTS}
+    stated = {name: requests.c[name] for name in DIMENSIONS}
+    columns = {**HOUR_KEY, "channel": SLOT_KEY["channel"], **stated, **ROW_COUNTS}
     first, end = first_id(since * HOUR_US), first_id(until * HOUR_US)
     return (
         select(*(column.label(name) for name, column in columns.items()))
@@ -65,6 +81,7 @@ def _rows_between(since: int, until: int) -> FromClause:
 ROWS_TIMEOUT: Final = 30.0
 """Seconds that usage may take to be read from the rows."""
 
+_OF_CALLER: Final = ("token_id", "group_name")
 _BATCH: Final = 1000
 _RANKING: Final = ("usd_micro", "cost_micro", "requests")
 
@@ -77,6 +94,7 @@ class Dimension(StrEnum):
     KEY = "key"
     GROUP = "group"
     MODEL = "model"
+    CHANNEL = "channel"
     DAY = "day"
     HOUR = "hour"
     END_USER = "end_user"
@@ -125,13 +143,15 @@ class Metrics(Totals):
 class UsageRow(Metrics):
     """One row of usage. Dimensions that are not grouped by are None: the id of the token, the
     group's name, the catalog's model ('' where there was none), the date as YYYY-MM-DD, the Unix
-    hour, and what requests state of themselves (None where they do not)."""
+    hour, the channel ('' where none was asked), and what requests state of themselves (None where
+    they do not)."""
 
     key: str | None = None
     group: str | None = None
     model: str | None = None
     day: str | None = None
     hour: int | None = None
+    channel: str | None = None
     end_user: str | None = None
     session: str | None = None
     agent: str | None = None
@@ -148,6 +168,7 @@ _COLUMNS: Final[Mapping[Dimension, str]] = {
     Dimension.KEY: "token_id",
     Dimension.GROUP: "group_name",
     Dimension.MODEL: "model",
+    Dimension.CHANNEL: "channel",
     **{Dimension(name): name for name in DIMENSIONS},
 }
 """The columns in the order by which rows are sorted, time first."""
@@ -162,6 +183,7 @@ async def usage(
     token_id: str | None = None,
     group: str | None = None,
     model: str | None = None,
+    channel: str | None = None,
     stated: Mapping[str, str] = MappingProxyType({}),
     limit: int | None = None,
 ) -> list[UsageRow]:
@@ -170,32 +192,29 @@ async def usage(
     in dollars first, the highest first; up to `limit`. `stated` are filters by `DIMENSIONS`.
     Raises QueryTimeout where the rows have to be read, and are too many.
     """
-    needs_rows = bool(stated) or not set(DIMENSIONS).isdisjoint(by)
+    given = {"token_id": token_id, "group_name": group, "model": model, "channel": channel}
+    filters = {name: value for name, value in {**given, **stated}.items() if value is not None}
+    names = {*filters, *(_COLUMNS[each] for each in by)}
     span = since or 0, END if until is None else min(until, END)
-    whole_days = Dimension.HOUR not in by
-    sums = (
-        _rows_between(*span) if needs_rows else sums_between(database, *span, whole_days=whole_days)
-    ).c
+    source = await usage_between(database, names, *span, whole_days=Dimension.HOUR not in by)
+    sums = source.c
     dimensions: dict[Dimension, ColumnElement[Any]] = {
         name: sums[column] for name, column in _COLUMNS.items() if name in by
     }
     if Dimension.DAY in dimensions:
         dimensions[Dimension.DAY] = sums.hour // HOURS_OF_A_DAY
     counts = {name: sum_of(sums[name]).label(name) for name in USAGE_COUNTS}
-    filters = {sums.token_id: token_id, sums.group_name: group, sums.model: model}
-    filters |= {sums[name]: value for name, value in stated.items()}
-    conditions = [column == value for column, value in filters.items() if value is not None]
+    conditions = [sums[name] == value for name, value in filters.items()]
     times = [dimensions[each] for each in (Dimension.DAY, Dimension.HOUR) if each in dimensions]
-    names = [column for column in dimensions.values() if column not in times]
+    others = [column for column in dimensions.values() if column not in times]
     query = (
         select(*dimensions.values(), *counts.values())
         .where(*conditions)
         .group_by(*dimensions.values())
-        .order_by(*times, *(counts[name].desc() for name in _RANKING), *names)
+        .order_by(*times, *(counts[name].desc() for name in _RANKING), *others)
         .limit(limit)
     )
-    reader = timed_reader(database, ROWS_TIMEOUT) if needs_rows else database.reader.connect()
-    async with reader as connection:
+    async with timed_reader(database, ROWS_TIMEOUT) as connection:
         rows = await connection.execute(query)
     names_of_row = (*dimensions, *USAGE_COUNTS)
     found: list[UsageRow] = []

@@ -1,7 +1,7 @@
 -- compatible with: 16
 -- Sums of traffic by model and channel. `start` (Unix µs) is that of a slot of five minutes, which
 -- is folded into its hour and later into its day. Where there are rows already, they are counted
--- while the gateway runs (gateway/store/log/traffic_recount.py).
+-- while the gateway runs (gateway/store/log/traffic.py).
 
 CREATE TABLE traffic (
     start BIGINT NOT NULL,
@@ -17,7 +17,10 @@ CREATE TABLE traffic (
     web_searches BIGINT NOT NULL,
     cost_micro BIGINT NOT NULL,
     usd_micro BIGINT NOT NULL,
+    first_event_us BIGINT NOT NULL,
+    total_us BIGINT NOT NULL,
     retries BIGINT NOT NULL,
+    estimated BIGINT NOT NULL,
     ok BIGINT NOT NULL,
     failed BIGINT NOT NULL,
     client_left BIGINT NOT NULL,

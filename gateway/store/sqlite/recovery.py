@@ -16,6 +16,7 @@ from gateway.store.schema import requests
 from gateway.store.sqlite.statements import Statements
 
 _IS_ESTIMATED = requests.c.expected_input_tokens > 0
+_EXPECTED = ("input_tokens", "cost_micro", "usd_micro")
 _COUNTED = {
     **HOUR_KEY,
     "requests": func.count(),
@@ -26,7 +27,7 @@ _COUNTED = {
     "usd_micro": sum_of(requests.c.expected_usd_micro),
 }
 _TRAFFIC: Mapping[str, ColumnElement[int]] = {
-    **{name: _COUNTED[name] for name in ("input_tokens", "cost_micro", "usd_micro")},
+    **{name: _COUNTED[name] for name in ("estimated", *_EXPECTED)},
     OutcomeKind.INTERRUPTED: func.count(),
 }
 

@@ -64,6 +64,7 @@ def ended(draw: st.DrawFn) -> dict[str, Any]:
         "total_us": (first or 0) + draw(BOUNDARIES),
         "output_tokens": draw(st.integers(0, 2000)),
         "usd_micro": draw(st.integers(0, 100)),
+        "usage_source": draw(st.sampled_from(["upstream", "estimated"])),
         "web_searches": draw(st.integers(0, 2)),
         "started_at": DAY + draw(st.integers(0, 3)) * STEP_US // 2,
     }
@@ -141,6 +142,8 @@ def test_a_slot_has_outcomes_attempts_and_times() -> None:
         "output_tokens": 24,
         "reasoning_tokens": 6,
         "usd_micro": 5,
+        "first_event_us": 700_000,
+        "total_us": 2_400_000,
         "first_event_under_500": 2,
         "duration_under_2000": 2,
         "speed_under_30": 1,  # 17 tokens in 850 ms are 20 a second
