@@ -48,6 +48,7 @@ def key_ids(shell: CommandRunner) -> list[str]:
         async def work() -> None:
             for number, (token_id, model, at, changes) in enumerate(spent):
                 opened = intent(number, token_id, catalog_model=model, started_at=at)
+                opened = opened._replace(id=f"req_{at:014x}{number:010x}")
                 gateway.recorder.record_intent(opened)
                 gateway.recorder.record_settlement(settled(opened, **FIGURES | changes))
 
@@ -105,6 +106,30 @@ def test_this_month_by_key(shell: CommandRunner, key_ids: list[str]) -> None:
     assert row == [f"alice ({key_ids[0]})", *figures, f"{'█' * 20} 100 %"]
     assert total == ["Total", *figures]
     assert result.stderr.startswith("Since ")
+
+
+def test_traffic_by_model(shell: CommandRunner, key_ids: list[str]) -> None:
+    titles, *rows = lines(shell("usage", "traffic", "--since", "60d").stdout)
+    assert titles == [
+        *("Model", "Requests", "Failed", "Left", "Refused", "Retries", "First event"),
+        *("Whole reply", "Tokens/s", "Units", "USD"),
+    ]
+    assert [row[:6] for row in rows] == [
+        ["beta-5.4", "1", "0", "0", "0", "0"],
+        ["alpha-x", "2", "1", "0", "0", "0"],
+    ]
+    assert " / " in rows[0][6]
+    found = shell.json("usage", "traffic", "--by", "channel", "--step", "hour", "--since", "3d")
+    assert [(row["name"], row["outcomes"]["ok"]) for row in found["traffic"]] == [("main", 2)]
+    refused = shell("usage", "traffic", "--step", "5m", "--since", "60d")
+    assert refused.exit_code == 1
+    assert "up to 1000 steps" in refused.stderr
+
+
+def test_usage_by_channel(shell: CommandRunner, key_ids: list[str]) -> None:
+    _, row, total = lines(shell("usage", "--by", "channel", "--since", "60d").stdout)
+    assert (row[:2], total[:2]) == (["main", "3"], ["Total", "3"])
+    assert len(lines(shell("usage", "--channel", "main", "--since", "60d").stdout)) == 4
 
 
 def test_web_searches_have_a_column(shell: CommandRunner, key_ids: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The page of usage: by key, model, group or channel, of those that match, as a chart, a table and CSV."""
+"""The page of usage: by key, model, group or channel, as a chart, a table and CSV."""
 
 from __future__ import annotations
 

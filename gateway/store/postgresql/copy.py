@@ -42,7 +42,7 @@ from gateway.store.postgresql.copy_ends import (
     server_target,
 )
 from gateway.store.records import start_of_month
-from gateway.store.schema import groups, requests, settings, tokens, usage_hours
+from gateway.store.schema import groups, requests, settings, tokens, traffic, usage_hours
 from gateway.store.sqlite import backup
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
 
@@ -52,6 +52,7 @@ Progress = Callable[[int, int], None]
 _SUMMED: Final = {
     tokens.name: ("requests", "input_tokens", "output_tokens", "cost_micro", "usd_micro"),
     usage_hours.name: ("requests", "input_tokens", "output_tokens", "cost_micro", "usd_micro"),
+    traffic.name: ("ok", "failed", "input_tokens", "output_tokens", "cost_micro", "usd_micro"),
     requests.name: ("requests", "input_tokens", "output_tokens", "cost_micro", "usd_micro"),
 }
 """The sums that must agree at the end, by table."""

@@ -59,6 +59,38 @@ async def test_an_hour_belongs_to_exactly_one_span(client, token_id: str) -> Non
         assert await cost(until=meeting) + await cost(since=meeting) == 1110
 
 
+async def test_traffic_by_channel_in_steps(client, token_id: str) -> None:
+    span = {"since": START, "until": START + 2 * HOUR}
+    status, answer = await call(client, "GET", "traffic", **span, by="channel", step="hour")
+    assert status == 200
+    assert answer["complete_since"] is None
+    assert [(row["start"], row["name"], row["requests"]) for row in answer["traffic"]] == [
+        (START // HOUR * HOUR, "main", 2),
+        (START // HOUR * HOUR + HOUR, "main", 1),
+    ]
+    (whole,) = (await call(client, "GET", "traffic", **span, model="alpha-x"))[1]["traffic"]
+    assert (whole["start"], whole["requests"], whole["cost_micro"]) == (None, 2, 1100)
+    assert whole["first_event_ms"]["p50"] is not None
+    assert await call(client, "GET", "traffic", since=0, until=1) == (
+        200,
+        {"traffic": [], "complete_since": None},
+    )
+    _, usage = await call(client, "GET", "usage", by="channel", channel="main")
+    assert [(row["channel"], row["requests"]) for row in usage["usage"]] == [("main", 3)]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [({}, "since"), ({"since": 0, "step": "5m"}, "step"), ({"since": 0, "by": "key"}, "by")],
+)
+async def test_traffic_that_cannot_be_reported(
+    client, query: dict[str, object], field: str
+) -> None:
+    status, code, message = error_of(await call(client, "GET", "traffic", **query))
+    assert (status, code) == (400, "invalid_request")
+    assert message.startswith(f"{field}: ")
+
+
 @pytest.mark.parametrize("name", ["since", "until"])
 async def test_a_time_out_of_range_is_refused(client, name: str) -> None:
     status, code, message = error_of(await call(client, "GET", "usage", **{name: 10**30}))

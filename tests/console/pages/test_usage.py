@@ -1,4 +1,4 @@
-"""The page of usage: by key, model or group, of those that match, as a table and as CSV."""
+"""The page of usage: by key, model, group or channel, as a table and as CSV."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_nothing_was_used(visitor: Visitor) -> None:
     assert "Nothing was used in this time." in page.text
 
 
-async def test_by_key_model_and_group(gateway: RunningGateway, visitor: Visitor) -> None:
+async def test_by_key_model_group_and_channel(gateway: RunningGateway, visitor: Visitor) -> None:
     """The most expensive first; each name leads on, each number of requests to the log."""
     other, _ = await gateway.operations.create_key("<b>other", "default")
     key = gateway.token.id
@@ -51,6 +51,10 @@ async def test_by_key_model_and_group(gateway: RunningGateway, visitor: Visitor)
         (f"?by=model&key={key}", ["m2", "m1"]),
         ("?by=model&key=tests", ["m2", "m1"]),
         ("?by=key&model=m2", ["tests"]),
+        ("?by=channel", ["main"]),
+        ("?by=channel&model=m2&since=30d", ["main"]),
+        ("?by=key&channel=main", ["<b>other", "tests"]),
+        ("?by=model&channel=other", []),
         ("?by=nonsense", ["<b>other", "tests"]),
     ):
         page = await visitor.get(f"{PAGE}{query}")

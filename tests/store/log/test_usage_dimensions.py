@@ -1,4 +1,5 @@
-"""Usage by what requests state of themselves, which is read from rows, and rows by it."""
+"""Usage by what requests state of themselves, which is read from rows, and rows by it; usage by
+channel, which is read from either."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, insert
 
 from gateway.store import tokens
 from gateway.store.database import Database
@@ -17,6 +19,7 @@ from gateway.store.log.recorder import Recorder
 from gateway.store.log.retention import clear_end_users
 from gateway.store.log.usage import Dimension, UsageRow, usage
 from gateway.store.records import DIMENSIONS, HOUR_US, ExchangeState, RequestRow
+from gateway.store.schema import settings, traffic
 from tests.store.sample_rows import START, intent, settled, token
 
 FIRST = START // HOUR_US
@@ -69,7 +72,10 @@ async def test_each_dimension(used: Database) -> None:
 async def test_rows_add_up_to_the_sums(used: Database) -> None:
     """With or without a dimension of rows the counts are the same, whatever else is grouped by."""
     nobody: dict[str, Any] = dict.fromkeys(DIMENSIONS)
-    for others in ([], [Dimension.KEY], [Dimension.MODEL, Dimension.HOUR], [Dimension.DAY]):
+    channel = Dimension.CHANNEL
+    with_channel = [channel], [channel, Dimension.DAY], [Dimension.MODEL, channel, Dimension.HOUR]
+    time = [Dimension.MODEL, Dimension.HOUR], [Dimension.DAY]
+    for others in ([], [Dimension.KEY], *time, *with_channel):
         sums = await usage(used, others)
         rows = await usage(used, [*others, Dimension.TAG])
         added: dict[Any, UsageRow] = {}
@@ -103,6 +109,19 @@ async def test_spans_and_filters(used: Database) -> None:
         ("tok_1",): 3,
     }
     assert await by(used, stated={"tag": "nightly", "end_user": "bob"}) == {(): 3}
+
+
+async def test_channels_by_key_and_of_uncounted_rows(used: Database) -> None:
+    """The sums of traffic know no keys, and may lack rows of an earlier release."""
+    by_key = {("main", "tok_0"): 6, ("main", "tok_1"): 6}
+    assert await by(used, Dimension.CHANNEL, Dimension.KEY) == by_key
+    assert await by(used, Dimension.KEY, channel="main") == {("tok_0",): 6, ("tok_1",): 6}
+    assert await by(used, Dimension.MODEL, channel="other") == {}
+    mark = insert(settings).values(name="traffic_counted_since", value="")
+    await used.write(
+        lambda connection: (connection.execute(delete(traffic)), connection.execute(mark))
+    )
+    assert await by(used, Dimension.CHANNEL) == {("main",): 12}
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)

@@ -71,7 +71,7 @@ async def state(tmp_path: Path) -> Path:
     await recorder.close()
 
     def fill(connection: Any) -> None:
-        filled = {"groups", "tokens", "requests", "attempts", "usage_hours"}
+        filled = {"groups", "tokens", "requests", "attempts", "usage_hours", "traffic"}
         for table in metadata.sorted_tables:
             if table.name in filled - {"groups"}:
                 continue
