@@ -125,6 +125,11 @@ def format_duration(microseconds: int | None) -> str | None:
     return f"{minutes} min {seconds} s"
 
 
+def format_ms(milliseconds: float | None) -> str | None:
+    """The same of milliseconds."""
+    return None if milliseconds is None else format_duration(round(milliseconds * 1000))
+
+
 def format_units(micro: int) -> str:
     """Formats exactly: `12 345.5`."""
     units, fraction = divmod(micro, MICRO_PER_UNIT)

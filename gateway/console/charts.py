@@ -22,6 +22,9 @@ _MIN_LEFT: Final = 28  # the same of the first one
 _CHARACTER_WIDTH: Final = 9.0
 _BAR_SHARE: Final = 0.7  # of the width of a column
 
+SPARK_WIDTH: Final = 100
+SPARK_HEIGHT: Final = 20
+
 _MAX_X_LABELS: Final = 7
 _MAX_Y_STEPS: Final = 4
 
@@ -190,6 +193,21 @@ def _draw_lines(
             before = value
         paths.append("".join(parts))
     return paths
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """The path of a line of `SPARK_WIDTH` by `SPARK_HEIGHT` from 0 to the highest value; empty
+    where there is nothing to compare."""
+    highest = max((value or 0 for value in values), default=0)
+    if len(values) < 2 or not highest:
+        return ""
+    column, scale = SPARK_WIDTH / (len(values) - 1), (SPARK_HEIGHT - 2) / highest
+    parts: list[str] = []
+    for number, value in enumerate(values):
+        letter = "L" if parts else "M"
+        y = SPARK_HEIGHT - 1 - (value or 0) * scale
+        parts.append(f"{letter}{column * number:.1f} {y:.1f}")
+    return "".join(parts)
 
 
 def _highest(series: Sequence[Series], kind: Kind) -> float:

@@ -1,38 +1,46 @@
-"""The charts of the overview, from sums and counts of its range."""
+"""The charts and sparklines of the overview, from sums of its range."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from gateway.admin.units import format_count, format_duration
+from gateway.admin.units import format_count, format_duration, format_ms
 from gateway.console.charts import (
     Chart,
     Kind,
     Series,
     build_chart,
     short_number,
+    sparkline,
 )
 from gateway.console.spending import Span, logs_url
-from gateway.store.log.outcomes import Outcome
+from gateway.store.log.outcomes import OUTCOME_OF_KIND, Outcome
 from gateway.store.log.overview import Overview
+from gateway.store.log.traffic_report import NO_VALUES, Measured, Percentiles, add_up
 from gateway.store.log.usage import Metrics
+from gateway.store.measures import OutcomeKind, histogram_columns
+
+MEASURES: Final = (*OutcomeKind, *histogram_columns("first_event"))
+"""What the charts read of traffic."""
 
 
 def charts(
-    span: Span,
-    overview: Overview,
-    spent: Chart,
-    outcomes: Mapping[tuple[int, Outcome], int],
+    span: Span, overview: Overview, spent: Chart, traffic: Sequence[Measured]
 ) -> Iterator[Chart]:
-    """Yields the charts, first that of what was `spent`; `outcomes` counts those that are no
-    success."""
+    """Yields the charts, first that of what was `spent`; `traffic` has `MEASURES` of steps."""
     metrics, whole = overview.series, overview.whole
     buckets = span.buckets()
+    steps = {each.start: each for each in traffic}
+    times = [
+        steps[at].percentiles("first_event") if at in steps else NO_VALUES for at in span.starts
+    ]
     yield spent
     yield build_chart(
         "Requests",
         buckets,
-        list(_outcomes(overview, outcomes)),
+        list(_outcomes(overview, traffic)),
         short_number,
         summary=f"{format_count(whole.requests)}, {format_count(whole.errors)} without success",
     )
@@ -51,13 +59,14 @@ def charts(
         "Latency",
         buckets,
         [
-            Series("Time to first token", "c1", [each.mean_first_event_us for each in metrics]),
-            Series("Duration", "c2", [each.mean_total_us for each in metrics]),
+            Series("Time to first token, median", "c1", [each.p50 for each in times]),
+            Series("95th percentile", "c5", [each.p95 for each in times]),
+            Series("Mean duration", "c2", [_in_ms(each.mean_total_us) for each in metrics]),
         ],
-        lambda us: format_duration(round(us)) or "",
-        summary=_latency(whole),
+        lambda value: format_ms(value) or "",
+        summary=_latency(whole, add_up(traffic, MEASURES).percentiles("first_event")),
         kind=Kind.LINES,
-        min_step=1000,
+        min_step=1,
     )
     yield build_chart(
         "Cached input",
@@ -70,13 +79,29 @@ def charts(
     )
 
 
-def _outcomes(overview: Overview, outcomes: Mapping[tuple[int, Outcome], int]) -> Iterator[Series]:
+def sparklines(span: Span, overview: Overview, traffic: Sequence[Measured]) -> dict[str, str]:
+    """The paths of lines beside figures."""
+    metrics, steps = overview.series, {each.start: each for each in traffic}
+    money = "usd_micro" if overview.whole.usd_micro else "cost_micro"
+    times = [steps[at].percentiles("first_event").p95 if at in steps else 0 for at in span.starts]
+    values: dict[str, Sequence[float | None]] = {
+        "cost": [getattr(each, money) for each in metrics],
+        "errors": [each.errors for each in metrics],
+        "first_event": times,
+        "requests": [each.requests for each in metrics],
+        "input": [each.input_tokens for each in metrics],
+        "output": [each.output_tokens for each in metrics],
+    }
+    return {name: sparkline(each) for name, each in values.items()}
+
+
+def _outcomes(overview: Overview, traffic: Sequence[Measured]) -> Iterator[Series]:
+    counted: Counter[tuple[int | None, Outcome]] = Counter()
+    for each in traffic:
+        for kind, outcome in OUTCOME_OF_KIND.items():
+            counted[each.start, outcome] += each.counts[kind]
     for outcome in Outcome:
-        counts: list[float | None] = (
-            [each.requests - each.errors for each in overview.series]
-            if outcome is Outcome.SUCCESS
-            else [outcomes.get((each.at, outcome), 0) for each in overview.series]
-        )
+        counts = [counted[each.at, outcome] for each in overview.series]
         url = logs_url(overview.since, overview.until, outcome=outcome)
         yield Series(outcome.replace("_", " "), f"outcome-{outcome}", counts, url)
 
@@ -86,9 +111,12 @@ def _percent(metrics: Metrics) -> float | None:
     return None if share is None else 100 * share
 
 
-def _latency(metrics: Metrics) -> str:
-    first = format_duration(metrics.mean_first_event_us)
-    duration = format_duration(metrics.mean_total_us)
-    if first is None:
+def _in_ms(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1000
+
+
+def _latency(metrics: Metrics, first: Percentiles) -> str:
+    if first.p50 is None or first.p95 is None:
         return "no reply"
-    return f"mean time to first token {first}, mean duration {duration}"
+    times = f"median {format_ms(first.p50)}, 95th percentile {format_ms(first.p95)}"
+    return f"time to first token: {times}; mean duration {format_duration(metrics.mean_total_us)}"

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from gateway.admin import units
 from gateway.admin.access.permissions import current_actor
 from gateway.console import log_row
-from gateway.console.charts import BASELINE, HEIGHT, TOP, WIDTH
+from gateway.console.charts import BASELINE, HEIGHT, SPARK_HEIGHT, SPARK_WIDTH, TOP, WIDTH
 from gateway.console.context import CONTEXT
 from gateway.console.guard import SESSION, STATIC
 from gateway.console.notices import MOST, NOTICES
@@ -69,6 +69,7 @@ def environment() -> Environment:
         "reason": log_row.reason,
         "speed": log_row.tokens_per_second,
         "refuses_line": units.refuses_line,
+        "ms": lambda milliseconds: units.format_ms(milliseconds) or PLACEHOLDER,
         "duration": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
         "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
         "units": lambda micro: PLACEHOLDER if micro is None else units.format_units(micro),
@@ -89,6 +90,7 @@ def environment() -> Environment:
     templates.filters.update(filters)
     templates.globals["asset"] = _asset_paths(PACKAGE_DIR / "static").__getitem__
     plot = {"width": WIDTH, "height": HEIGHT, "top": TOP, "baseline": BASELINE}
+    plot |= {"spark_width": SPARK_WIDTH, "spark_height": SPARK_HEIGHT}
     templates.globals["plot"] = plot
     for name in templates.list_templates():
         templates.get_template(name)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from gateway.console.charts import Chart
-from gateway.console.overview_charts import charts
+from gateway.console.overview_charts import MEASURES, charts, sparklines
 from gateway.console.spending import Span, Spending, draw
 from gateway.console.time_range import TimeRange
 from gateway.core.limits import Cost
 from gateway.store.log.outcomes import Outcome
 from gateway.store.log.overview import Overview, TimeBucket
+from gateway.store.log.traffic_report import Measured
 from gateway.store.log.usage import Metrics
 from gateway.store.records import DAY_US, HOUR_US
 
@@ -44,24 +47,29 @@ def overview(step: int, used: dict[str, int]) -> Overview:
     )
 
 
-def drawn(step: int, used: dict[str, int], outcomes: dict[tuple[int, Outcome], int]) -> list[Chart]:
+def measured(at: int, **counts: int) -> Measured:
+    return Measured(at, None, dict.fromkeys(map(str, MEASURES), 0) | counts)
+
+
+def drawn(step: int, used: dict[str, int], traffic: Sequence[Measured]) -> list[Chart]:
     """A model has spent a part of the whole."""
     span = Span(START, START + 24 * step, step)
     whole = Spending({START: Cost(used.get("cost_micro", 0), used.get("usd_micro", 0))})
     part = Spending({START: Cost(200_000, 200_000)})
     spent = draw(span, whole, {("m", "/m"): part} if used else {})
-    return list(charts(span, overview(step, used), spent, outcomes))
+    return list(charts(span, overview(step, used), spent, traffic))
 
 
 @pytest.mark.parametrize("step", [HOUR_US, DAY_US])
 def test_curves_and_summaries(step: int) -> None:
-    outcomes = {(START, Outcome.REJECTED): 2, (START, Outcome.CLIENT_LEFT): 1}
-    found = drawn(step, USED, outcomes)
+    counts = {"ok": 1197, "client_left": 1, "over_budget": 1, "refused": 1}
+    traffic = [measured(START, **counts, first_event_under_500=9, first_event_under_5000=1)]
+    found = drawn(step, USED, traffic)
     assert {chart.title: chart.summary for chart in found} == {
         "US dollars": "$0.2500",
         "Requests": "1\u202f200, 3 without success",
         "Tokens": "4\u202f000 in, 500 out",
-        "Latency": "mean time to first token 500 ms, mean duration 2.5 s",
+        "Latency": "time to first token: median 411 ms, 95th percentile 4.0 s; mean duration 2.5 s",
         "Cached input": "25 % of the input",
     }
     assert not any(chart.is_empty for chart in found)
@@ -72,8 +80,18 @@ def test_curves_and_summaries(step: int) -> None:
     assert found[1].columns[0].url.startswith("/console/logs?since=2026-09-21T00%3A00%3A00Z&until=")
 
 
+def test_lines_beside_figures() -> None:
+    span = Span(START, START + 24 * HOUR_US, HOUR_US)
+    traffic = [measured(START + HOUR_US, ok=3, first_event_under_500=3)]
+    found = sparklines(span, overview(HOUR_US, USED), traffic)
+    assert found["requests"].startswith("M0.0 1.0L4.3 19.0")
+    assert found["first_event"].startswith("M0.0 19.0L4.3 1.0L8.7 19.0")
+    assert found["cost"].count("L") == 23
+    assert not any(sparklines(span, overview(HOUR_US, {}), []).values())
+
+
 def test_without_requests() -> None:
-    found = drawn(HOUR_US, {}, {})
+    found = drawn(HOUR_US, {}, [])
     assert all(chart.is_empty for chart in found)
     assert found[0].title == "Units"
     assert found[3].summary == "no reply"
@@ -81,7 +99,7 @@ def test_without_requests() -> None:
 
 def test_units_where_nothing_has_a_price() -> None:
     used = {"requests": 1, "cost_micro": 12_500_000}
-    first = drawn(HOUR_US, used, {})[0]
+    first = drawn(HOUR_US, used, [])[0]
     assert (first.title, first.summary) == ("Units", "12.5")
     assert first.columns[0].text.endswith("m: 0.2\nothers: 12.3")
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.units import format_duration
+from gateway.admin.units import format_ms
 from gateway.cli.budgets import cost_columns
 from gateway.cli.client import connect
 from gateway.cli.options import PAST_TIME, CommandContext, now_us, with_context
@@ -73,11 +73,7 @@ def _print(
 
 
 def _times(percentiles: dict[str, float | None]) -> Cell:
-    times = [
-        format_duration(round(value * 1000))
-        for value in (percentiles["p50"], percentiles["p95"])
-        if value is not None
-    ]
+    times = map(format_ms, (percentiles["p50"], percentiles["p95"]))
     return " / ".join(filter(None, times)) or None
 
 

@@ -11,8 +11,11 @@ from gateway.admin.access.permissions import Permission, requires
 from gateway.console.channel_view import channel_health
 from gateway.console.context import CONTEXT
 from gateway.console.rendering import flash, pop_stash, redirect, render, stash_once
+from gateway.console.spending import logs_url
 from gateway.routing.circuit_breaker import HealthState
 from gateway.routing.health import AccountRef
+from gateway.store.log.traffic_report import By, traffic_report
+from gateway.store.records import DAY_US, STEP_US
 
 LIST_PATH: Final = "/console/channels"
 
@@ -34,12 +37,16 @@ routes = web.RouteTableDef()
 @routes.get("/channels")
 @requires(Permission.READ)
 async def list_channels(request: web.Request) -> web.Response:
-    context = request.app[CONTEXT]
+    context, now = request.app[CONTEXT], request.app[CONTEXT].now()
     probe = pop_stash(request, _PROBE)
+    database, since = context.operations.database, now - DAY_US
+    report = await traffic_report(database, since, now + STEP_US, by=By.CHANNEL)
     return render(
         request,
         "channels.html",
         channels=channel_health(context.runtime, context.accounts),
+        traffic={row.name: row for row in report.rows},
+        logs_url=lambda **filters: logs_url(since, **filters),
         state_classes=_STATE_CLASSES,
         probe=None if probe is None else orjson.loads(probe),
     )

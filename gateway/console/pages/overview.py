@@ -16,7 +16,7 @@ from gateway.admin.access.permissions import Permission, requires
 from gateway.console import CONSOLE_PATH
 from gateway.console.channel_view import channel_health
 from gateway.console.context import CONTEXT, ConsoleContext
-from gateway.console.overview_charts import charts
+from gateway.console.overview_charts import MEASURES, charts, sparklines
 from gateway.console.rendering import redirect, render
 from gateway.console.spending import MOST_PARTS, Span, Spending, logs_url, spending, spending_chart
 from gateway.console.time_range import parse_range
@@ -24,11 +24,12 @@ from gateway.console.usage_view import spend_of
 from gateway.core.limits import MICRO_PER_UNIT, Cost
 from gateway.core.text import list_names
 from gateway.quota.limits import HolderKind
-from gateway.store.log.overview import Breakdown, Overview, count_failures
-from gateway.store.log.usage import Totals
+from gateway.store.log.overview import Breakdown, Overview
+from gateway.store.log.traffic_report import add_up, read_measures
+from gateway.store.log.usage import Dimension, Totals, usage
 from gateway.store.records import DAY_US, HOUR_US, ExchangeState
 
-_BY: Final = {"model": "Models", "key": "Keys"}
+_BY: Final = {"model": "Models", "key": "Keys", "channel": "Channels"}
 """What the cost is split by."""
 
 routes = web.RouteTableDef()
@@ -79,18 +80,13 @@ async def show_overview(request: web.Request) -> web.Response:
     key_names = await context.operations.key_names([key.name for key in overview.keys])
     by = request.query.get("by", "")
     by = by if by in _BY else "model"
-    ranked = overview.keys if by == "key" else overview.models
     names = {
-        each.name: (
-            key_names.get(each.name, each.name),
-            logs_url(span.since, span.until, **{by: each.name}),
-        )
-        for each in ranked[:MOST_PARTS]
-        if each.name
+        each: (key_names.get(each, each), logs_url(span.since, span.until, **{by: each}))
+        for each in await _ranked(context, overview, by)
     }
     whole = Spending({each.at: Cost(each.cost_micro, each.usd_micro) for each in overview.series})
     spent = await spending_chart(database, span, by, names, whole)
-    outcomes = await count_failures(database, span.since, span.until, span.step)
+    traffic = await read_measures(database, MEASURES, span.since, span.until, step=span.step)
     earlier = Span(2 * span.since - span.until, span.since, span.step)
     return render(
         request,
@@ -104,7 +100,9 @@ async def show_overview(request: web.Request) -> web.Response:
         running=context.runtime.active_requests,
         by=by,
         choices=_BY,
-        charts=list(charts(span, overview, spent, outcomes)),
+        charts=list(charts(span, overview, spent, traffic)),
+        first_event=add_up(traffic, MEASURES).percentiles("first_event"),
+        sparklines=sparklines(span, overview, traffic),
         bucket_url=lambda bucket: logs_url(bucket.at, bucket.at + overview.step),
         logs_url=lambda **filters: logs_url(overview.since, overview.until, **filters),
         errors=[(error, _errors_url(overview, error.what)) for error in overview.failures],
@@ -117,6 +115,22 @@ async def show_overview(request: web.Request) -> web.Response:
         held_back=context.alerts.held_back(),
         channels=channel_health(context.runtime, context.accounts),
     )
+
+
+async def _ranked(context: ConsoleContext, overview: Overview, by: str) -> list[str]:
+    """The keys, models or channels with the highest cost."""
+    if by != "channel":
+        ranked = overview.keys if by == "key" else overview.models
+        return [each.name for each in ranked[:MOST_PARTS] if each.name]
+    span = overview.since // HOUR_US, overview.until // HOUR_US
+    rows = await usage(
+        context.operations.database,
+        (Dimension.CHANNEL,),
+        since=span[0],
+        until=span[1],
+        limit=MOST_PARTS,
+    )
+    return [row.channel for row in rows if row.channel]
 
 
 def _month(context: ConsoleContext, now: int) -> Month:

@@ -15,6 +15,7 @@ from gateway.admin.access.permissions import Permission, requires
 from gateway.admin.api.export import csv_text
 from gateway.console.context import CONTEXT
 from gateway.console.form_input import MAX_NAMESAKES, LogSearch, parse_search
+from gateway.console.latency import latency_chart
 from gateway.console.rendering import render
 from gateway.console.spending import COLUMNS, MOST_PARTS, Span, logs_url, spending_chart
 from gateway.console.time_range import parse_range
@@ -48,13 +49,14 @@ async def show_usage(request: web.Request) -> web.Response:
     context, by = request.app[CONTEXT], _by(request)
     span, search, error = await _span_and_filters(request)
     rows = [] if search.errors else await _rows(request, span, search, MAX_ROWS + 1)
-    names = await _names(request, by, rows, search)
+    names, only = await _names(request, by, rows, search), _only(search)
     top = {
         each: (names.get(each, each), _address(request, **{by: each}))
         for row in rows[:MOST_PARTS]
         if (each := getattr(row, by))
     }
-    chart = await spending_chart(context.operations.database, span, by, top, **_only(search))
+    chart = await spending_chart(context.operations.database, span, by, top, **only)
+    times = await latency_chart(context.operations.database, span, by, top, **only)
     return render(
         request,
         "usage.html",
@@ -76,7 +78,7 @@ async def show_usage(request: web.Request) -> web.Response:
         ],
         has_more=len(rows) > MAX_ROWS,
         names=names,
-        chart=chart,
+        charts=[chart] if times is None else [chart, times],
         csv=f"{PATH}.csv?{request.query_string}",
         groups=[group.name for group in context.operations.list_groups()],
     )

@@ -45,7 +45,7 @@ KIND_OF_CODE: Final[Mapping[str | None, OutcomeKind]] = {
 }
 """The kinds of rejected requests by error code; those with another are `REFUSED`."""
 
-_OUTCOME_OF_KIND: Final = {
+OUTCOME_OF_KIND: Final[Mapping[OutcomeKind, Outcome]] = {
     OutcomeKind.OK: Outcome.SUCCESS,
     OutcomeKind.FAILED: Outcome.UPSTREAM_ERROR,
     OutcomeKind.INTERRUPTED: Outcome.UPSTREAM_ERROR,
@@ -67,7 +67,7 @@ def kind_of(state: str, error_code: str | None) -> OutcomeKind | None:
 def outcome_of(state: ExchangeState, error_code: str | None) -> Outcome | None:
     """Returns the outcome of a row; None while it is running."""
     kind = kind_of(state, error_code)
-    return None if kind is None else _OUTCOME_OF_KIND[kind]
+    return None if kind is None else OUTCOME_OF_KIND[kind]
 
 
 def is_of_kind(*kinds: OutcomeKind) -> ColumnElement[bool]:
@@ -87,4 +87,4 @@ def is_of_kind(*kinds: OutcomeKind) -> ColumnElement[bool]:
 
 def has_outcome(outcome: Outcome) -> ColumnElement[bool]:
     """The same as `outcome_of`, as a condition of rows."""
-    return is_of_kind(*(kind for kind, found in _OUTCOME_OF_KIND.items() if found is outcome))
+    return is_of_kind(*(kind for kind, found in OUTCOME_OF_KIND.items() if found is outcome))

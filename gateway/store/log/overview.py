@@ -7,7 +7,6 @@ rows does not matter.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -16,10 +15,9 @@ from sqlalchemy import ColumnElement, FromClause, Select, func, literal, select,
 
 from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
-from gateway.store.log.outcomes import Outcome, outcome_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
 from gateway.store.log.usage import Metrics, Totals, sums_between, usage_between
-from gateway.store.records import DAY_US, HOUR_US, ExchangeState
+from gateway.store.records import DAY_US, HOUR_US
 from gateway.store.schema import requests
 
 Rows = Sequence[Sequence[Any]]
@@ -149,27 +147,6 @@ def _breakdowns(rows: Rows) -> tuple[Breakdown, ...]:
 
 def _added(rows: Sequence[Sequence[int]]) -> dict[str, int]:
     return dict(zip(_METRICS, map(sum, zip(*rows, strict=True)), strict=False))
-
-
-async def count_failures(
-    database: Database, since: int, until: int, step: int
-) -> dict[tuple[int, Outcome], int]:
-    """Counts what is no success by the start of its bucket of `step` (Unix µs) and its outcome.
-    Reads the index of failures only. Raises QueryTimeout."""
-    row = requests.c
-    bucket = row.started_at // literal(step, literal_execute=True)
-    query = (
-        select(bucket, row.state, row.error_code, sum_of(row.requests))
-        .where(FAILED, row.id >= first_id(since), row.id < first_id(until))
-        .group_by(bucket, row.state, row.error_code)
-    )
-    async with timed_reader(database) as connection:
-        rows = (await connection.execute(use_failed_index(query))).all()
-    counts: Counter[tuple[int, Outcome]] = Counter()
-    for number, state, code, count in rows:
-        if outcome := outcome_of(ExchangeState(state), code):
-            counts[number * step, outcome] += count
-    return counts
 
 
 async def read_spending(

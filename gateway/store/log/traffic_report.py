@@ -4,14 +4,14 @@ channel and over time. The number of requests does not matter."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, func, literal, select
 
 from gateway.core.value import FastStrEnum
-from gateway.store.database import Database
+from gateway.store.database import Database, fetch_value
 from gateway.store.errors import TooManyRows
 from gateway.store.log.expressions import sum_of
 from gateway.store.log.pages import timed_reader
@@ -51,6 +51,9 @@ class Percentiles:
     p95: float | None
 
 
+NO_VALUES: Final = Percentiles(None, None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficRow:
     """The settled requests of one model or channel ('' where there was none), or of all, that
@@ -87,11 +90,65 @@ _COUNTS: Final = (
     *("attempts", "retries", "input_tokens", "cache_read_tokens", "output_tokens"),
     *("cost_micro", "usd_micro"),
 )
-_READ: Final = (
-    *_COUNTS,
-    *OutcomeKind,
-    *(column for name in HISTOGRAMS for column in histogram_columns(name)),
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Sums of the measures that were read, of one step and one model or channel."""
+
+    start: int | None
+    name: str | None
+    counts: Mapping[str, int]
+
+    def percentiles(self, histogram: str) -> Percentiles:
+        counts = [self.counts[column] for column in histogram_columns(histogram)]
+        return Percentiles(*(quantile(HISTOGRAMS[histogram], counts, p) for p in (0.5, 0.95)))
+
+
+def add_up(rows: Sequence[Measured], measures: Sequence[str]) -> Measured:
+    """The sums of the whole."""
+    counts = {name: sum(row.counts[name] for row in rows) for name in map(str, measures)}
+    return Measured(None, None, counts)
+
+
+async def read_measures(
+    database: Database,
+    measures: Sequence[str],
+    since: int,
+    until: int,
+    *,
+    by: By | None = None,
+    step: int | None = None,
+    model: str | None = None,
+    channel: str | None = None,
+) -> list[Measured]:
+    """Reads what started from `since` to before `until` (Unix µs), rounded down to five minutes,
+    in order of time, then of cost, the highest first. Sums of more than 3 days ago are of hours, of
+    more than 62 of days: there, each belongs to the time at which its hour or day starts. Raises
+    QueryTimeout and TooManyRows."""
+    sums = traffic.c
+    times = [] if step is None else [sums.start // literal(step, literal_execute=True)]
+    names: list[ColumnElement[Any]] = [] if by is None else [sums[by]]
+    counts = [sum_of(sums[name]).label(name) for name in map(str, measures)]
+    conditions = [sums.start >= since // STEP_US * STEP_US, sums.start < until // STEP_US * STEP_US]
+    wanted = {sums.model: model, sums.channel: channel}
+    conditions += [column == value for column, value in wanted.items() if value is not None]
+    ranking = (sum_of(sums[name]).desc() for name in ("usd_micro", "cost_micro"))
+    query = select(*times, *names, *counts).where(*conditions).group_by(*times, *names)
+    query = query.having(func.count() > 0).order_by(*times, *ranking, *names).limit(MAX_ROWS + 1)
+    keys = len(times) + len(names)
+    rows: list[Measured] = []
+    async with timed_reader(database) as connection:
+        for batch in (await connection.execute(query)).partitions(_AT_ONCE):
+            for values in batch:
+                start = None if step is None else values[0] * step
+                name = None if by is None else values[keys - 1]
+                found = dict(zip(map(str, measures), values[keys:], strict=True))
+                rows.append(Measured(start, name, found))
+            await asyncio.sleep(0)  # others run meanwhile
+    if len(rows) > MAX_ROWS:
+        raise TooManyRows(MAX_ROWS)
+    return rows
 
 
 async def traffic_report(
@@ -104,53 +161,38 @@ async def traffic_report(
     model: str | None = None,
     channel: str | None = None,
 ) -> TrafficReport:
-    """Reads what started from `since` to before `until` (Unix µs), rounded down to five minutes.
-    Sums of more than 3 days ago are of hours, of more than 62 of days: there, each belongs to the
-    time at which its hour or day starts. Raises QueryTimeout and TooManyRows."""
-    sums = traffic.c
-    key: list[ColumnElement[Any]] = []
-    if step is not None:
-        key.append(sums.start // literal(step, literal_execute=True))
-    if by is not None:
-        key.append(sums[by])
-    counts = {str(name): sum_of(sums[name]).label(str(name)) for name in _READ}
-    conditions = [sums.start >= since // STEP_US * STEP_US, sums.start < until // STEP_US * STEP_US]
-    wanted = {sums.model: model, sums.channel: channel}
-    conditions += [column == value for column, value in wanted.items() if value is not None]
-    times, names = key[: step is not None], key[step is not None :]
-    ranking = (counts[name].desc() for name in ("usd_micro", "cost_micro"))
-    query = select(*key, *counts.values()).where(*conditions).group_by(*key)
-    query = query.having(func.count() > 0).order_by(*times, *ranking, *names).limit(MAX_ROWS + 1)
+    """Reads all measures of the span (`read_measures`). Raises QueryTimeout and TooManyRows."""
+    mark = await fetch_value(database, COUNTED_SINCE)
     rows: list[TrafficRow] = []
-    async with timed_reader(database) as connection:
-        mark = await connection.scalar(COUNTED_SINCE)
-        for batch in (await connection.execute(query)).partitions(_AT_ONCE):
-            rows += [_row(tuple(values), step, by) for values in batch]
-            await asyncio.sleep(0)  # others run meanwhile
-    if len(rows) > MAX_ROWS:
-        raise TooManyRows(MAX_ROWS)
+    for measured in await read_measures(
+        *(database, _READ, since, until), by=by, step=step, model=model, channel=channel
+    ):
+        rows.append(_row(measured))
+        if not len(rows) % _AT_ONCE:
+            await asyncio.sleep(0)
     return TrafficReport(rows=rows, complete_since=None if mark is None else int(mark or 0))
 
 
-def _row(values: tuple[Any, ...], step: int | None, by: By | None) -> TrafficRow:
-    keys = len(values) - len(_READ)
-    of = dict(zip(map(str, _READ), values[keys:], strict=True))
-    outcomes = {str(kind): of[kind] for kind in OutcomeKind}
+_READ: Final = (
+    *_COUNTS,
+    *OutcomeKind,
+    *(column for name in HISTOGRAMS for column in histogram_columns(name)),
+)
+
+
+def _row(measured: Measured) -> TrafficRow:
+    counts = measured.counts
+    outcomes = {str(kind): counts[kind] for kind in OutcomeKind}
     return TrafficRow(
-        start=None if step is None else values[0] * step,
-        name=None if by is None else values[keys - 1],
+        start=measured.start,
+        name=measured.name,
         requests=sum(outcomes.values()),
         outcomes=outcomes,
-        **{name: of[name] for name in _COUNTS},
-        first_event_ms=_percentiles("first_event", of),
-        duration_ms=_percentiles("duration", of),
-        tokens_per_second=_percentiles("speed", of),
+        **{name: counts[name] for name in _COUNTS},
+        first_event_ms=measured.percentiles("first_event"),
+        duration_ms=measured.percentiles("duration"),
+        tokens_per_second=measured.percentiles("speed"),
     )
-
-
-def _percentiles(name: str, of: dict[str, int]) -> Percentiles:
-    counts = [of[column] for column in histogram_columns(name)]
-    return Percentiles(*(quantile(HISTOGRAMS[name], counts, share) for share in (0.5, 0.95)))
 
 
 def quantile(bounds: Sequence[int], counts: Sequence[int], share: float) -> float | None:

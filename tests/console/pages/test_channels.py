@@ -35,6 +35,20 @@ async def test_an_account_in_use(
     assert is_harmless(page.html)
 
 
+async def test_the_last_24_hours_of_a_channel(
+    gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
+) -> None:
+    assert "Last 24 hours" not in (await visitor.get(PAGE)).text
+    upstream.respond_with(fixture_stream(Format.CHAT), json_response({"error": {}}, 500))
+    await gateway.post(Format.CHAT, stream=True)
+    await gateway.post(Format.CHAT)
+    await gateway.rows(2)
+    page = await visitor.get(PAGE)
+    assert page.text.count("Last 24 hours") == 1
+    assert "2 requests, 50 % failed" in page.text
+    assert "time to first token: median" in page.text
+
+
 async def test_what_an_upstream_refuses(
     gateway: RunningGateway, upstream: ScriptedUpstream, visitor: Visitor
 ) -> None:

@@ -71,6 +71,17 @@ async def test_by_key_model_group_and_channel(gateway: RunningGateway, visitor: 
     assert log.html.count("<tr data-id=") == 1
 
 
+async def test_which_model_or_channel_is_slow(gateway: RunningGateway, visitor: Visitor) -> None:
+    key = gateway.token.id
+    await use(gateway, (key, "m1", 100_000), (key, "m2", 400_000))
+    title = "Time to first token: 95th percentile"
+    for query in ("?by=model", "?by=channel", "?by=model&channel=main"):
+        chart = (await visitor.get(f"{PAGE}{query}")).html.partition(f'aria-label="{title}"')[2]
+        assert "main: " in chart if "by=channel" in query else "m1: " in chart
+    for query in ("?by=key", f"?by=model&key={key}"):
+        assert title not in (await visitor.get(f"{PAGE}{query}")).html
+
+
 @pytest.mark.parametrize("query", ["?key=nobody", "?key=nobody&by=model"])
 async def test_invalid_filters(visitor: Visitor, query: str) -> None:
     page = await visitor.get(f"{PAGE}{query}")
