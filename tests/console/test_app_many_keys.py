@@ -37,6 +37,7 @@ PLACES: Final = {
     "/admin/api/overview": "/admin/api/overview?since=0",
     "/admin/api/requests/events": "/admin/api/requests/events?status=wrong",
     "/admin/api/usage": "/admin/api/usage?by=key",
+    "/admin/api/traffic": "/admin/api/traffic?since=0&by=model",
 }
 """Of paths with names; in others it is a key's id."""
 QUERIES: Final = (

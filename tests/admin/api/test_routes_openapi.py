@@ -32,6 +32,7 @@ from gateway.admin.api.forms import (
     OverviewForm,
     ProbeForm,
     RouteForm,
+    TrafficForm,
     UsageForm,
     WebhookForm,
 )
@@ -57,6 +58,7 @@ from gateway.core.limits import Limits
 from gateway.server.proxy.account_probe import ProbeResult, probe_account
 from gateway.store.log.integrity import Discrepancy, Report
 from gateway.store.log.overview import Breakdown, FailureGroup, Overview, TimeBucket
+from gateway.store.log.traffic_report import Percentiles, TrafficRow
 from gateway.store.log.usage import Metrics, UsageRow
 from gateway.store.records import (
     Admin,
@@ -78,6 +80,7 @@ SCHEMAS = DOCUMENT["components"]["schemas"]
 QUERIES: dict[tuple[str, str], type[Form]] = {
     ("get", "/config"): ConfigForm,
     ("get", "/usage"): UsageForm,
+    ("get", "/traffic"): TrafficForm,
     ("get", "/overview"): OverviewForm,
     ("get", "/requests"): LogPageForm,
     ("get", "/requests/export"): ExportForm,
@@ -111,6 +114,8 @@ ANSWERS = {
     "Key": Token,
     "Group": Group,
     "UsageRow": UsageRow,
+    "TrafficRow": TrafficRow,
+    "Percentiles": Percentiles,
     "Repriced": Repriced,
     "TimeBucket": TimeBucket,
     "Metrics": Metrics,

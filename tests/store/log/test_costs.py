@@ -19,10 +19,8 @@ START = at("2026-02-01T00:00:00")
 
 def change(row: RequestRow, after: int, before: int | None = None) -> CostChange:
     old = row.usd_micro if before is None else before
-    model = row.catalog_model or ""
-    return CostChange(
-        row.id, row.started_at, row.token_id, row.group_name, model, "", old, after, "group 1; now"
-    )
+    key = row.token_id, row.group_name, row.catalog_model or "", row.channel or ""
+    return CostChange(row.id, row.started_at, *key, old, after, "group 1; now")
 
 
 @pytest.fixture
