@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.core.value import FastStrEnum
+from gateway.store.records import USAGE_COUNTS
 
 
 class OutcomeKind(FastStrEnum):
@@ -21,16 +22,6 @@ class OutcomeKind(FastStrEnum):
     FORBIDDEN = "forbidden"
     REFUSED = "refused"
 
-
-ROW_SUMS: Final = (
-    *("attempts", "input_tokens", "cache_read_tokens", "cache_write_tokens"),
-    *("cache_write_1h_tokens", "output_tokens", "reasoning_tokens", "web_searches"),
-    *("cost_micro", "usd_micro"),
-)
-"""Sums of the columns of the same names of rows. Attempts belong to the channel of the last."""
-
-TIMES: Final = ("first_event_us", "total_us")
-"""Sums of these columns of exchanges that had a first event."""
 
 HISTOGRAMS: Final[Mapping[str, tuple[int, ...]]] = {
     "first_event": (100, 200, 300, 500, 750, 1000, 1500, 2000, 3000, 5000, 10_000, 20_000),
@@ -51,10 +42,10 @@ def histogram_columns(name: str) -> tuple[str, ...]:
 TRAFFIC_KEY: Final = ("start", "model", "channel")
 
 MEASURES: Final = (
-    *ROW_SUMS,
-    *TIMES,
-    *("retries", "estimated"),
+    *USAGE_COUNTS,
+    *("attempts", "retries"),
     *OutcomeKind,
     *(column for name in HISTOGRAMS for column in histogram_columns(name)),
 )
-"""The columns of the sums after their key, in their order."""
+"""The columns of the sums after their key, in their order. Attempts belong to the channel of the
+last."""

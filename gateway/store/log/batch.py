@@ -97,15 +97,14 @@ def build_batch(
         if states.get(id, ExchangeState.RUNNING) != ExchangeState.RUNNING:
             if id not in interrupted:
                 continue
-            sums.subtract(interrupted[id])
-            traffic.subtract(interrupted[id])
+            before = interrupted[id]
+            traffic.subtract(before, sums.subtract(before))
         target[id] = row
         intents.pop(id, None)
         attempts += _numbered(id, entry.attempts)
         if entry.searches:
             searches += _numbered(id, entry.searches)
-        sums.add(row)
-        traffic.add(row)
+        traffic.add(row, sums.add(row))
     hour_deltas = sums.hour_deltas()
     return Batch(
         list(intents.values()),
@@ -126,8 +125,7 @@ def sums_of(
     for rows that ended."""
     sums, traffic = _HourSums(), TrafficSums()
     for row in rows:
-        sums.add(row)
-        traffic.add(row)
+        traffic.add(row, sums.add(row))
     hours = sums.hour_deltas()
     return hours, token_deltas(hours, sums.used_at), traffic.deltas()
 
@@ -153,7 +151,8 @@ class _HourSums:
         self._counts: dict[tuple[int, str, str, str], list[tuple[int, ...]]] = {}
         self.used_at: dict[str, int] = {}
 
-    def add(self, row: RequestRow) -> None:
+    def add(self, row: RequestRow) -> tuple[int, ...]:
+        """Returns the row's `USAGE_COUNTS`."""
         number, *counts, first, total = _summed_fields(row)
         token_id, started_at = row.token_id, row.started_at
         used_at = started_at + total
@@ -163,14 +162,17 @@ class _HourSums:
         failed = 0 if row.state == ExchangeState.OK else row.requests
         estimated = 1 if row.usage_source == "estimated" else 0
         times = (0, 0, 0) if first is None else (1, first, total)
-        self._counts.setdefault(key, []).append((number, failed, estimated, *counts, *times))
+        usage = number, failed, estimated, *counts, *times
+        self._counts.setdefault(key, []).append(usage)
+        return usage
 
-    def subtract(self, row: RequestRow) -> None:
-        """Subtracts what was added for an interrupted row."""
+    def subtract(self, row: RequestRow) -> tuple[int, ...]:
+        """Subtracts what was added for an interrupted row, and returns that."""
         before = _HourSums()
-        before.add(row._replace(total_us=0))
-        for key, (counts,) in before._counts.items():
-            self._counts.setdefault(key, []).append(tuple(-count for count in counts))
+        usage = before.add(row._replace(total_us=0))
+        for key in before._counts:
+            self._counts.setdefault(key, []).append(tuple(-count for count in usage))
+        return usage
 
     def hour_deltas(self) -> list[HourDelta]:
         return [

@@ -8,12 +8,10 @@ folded is a row of its own until the next round, so sums over whole hours and da
 from __future__ import annotations
 
 import asyncio
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     FromClause,
     case,
@@ -29,7 +27,7 @@ from gateway.store.log.expressions import IS_RUNNING, add_to_row, sum_of
 from gateway.store.log.pages import first_id
 from gateway.store.log.retention import ROWS_KEPT_SINCE
 from gateway.store.log.traffic_rows import COUNTED, SLOT_KEY
-from gateway.store.measures import MEASURES, TRAFFIC_KEY, OutcomeKind, histogram_columns
+from gateway.store.measures import MEASURES, TRAFFIC_KEY
 from gateway.store.records import DAY_US, HOUR_US, STEP_US, USAGE_COUNTS, started_us
 from gateway.store.schema import requests, settings, traffic
 
@@ -77,20 +75,10 @@ async def is_complete(database: Database, since: int) -> bool:
 def traffic_between(since: int, until: int) -> FromClause:
     """Selects sums from `since` to before `until` (Unix hours), with the counts of usage."""
     sums = traffic.c
-    kinds = {name: sums[name] for name in map(str, OutcomeKind)}
-    first_events = [sums[name] for name in histogram_columns("first_event")]
-    requests_ = reduce(add, kinds.values())
-    columns: dict[str, ColumnElement[Any]] = {
-        "hour": sums.start // literal(HOUR_US, literal_execute=True),
-        "model": sums.model,
-        "channel": sums.channel,
-        **{name: sums[name] for name in USAGE_COUNTS if name in sums},
-        "requests": requests_,
-        "errors": requests_ - sums.ok,
-        "first_events": reduce(add, first_events),
-    }
+    hour = sums.start // literal(HOUR_US, literal_execute=True)
+    counts = (sums[name] for name in USAGE_COUNTS)
     return (
-        select(*(column.label(name) for name, column in columns.items()))
+        select(hour.label("hour"), sums.model, sums.channel, *counts)
         .where(sums.start >= since * HOUR_US, sums.start < until * HOUR_US)
         .subquery()
     )

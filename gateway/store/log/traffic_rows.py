@@ -10,15 +10,8 @@ from sqlalchemy import ColumnElement, and_, case, func, literal
 
 from gateway.store.log.expressions import ROW_COUNTS, sum_of
 from gateway.store.log.outcomes import is_of_kind
-from gateway.store.measures import (
-    HISTOGRAMS,
-    MEASURES,
-    ROW_SUMS,
-    TIMES,
-    OutcomeKind,
-    histogram_columns,
-)
-from gateway.store.records import STEP_US
+from gateway.store.measures import HISTOGRAMS, MEASURES, OutcomeKind, histogram_columns
+from gateway.store.records import STEP_US, USAGE_COUNTS
 from gateway.store.schema import requests
 
 _row = requests.c
@@ -51,13 +44,12 @@ def _histogram(
 
 
 def _terms() -> Iterator[tuple[str, ColumnElement[int]]]:
-    for name in ROW_SUMS:
-        yield name, sum_of(_row[name])
+    for name in USAGE_COUNTS:
+        yield name, sum_of(ROW_COUNTS[name])
+    yield "attempts", sum_of(_row.attempts)
     yield "retries", sum_of(case((_row.attempts > 1, _row.attempts - 1), else_=0))
     for kind in OutcomeKind:
         yield kind, sum_of(case((is_of_kind(kind), _row.requests), else_=0))
-    for name in (*TIMES, "estimated"):
-        yield name, sum_of(ROW_COUNTS[name])
     has_reply = _row.first_event_us.is_not(None)
     yield from _histogram("first_event", _row.first_event_us, 1000, has_reply)
     yield from _histogram("duration", _row.total_us, 1000, has_reply)

@@ -11,12 +11,11 @@ from gateway.store.log.batch import token_deltas
 from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, sum_of
 from gateway.store.log.traffic_rows import SLOT_KEY
 from gateway.store.measures import MEASURES, OutcomeKind
-from gateway.store.records import ExchangeState, HourDelta
+from gateway.store.records import USAGE_COUNTS, ExchangeState, HourDelta
 from gateway.store.schema import requests
 from gateway.store.sqlite.statements import Statements
 
 _IS_ESTIMATED = requests.c.expected_input_tokens > 0
-_EXPECTED = ("input_tokens", "cost_micro", "usd_micro")
 _COUNTED = {
     **HOUR_KEY,
     "requests": func.count(),
@@ -27,7 +26,7 @@ _COUNTED = {
     "usd_micro": sum_of(requests.c.expected_usd_micro),
 }
 _TRAFFIC: Mapping[str, ColumnElement[int]] = {
-    **{name: _COUNTED[name] for name in ("estimated", *_EXPECTED)},
+    **{name: _COUNTED[name] for name in USAGE_COUNTS if name in _COUNTED},
     OutcomeKind.INTERRUPTED: func.count(),
 }
 

@@ -132,6 +132,9 @@ def test_a_slot_has_outcomes_attempts_and_times() -> None:
     assert refused[:3] == (DAY + STEP_US, "alpha", "")
     found = {name: count for name, count in by_name(served).items() if count}
     assert found == {
+        "requests": 2,
+        "errors": 1,
+        "first_events": 2,
         "ok": 1,
         "client_left": 1,
         "attempts": 3,
