@@ -44,7 +44,7 @@ def traffic(context: CommandContext, since: int | None, **given: Any) -> None:
 
     Times are the median and the 95th percentile: of the time to the first event of a reply, and of
     the whole; the speed is the median of streams, in output tokens per second. What is more than
-    3 days ago is of whole hours, and of whole days after 62 days.
+    2 days ago is of whole hours, and of whole days after 8 days.
     """
     since = now_us() - DAY_US if since is None else since
     with connect(context.state_dir, context.config) as client:

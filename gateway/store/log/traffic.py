@@ -31,7 +31,7 @@ from gateway.store.measures import MEASURES, TRAFFIC_KEY
 from gateway.store.records import DAY_US, HOUR_US, STEP_US, USAGE_COUNTS, started_us
 from gateway.store.schema import requests, settings, traffic
 
-KEPT_US: Final = {HOUR_US: 3 * DAY_US, DAY_US: 62 * DAY_US}
+KEPT_US: Final = {HOUR_US: 2 * DAY_US, DAY_US: 8 * DAY_US}
 """For how long what is narrower is kept, by the width into which it is folded."""
 
 _SCHEMA: Final = 26

@@ -123,8 +123,8 @@ async def read_measures(
     channel: str | None = None,
 ) -> list[Measured]:
     """Reads what started from `since` to before `until` (Unix µs), rounded down to five minutes,
-    in order of time, then of cost, the highest first. Sums of more than 3 days ago are of hours, of
-    more than 62 of days: there, each belongs to the time at which its hour or day starts. Raises
+    in order of time, then of cost, the highest first. Sums of more than 2 days ago are of hours, of
+    more than 8 of days: there, each belongs to the time at which its hour or day starts. Raises
     QueryTimeout and TooManyRows."""
     sums = traffic.c
     times = [] if step is None else [sums.start // literal(step, literal_execute=True)]

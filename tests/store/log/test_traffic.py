@@ -197,16 +197,16 @@ async def test_slots_become_hours_and_hours_become_days(
     ]
     await record(recorder, *rows)
     before = await sums(database)
-    await keep_traffic(database, DAY + 3 * DAY_US + HOUR_US, pause=0)
+    await keep_traffic(database, DAY + 2 * DAY_US + HOUR_US, pause=0)
     starts = {start for start, _, _ in await sums(database)}
     assert starts == {DAY} | {DAY + number * STEP_US for number in range(12, 30)}
     assert not await differences(database)
-    await keep_traffic(database, DAY + 10 * DAY_US, pause=0)
+    await keep_traffic(database, DAY + 5 * DAY_US, pause=0)
     assert {start for start, _, _ in await sums(database)} == {DAY + n * HOUR_US for n in range(3)}
     # What is late is a slot of its own until the next round, and adds up all the same.
     await record(recorder, settled(opened(99, DAY + STEP_US), channel="a"))
     assert not await differences(database)
-    await keep_traffic(database, DAY + 63 * DAY_US, pause=0)
+    await keep_traffic(database, DAY + 9 * DAY_US, pause=0)
     found = await sums(database)
     assert set(found) == {(DAY, "alpha", "a"), (DAY, "alpha", "b")}
     assert not await differences(database)
