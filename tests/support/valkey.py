@@ -16,9 +16,11 @@ from tests.support.server_process import end_process, free_port, wait_until
 
 
 class ValkeyServer:
-    def __init__(self, folder: Path, *options: str) -> None:
-        """`options` such as `--maxmemory-policy`, `noeviction`."""
+    def __init__(self, folder: Path, *options: str, ends_with_thread: bool = False) -> None:
+        """`options` such as `--maxmemory-policy`, `noeviction`. `ends_with_thread`: the kernel ends
+        it with the thread that starts it, also where that is killed."""
         self.folder, self.port, self._options = folder, free_port(), options
+        self._prefix = ("setpriv", "--pdeathsig", "KILL", "--") if ends_with_thread else ()
         self.process = self.start()
 
     @property
@@ -27,7 +29,8 @@ class ValkeyServer:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it, again too, and wait until it answers. It keeps nothing on disk."""
-        command = [find_valkey(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        command = [*self._prefix, find_valkey(), "--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--save", ""]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--dir", str(self.folder), *self._options], stdout=log, stderr=log
@@ -69,9 +72,9 @@ def find_valkey() -> str:
 
 @cache
 def valkey_server() -> ValkeyServer:
-    """The server of this test process; it ends with it."""
+    """The server of this test process; it ends with it, also where that has no time to end it."""
     folder = Path(tempfile.mkdtemp(prefix="gateway-valkey-"))
-    server = ValkeyServer(folder)
+    server = ValkeyServer(folder, ends_with_thread=True)
 
     def end() -> None:
         server.stop(signal.SIGKILL)
