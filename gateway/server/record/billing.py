@@ -169,7 +169,7 @@ class UsageMeter:
         budgets have room for it, a slice of what may follow, unless the usage is final. Returns
         what has to be awaited for that, where this replica has to lease more of a budget.
 
-        Raises `InsufficientQuota`; what was received is billed."""
+        Raises `InsufficientQuota`; what was reserved before is billed."""
         if self.reservation is None:
             return None
         used = self._estimate(reported, output_chars)
@@ -247,7 +247,10 @@ class UsageMeter:
         self, usage: Usage | None, output_chars: int, *, is_final: bool, tier: str | None = None
     ) -> None:
         """Records what the upstream reported so far, the length of its output in characters, and
-        the service tier that it stated."""
+        the service tier that it stated. What a budget had no room for was not sent to the client,
+        and is not charged."""
+        if self._is_over_budget:
+            output_chars = min(output_chars, self.reserved_chars)
         self.confirmed_tier = tier
         self._usage, self._output_chars, self._is_final = usage, output_chars, is_final
 
