@@ -41,6 +41,25 @@ async def test_four_replicas_admit_nothing_beyond_a_small_budget(tmp_path: Path)
 
 
 @pytest.mark.full
+@pytest.mark.timeout(300)
+async def test_a_thousand_streams_spend_no_more_than_their_budget(tmp_path: Path) -> None:
+    """Each says that it will have one token, and has 200: reservations grow until none fits."""
+    async with run_fleet(tmp_path, 4) as fleet:
+        key = await fleet.mint("--budget", str(300 * COST), "--concurrent", "2000", "--rpm", "1M")
+        load = Load(
+            *(fleet.addresses, [key], "stop", 1000, 1000, 200.0),
+            stream=True,
+            model="beta-paced-chat",
+            max_tokens=1,
+        )
+        answers = await run_load(load, tmp_path)
+        await settled(fleet.url)
+        spent = await value(fleet.url, _SPENT) / 1_000_000
+        assert 0.9 * 300 * COST < spent <= 300 * COST
+        assert await find_faults(fleet.url, [answer.name for answer in answers.admitted()]) == []
+
+
+@pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_lease_that_dies_with_its_replica_is_free_after_its_expiry(tmp_path: Path) -> None:
     """Until then others may have less than there is, and never more."""
