@@ -27,7 +27,11 @@ from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import ConfigSource, Reloader
 from gateway.admin.retention import run_retention
-from gateway.admission.budgets import budget_holders, load_budgets
+from gateway.admission.budgets import (
+    budget_holders,
+    load_budgets,
+    load_dimension_budgets,
+)
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.local import Admission
 from gateway.alerts.monitor import run_alerts
@@ -232,6 +236,8 @@ async def _start_runtime(
     await end_interrupted(stored)
     stack.push_async_callback(stored.close)
     await load_budgets(runtime.quota, database)
+    for token_id, stated in await load_dimension_budgets(runtime.quota, database, now()):
+        runtime.distinct_values.limit(token_id, stated, now())
     runtime.restore_disabled(await load_disabled(database))
     stack.push_async_callback(runtime.close)
     if cluster is not None:

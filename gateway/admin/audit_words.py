@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.admin.units import WINDOW_TITLES, format_amount, format_count
-from gateway.core.limits import BUDGETS
+from gateway.admin.units import DIMENSION_BUDGET_TITLES, WINDOW_TITLES, format_amount, format_count
+from gateway.core.limits import BUDGET_SETTINGS, BUDGETS
 from gateway.quota.budgets import format_utc
 
 _TITLES: Final = {
+    **{name: title.lower() for name, title in DIMENSION_BUDGET_TITLES.items()},
     "requests_per_minute": "requests per minute",
     "tokens_per_minute": "tokens per minute",
     "concurrent": "requests at once",
@@ -43,8 +44,8 @@ def _words(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        if name in BUDGETS:
-            return format_amount(value, BUDGETS[name].currency)
+        if name in BUDGET_SETTINGS:
+            return format_amount(value, BUDGET_SETTINGS[name].currency)
         return format_utc(value) if name.endswith("_at") else format_count(value)
     if isinstance(value, list):
         return ", ".join(_words(name, each) for each in value) or "none"

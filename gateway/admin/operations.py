@@ -25,6 +25,7 @@ from gateway.admin.api.key_forms import (
 from gateway.admin.errors import (
     MAX_LISTED_USERS,
     ExpiryPassed,
+    FormError,
     GroupExists,
     GroupInUse,
     ImportRejected,
@@ -33,7 +34,12 @@ from gateway.admin.errors import (
     UnknownKey,
     UnknownRequest,
 )
-from gateway.admission.budgets import budget_holders, load_budgets
+from gateway.admission.budgets import (
+    budget_holders,
+    dimension_limits,
+    load_budgets,
+    load_dimension_budgets,
+)
 from gateway.quota.limits import BudgetStatus, Quota
 from gateway.store import keys, tokens
 from gateway.store.database import Database
@@ -266,6 +272,11 @@ class AdminOperations:
                 token_lifecycle.check_expiry(form.settings(), self.now())
             except ExpiryPassed as error:
                 errors.append(ImportRowError(index, "expires_at", str(error)))
+            try:
+                token_lifecycle.check_trust(form)
+            except FormError as error:
+                for each in error.field_errors:
+                    errors.append(ImportRowError(index, str(each.path[0]), each.message))
             if form.key is not None:
                 digest = keys.digest(form.key)
                 if owner := owners.get(digest):
@@ -281,6 +292,8 @@ class AdminOperations:
         stored = await tokens.update_token(writer, token, before)
         if stored is None:
             raise UnknownKey(token.id)
+        if self._quota is not None and dimension_limits(stored).keys() - dimension_limits(before):
+            await load_dimension_budgets(self._quota, self.database, self.now(), stored.id)
         return self._registry.put_stored(stored)
 
     async def _save_group(self, action: str, before: Group | None, group: Group) -> Group:

@@ -52,6 +52,7 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
                 await delete_old_actions(runtime, audit)
                 await shrink_file(database)
                 await add_up_usage(database)
+                await database.delete_past_spending(runtime.now())
                 await keep_traffic(database, runtime.now())
                 if hint is None and (hint := await vacuum_hint(database)) is not None:
                     log.warning(hint)

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from gateway.admin.units import NONE_WORDS, parse_count, parse_time, parse_units, parse_usd
-from gateway.core.limits import BUDGETS, LIMIT_NAMES, MICRO_PER_UNIT, Currency
+from gateway.core.limits import BUDGET_SETTINGS, LIMIT_NAMES, MICRO_PER_UNIT, Currency
 from gateway.quota.budgets import format_utc
 
 YES: Final = "yes"
@@ -108,6 +108,9 @@ TEXT_FIELDS: Final[Mapping[str, TextField]] = {
     "store_replies": _FLAG,
     "on_shared_loss": _TEXT,
     **dict.fromkeys(LIMIT_NAMES, _COUNT),
-    **{name: _USD if kind.currency is Currency.USD else _UNITS for name, kind in BUDGETS.items()},
+    **{
+        name: _USD if kind.currency is Currency.USD else _UNITS
+        for name, kind in BUDGET_SETTINGS.items()
+    },
 }
 """Text fields by the names of the records' fields."""

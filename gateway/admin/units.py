@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Currency
+from gateway.core.limits import DIMENSION_BUDGETS, MICRO_PER_UNIT, BudgetWindow, Currency
 from gateway.core.target import COMPACTION
 from gateway.core.text import NARROW_SPACE
 
@@ -30,6 +30,10 @@ WINDOW_TITLES: Final = {
     BudgetWindow.MONTH: "Monthly",
 }
 """Adjectives of budgets."""
+DIMENSION_BUDGET_TITLES: Final = {
+    name: f"{WINDOW_TITLES[kind.window]} budget of each {dimension.replace('_', ' ')}"
+    for name, (dimension, kind) in DIMENSION_BUDGETS.items()
+}
 
 _AMOUNT: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)([kKMG]?)", re.ASCII)
 _MAX_AMOUNT: Final = 10**12

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 
+from gateway.admission.budgets import dimension_limits
 from gateway.admission.client_address import Network, in_networks
-from gateway.admission.dimensions import TrustedDimensions
+from gateway.admission.dimensions import Dimensions, TrustedDimensions
 from gateway.config.limits import REGEX_PREFIX, UserAgents, compile_agent_pattern
 from gateway.core.formats import Endpoint, Format
-from gateway.core.limits import UNLIMITED
+from gateway.core.limits import UNLIMITED, Limits
 from gateway.errors import PermissionDenied, UserAgentNotAllowed
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.quota.pricing import Price, price_periods
 from gateway.routing.catalog import Catalog
 from gateway.routing.router import ModelAccess, Route, Router
-from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
+from gateway.store.records import (
+    Group,
+    OnSharedLoss,
+    Token,
+    TokenState,
+    UserAgentMode,
+    dimension_holder_id,
+)
 
 
 class UserAgentRule:
@@ -46,8 +54,8 @@ class Permit:
     """`access` are the models of the key, `group_access` those of its group; `holders` have the
     limits that apply; `has_minute_limits`: any of them per minute; `has_budget`: any of them of
     money. `tokens_per_minute` is the smallest. `stores_replies`: they can be continued by their
-    ids. `trusted` is None where the key trusts nothing. Built once per token, and again when group
-    or configuration change."""
+    ids. `trusted` is None where the key trusts nothing; `dimension_limits` are those of each end
+    user and each session. Built once per token, and again when group or configuration change."""
 
     token: Token
     access: ModelAccess
@@ -62,6 +70,7 @@ class Permit:
     stores_replies: bool = True
     on_shared_loss: OnSharedLoss = OnSharedLoss.SHARE
     trusted: TrustedDimensions | None = None
+    dimension_limits: tuple[tuple[HolderKind, Limits], ...] = ()
     _prices: dict[str, list[tuple[int, Price]]] = field(default_factory=dict)
 
     @classmethod
@@ -101,7 +110,18 @@ class Permit:
             stores_replies=stores_replies and (group is None or group.store_replies),
             on_shared_loss=group.on_shared_loss if group else OnSharedLoss.SHARE,
             trusted=TrustedDimensions(token.trust, hash_key) if token.trust else None,
+            dimension_limits=tuple(dimension_limits(token).items()),
         )
+
+    def for_stated(self, stated: Dimensions) -> Permit:
+        """The permit of one request, with the limits of the end user and the session for whom it
+        is."""
+        added = [
+            Holder(kind, dimension_holder_id(self.token.id, text), text, limits)
+            for kind, limits in self.dimension_limits
+            if (text := getattr(stated, kind)) is not None
+        ]
+        return replace(self, holders=(*self.holders, *added), has_budget=True) if added else self
 
     def refusal(self, quota: Quota, now: int) -> str | None:
         """Tells why every request is refused (unix microseconds), though the key's state is active:

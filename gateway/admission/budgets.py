@@ -1,15 +1,18 @@
-"""The budgets of all keys and groups: who has any, and what was spent of them before the start."""
+"""The budgets of all keys and groups, and of each end user and each session of keys: who has any,
+and what was spent of them before the start."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from gateway.core.limits import Cost, Currency
+from gateway.admission.dimensions import NO_DIMENSIONS, Dimensions
+from gateway.core.limits import DIMENSION_BUDGETS, Cost, Currency, Limits
 from gateway.quota.budgets import BudgetTracker
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store.database import Database
-from gateway.store.log.spending import Spend, load_spend
-from gateway.store.records import Group, Token
+from gateway.store.log.spending import Spend, load_dimension_spend, load_spend
+from gateway.store.records import DAY_US, Group, Token, dimension_holder_id
 from gateway.store.registry import Registry
 
 
@@ -36,6 +39,34 @@ async def load_budgets(quota: Quota, database: Database) -> None:
         for id, spend in holders.items():
             for number, currency in enumerate(Currency):
                 load_spent(quota.budget(kind, id, currency), spend, number)
+
+
+def dimension_limits(token: Token) -> dict[HolderKind, Limits]:
+    """The limits of each end user and each session of a key, if it has any."""
+    budgets = defaultdict[HolderKind, dict[str, int | None]](dict)
+    for name, (dimension, kind) in DIMENSION_BUDGETS.items():
+        budgets[HolderKind(dimension)][kind.name] = getattr(token, name)
+    limits = {kind: Limits(**named) for kind, named in budgets.items()}
+    return {kind: each for kind, each in limits.items() if each}
+
+
+async def load_dimension_budgets(
+    quota: Quota,
+    database: Database,
+    now: int,
+    token_id: str | None = None,
+) -> list[tuple[str, Dimensions]]:
+    """Loads what end users and sessions have spent of their budgets since the UTC day of `now`
+    (Unix µs) began, of one key or of all; returns them by key. Leases need nothing of it: whoever
+    grants them reads what is spent."""
+    if quota.is_leased:
+        return []
+    spending = await load_dimension_spend(database, now - now % DAY_US, token_id)
+    for (dimension, key, text), spend in spending.items():
+        kind, id = HolderKind(dimension), dimension_holder_id(key, text)
+        for number, currency in enumerate(Currency):
+            load_spent(quota.budget(kind, id, currency), spend, number)
+    return [(key, NO_DIMENSIONS._replace(**{name: text})) for name, key, text in spending]
 
 
 def load_spent(tracker: BudgetTracker, spend: Spend, number: int) -> None:

@@ -30,7 +30,8 @@ from gateway.cli.output import (
     share_bar,
     shorten,
 )
-from gateway.core.limits import BUDGETS, BudgetKind, BudgetWindow, Currency
+from gateway.core.limits import BUDGETS, DIMENSION_BUDGETS, BudgetKind, BudgetWindow, Currency
+from gateway.store.records import BUDGET_DIMENSIONS
 
 if TYPE_CHECKING:  # commands start without what validates configurations
     from gateway.config.limits import Money
@@ -111,6 +112,23 @@ def limit_columns(money: Money | None) -> dict[str, Column]:
             if kind.currency is Currency.UNITS
         },
     }
+
+
+def dimension_columns() -> dict[str, Column]:
+    """Returns the columns of keys with the budgets of each end user and each session."""
+    return {
+        f"Each {dimension.replace('_', ' ')}": partial(_dimension_cell, dimension)
+        for dimension in BUDGET_DIMENSIONS
+    }
+
+
+def _dimension_cell(dimension: str, record: Record) -> Cell:
+    texts = [
+        f"{format_amount(limit, budget.kind.currency)} a day"
+        for name, budget in DIMENSION_BUDGETS.items()
+        if budget.dimension == dimension and (limit := record[name]) is not None
+    ]
+    return "; ".join(texts) or None
 
 
 def limit_summary(limits: Mapping[str, int | None]) -> str | None:

@@ -26,13 +26,14 @@ from gateway.cli.client import Client, connect
 from gateway.cli.errors import CommandRefused
 from gateway.cli.options import CommandContext, now_us, warn_unknown_models, with_context
 from gateway.cli.output import print_json, print_note
-from gateway.core.limits import LIMIT_NAMES
+from gateway.core.limits import DIMENSION_BUDGETS, LIMIT_NAMES
 
 _FIELDS: Final = {
     short_name(name): name
     for name in (
         *("name", "group", "expires_at", "note", "models", "addresses", "user_agents", "trust"),
         *LIMIT_NAMES,
+        *DIMENSION_BUDGETS,
         *("probe", "cost_in_usage", "key"),
     )
 }
@@ -173,10 +174,10 @@ def import_keys(context: CommandContext, file: TextIO, out: Path | None, dry_run
     """Create keys from FILE, a CSV file with a header; - is stdin.
 
     Columns: name, and optionally group, expires, note, models, addresses, user_agents, trust
-    (items separated by spaces or ;), rpm, tpm, concurrent, budget, budget_day, budget_month, probe,
-    cost_in_usage, and key: an existing secret of at least 20 characters; otherwise one is
-    generated. The output is id,name,key. If a cell is invalid, all errors are listed and no key is
-    created.
+    (items separated by spaces or ;), rpm, tpm, concurrent, budget, budget_day, budget_month,
+    budget_day_per_user, budget_day_per_session, probe, cost_in_usage, and key: an existing secret
+    of at least 20 characters; otherwise one is generated. The output is id,name,key. If a cell is
+    invalid, all errors are listed and no key is created.
     """
     rows, errors = _read(file)
     if errors and not rows:

@@ -20,7 +20,7 @@ from gateway.cli.errors import RUNNING_CONFIG, CommandRefused, report_config_err
 from gateway.cli.output import print_json, print_note
 from gateway.config.document import ConfigError
 from gateway.config.locate import find_config, find_state_dir, read_options
-from gateway.core.limits import BUDGETS, LIMIT_NAMES, Currency
+from gateway.core.limits import BUDGET_SETTINGS, DIMENSION_BUDGETS, LIMIT_NAMES, Currency
 from gateway.store.records import OnSharedLoss, UserAgentMode
 
 if TYPE_CHECKING:  # commands start without what validates configurations
@@ -205,6 +205,7 @@ _FIELDS: Final = (
     *("trust", "cost_in_usage", "patterns", "multiplier", "user_agent_mode", "store_replies"),
     "on_shared_loss",
     *LIMIT_NAMES,
+    *DIMENSION_BUDGETS,
 )
 
 
@@ -311,6 +312,10 @@ with_key_options: Final = add_options(
         "header, such as end-user=x-email; repeatable, none: nothing.",
     ),
     *_LIMITS,
+    _option("budget_day_per_user", "UNITS", "Daily budget in units of each trusted end user."),
+    _option("budget_usd_day_per_user", "USD", "The same in US dollars."),
+    _option("budget_day_per_session", "UNITS", "Daily budget in units of each trusted session."),
+    _option("budget_usd_day_per_session", "USD", "The same in US dollars."),
     _with_settings,
 )
 """Options of a key; the command gets `settings`, with its own `--name` and `--group`."""
@@ -342,10 +347,10 @@ with_group_options: Final = add_options(
 
 def warn_unpriced(context: CommandContext, settings: Mapping[str, Any]) -> None:
     """Warns of a budget in dollars where no model has a price in dollars."""
-    limits = settings.get("limits") or {}
+    limits = {**settings, **(settings.get("limits") or {})}
     in_usd = [
         name
-        for name, kind in BUDGETS.items()
+        for name, kind in BUDGET_SETTINGS.items()
         if kind.currency is Currency.USD and limits.get(name) is not None
     ]
     if not in_usd or (known := context.gateway_config()) is None:

@@ -15,7 +15,7 @@ from gateway.admin.api.forms import Form, LogFilterForm, validate
 from gateway.admin.errors import FieldError, FormError
 from gateway.admin.text_fields import format_fields, parse_field
 from gateway.admin.units import parse_duration, parse_time, parse_usd
-from gateway.core.limits import LIMIT_NAMES
+from gateway.core.limits import DIMENSION_BUDGETS, LIMIT_NAMES
 from gateway.store.log.pages import LogFilter
 from gateway.store.records import Group, Token
 
@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Form)
 _KEY_FIELDS: Final = (
     *("name", "group", "note", "expires_at"),
     *("probe", "cost_in_usage", "models", "addresses", "user_agents", "trust"),
+    *DIMENSION_BUDGETS,
 )
 _GROUP_FIELDS: Final = (
     *("name", "patterns", "multiplier", "user_agents"),

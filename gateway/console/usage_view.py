@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.admin.units import WINDOW_TITLES
-from gateway.core.limits import BUDGETS, BudgetWindow, Cost, Currency, Limits
+from gateway.admin.units import DIMENSION_BUDGET_TITLES, WINDOW_TITLES
+from gateway.core.limits import BUDGETS, DIMENSION_BUDGETS, BudgetWindow, Cost, Currency, Limits
 from gateway.quota.limits import Holder, HolderKind, Quota
+from gateway.store.records import Token
 
 LIMIT_TITLES: Final[Mapping[str, str]] = {
     "requests_per_minute": "RPM",
@@ -19,6 +20,10 @@ BUDGET_TITLES: Final[Mapping[str, str]] = {
     name: f"{WINDOW_TITLES[kind.window]} budget"
     + (" in USD" if kind.currency is Currency.USD else "")
     for name, kind in BUDGETS.items()
+}
+DIMENSION_TITLES: Final[Mapping[str, str]] = {
+    name: DIMENSION_BUDGET_TITLES[name] + (" in USD" if kind.currency is Currency.USD else "")
+    for name, (_, kind) in DIMENSION_BUDGETS.items()
 }
 
 
@@ -72,3 +77,10 @@ def limit_rows(limits: Limits) -> Iterator[tuple[str, int]]:
     for name, title in LIMIT_TITLES.items():
         if (limit := getattr(limits, name)) is not None:
             yield title, limit
+
+
+def dimension_rows(token: Token) -> Iterator[tuple[str, int, Currency]]:
+    """Titles, limits and currencies of the budgets of each end user and each session."""
+    for name, (_, kind) in DIMENSION_BUDGETS.items():
+        if (limit := getattr(token, name)) is not None:
+            yield DIMENSION_BUDGET_TITLES[name], limit, kind.currency

@@ -101,6 +101,25 @@ _budget_limits = attrgetter(*BUDGETS)
 _NO_BUDGETS: Final = (None,) * len(BUDGETS)
 
 
+class DimensionBudget(NamedTuple):
+    """A budget of each value that the requests of a key state for a `dimension`."""
+
+    dimension: str
+    kind: BudgetKind
+
+
+DIMENSION_BUDGETS: Final = {
+    "budget_day_per_user": DimensionBudget("end_user", BUDGETS["budget_day"]),
+    "budget_usd_day_per_user": DimensionBudget("end_user", BUDGETS["budget_usd_day"]),
+    "budget_day_per_session": DimensionBudget("session", BUDGETS["budget_day"]),
+    "budget_usd_day_per_session": DimensionBudget("session", BUDGETS["budget_usd_day"]),
+}
+"""By the name of the key's setting."""
+
+BUDGET_SETTINGS: Final = BUDGETS | {name: kind for name, (_, kind) in DIMENSION_BUDGETS.items()}
+"""The kind of every budget that can be set."""
+
+
 class Budget(NamedTuple):
     """A budget that is set; its limit is in millionths of its currency."""
 

@@ -28,7 +28,7 @@ from gateway.scheduler import running
 from gateway.store.errors import ReplicaRemoved, error_reason
 from gateway.store.postgresql.budget_leases import MAX_HOLDERS, Figures, HolderKey, LeaseTable
 from gateway.store.postgresql.replicas import OwnReplica
-from gateway.store.records import LogEntry
+from gateway.store.records import BUDGET_DIMENSIONS, LogEntry, dimension_holders
 
 TICK: Final = 0.5
 """Seconds between rounds in which unused leases are given back."""
@@ -187,6 +187,12 @@ class BudgetLeases:
                 units, usd = self._trackers(key)
                 units.committed(row.cost_micro)
                 usd.committed(row.usd_micro)
+            for key in dimension_holders(row):
+                # A request that began before there was such a budget is not among the unsettled.
+                if (lease := self._leases.get(key)) is not None:
+                    units, usd = lease.trackers
+                    units.committed(min(row.cost_micro, units.unsettled))
+                    usd.committed(min(row.usd_micro, usd.unsettled))
 
     def reset(self, _epoch: int = 0) -> None:
         """Forgets the leases, as this replica is registered again: nothing is leased to it."""
@@ -490,9 +496,14 @@ class BudgetLeases:
                 self._load(self._leases[key], figures, in_rows[key])
                 self._top_up(self._leases[key])
         for key, lease in tuple(self._leases.items()):
-            is_empty = all(tracker.leased == tracker.reserved == 0 for tracker in lease.trackers)
+            is_empty = all(
+                tracker.leased == tracker.reserved == tracker.unsettled == 0
+                for tracker in lease.trackers
+            )
             if is_empty and lease.asked is None and now - lease.used_at > _FORGET:
                 del self._leases[key]
+                if key[0] in BUDGET_DIMENSIONS:
+                    self._quota.forget(lease.holder.kind, lease.holder.id)
 
     def _top_up(self, lease: _HolderLease) -> None:
         """Asks for more before requests have to wait for it, or the server is away."""

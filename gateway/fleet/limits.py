@@ -320,6 +320,8 @@ class SharedLimits:
             kept[base] = _Figures(requests, now + requests_us / 1e6, tokens, now + tokens_us / 1e6)
 
     def _demand(self, holders: tuple[Holder, ...]) -> _Demand:
+        if holders[-1].kind not in _LETTERS:  # these are of one request
+            return self._new_demand(holders)
         demand = self._demands.get(id(holders))
         if demand is None or demand.all_holders is not holders:
             if len(self._demands) > _KEPT:

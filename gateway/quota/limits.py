@@ -17,6 +17,7 @@ from gateway.core.limits import (
     UNLIMITED,
     Budget,
     Budgets,
+    BudgetWindow,
     Cost,
     Currency,
     Limits,
@@ -24,7 +25,7 @@ from gateway.core.limits import (
 )
 from gateway.core.value import FastStrEnum, value
 from gateway.errors import GatewayError, TooManyRequests
-from gateway.quota.budgets import BudgetTracker
+from gateway.quota.budgets import BudgetTracker, day_of
 from gateway.quota.limit_errors import (
     CONCURRENT_WAIT,
     budget_exceeded,
@@ -42,6 +43,18 @@ class HolderKind(FastStrEnum):
     KEY = "key"
     GROUP = "group"
     GATEWAY = "gateway"
+    END_USER = "end_user"
+    SESSION = "session"
+
+
+_NAMELESS: Final = {
+    HolderKind.GATEWAY: "the gateway",
+    HolderKind.END_USER: "this end user",
+    HolderKind.SESSION: "this session",
+}
+_OF_A_DAY: Final = (HolderKind.END_USER, HolderKind.SESSION)
+_LATEST_START: Final = 3_600_000_000
+"""Microseconds after midnight in which requests of the day before may still begin to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class Holder:
         object.__setattr__(self, "budgets", budgets_of(self.limits))
 
     def __str__(self) -> str:
-        return "the gateway" if self.kind is HolderKind.GATEWAY else f"{self.kind} {self.name}"
+        return _NAMELESS.get(self.kind) or f"{self.kind} {self.name}"
 
 
 @value
@@ -180,11 +193,34 @@ class Quota:
         self._usages = defaultdict[tuple[HolderKind, str], _HolderUsage](
             lambda: _HolderUsage((tracker(), tracker()))
         )
+        self.is_leased = tracker().is_leased
+        self._day = 0
 
     def budget(
         self, kind: HolderKind, id: str, currency: Currency = Currency.UNITS
     ) -> BudgetTracker:
         return self._usages[kind, id].budgets[_CURRENCIES.index(currency)]
+
+    def forget(self, kind: HolderKind, id: str) -> None:
+        """Forgets a holder, unless it has running requests."""
+        if (usage := self._usages.get((kind, id))) is not None and not usage.running:
+            del self._usages[kind, id]
+
+    def forget_past(self, at: int) -> None:
+        """Forgets once a day the end users and sessions that have spent nothing in it: they only
+        have budgets of a day. `at` is in unix microseconds. Leases have to end first."""
+        day = day_of(at - _LATEST_START).start
+        if day <= self._day or self.is_leased:
+            return
+        self._day = day
+        past = [
+            key
+            for key, usage in self._usages.items()
+            if key[0] in _OF_A_DAY
+            and not any(each.spent(BudgetWindow.DAY, at) for each in usage.budgets)
+        ]
+        for key in past:
+            self.forget(*key)
 
     def budget_statuses(self, holders: Iterable[Holder], at: int) -> Iterator[BudgetStatus]:
         """Yields every budget of the holders at this time (unix microseconds), as the next request

@@ -156,6 +156,9 @@ class Database(ABC):
     async def add_up_days(self) -> None:
         """Add up the sums of days that are over. Raises Busy."""
 
+    async def delete_past_spending(self, now_us: int) -> None:
+        """Delete what end users and sessions have spent on days that are over."""
+
     async def has_writers_before(self, schema: int) -> bool:
         """Whether replicas are running that know only an earlier schema."""
         return False

@@ -6,7 +6,7 @@ or durations in microseconds (`…_us`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
@@ -98,7 +98,8 @@ class Token:
 
     `let_run`: if it is not active, its background responses may end by themselves. `trust` are the
     dimensions that its requests may state of themselves (`gateway.admission.dimensions`).
-    `cost_in_usage`: its replies have their cost in their usage.
+    `cost_in_usage`: its replies have their cost in their usage. `budget_…_per_…` are budgets of
+    each end user and each session (`gateway.core.limits.DIMENSION_BUDGETS`).
 
     `first_…` is the first use; `changed` describes the latest use by another client, at
     `changed_at`.
@@ -140,6 +141,10 @@ class Token:
     let_run: bool = False
     trust: tuple[str, ...] | None = None
     cost_in_usage: bool = False
+    budget_day_per_user: int | None = None
+    budget_usd_day_per_user: int | None = None
+    budget_day_per_session: int | None = None
+    budget_usd_day_per_session: int | None = None
 
 
 class RequestRow(NamedTuple):
@@ -229,6 +234,21 @@ class RequestRow(NamedTuple):
 
 
 DIMENSIONS: Final = ("end_user", "session", "agent", "tag")
+BUDGET_DIMENSIONS: Final = ("end_user", "session")
+"""Those of which each value can have budgets, as a holder of this kind."""
+
+
+def dimension_holder_id(token_id: str, text: str) -> str:
+    """The id of the holder that a value of a key's dimension is."""
+    return f"{token_id} {text}"
+
+
+def dimension_holders(row: RequestRow) -> Iterator[tuple[str, str]]:
+    """Kind and id of each holder that a row is for beside its key and its group."""
+    for name in BUDGET_DIMENSIONS:
+        if (text := getattr(row, name)) is not None:
+            yield name, dimension_holder_id(row.token_id, text)
+
 
 INTENT_FIELDS: Final = (
     *RequestRow._fields[: RequestRow._fields.index("state")],

@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from gateway.core.limits import LIMIT_NAMES, Limits
+from gateway.core.limits import DIMENSION_BUDGETS, LIMIT_NAMES, Limits
 from gateway.store.database import Database, Reader, Writer, fetch, fetch_one
 from gateway.store.errors import GroupInUse, TokenExists, UnknownGroup
 from gateway.store.records import Group, OnSharedLoss, Token, TokenState, UserAgentMode
@@ -42,6 +42,7 @@ _SETTABLE: Final = (
     *("name", "digest", "display", "group", "state", "revoked_at", "note", "expires_at", "probe"),
     *("models", "addresses", "user_agents", *LIMIT_NAMES),
     *("old_digest", "old_display", "old_expires_at", "let_run", "trust", "cost_in_usage"),
+    *DIMENSION_BUDGETS,
 )
 """The columns of a token that an operator may set; the others record what happened."""
 

@@ -186,6 +186,20 @@ async def test_imported_keys_keep_their_order(admin) -> None:
     assert [token.name for token in await admin.operations.list_keys()] == names
 
 
+async def test_an_imported_key_trusts_what_has_budgets(admin) -> None:
+    forms = [
+        ImportedKeyForm(name="a", trust=["end-user=x-mail"], budget_day_per_user=1),
+        ImportedKeyForm(name="b", trust=["session"], budget_usd_day_per_user=1),
+    ]
+    with pytest.raises(ImportRejected) as rejected:
+        await admin.operations.import_keys(forms)
+    ((row, field, message),) = [
+        (each.index, each.field, each.message) for each in rejected.value.row_errors
+    ]
+    assert (row, field) == (1, "budget_usd_day_per_user")
+    assert "trusts end-user" in message
+
+
 async def test_concurrent_imports_of_one_key(admin) -> None:
     form = ImportedKeyForm(name="taken over", key="an-old-key-of-ours-4471")
     outcomes = await asyncio.gather(

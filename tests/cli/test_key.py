@@ -12,7 +12,7 @@ from gateway.admin.reload import ConfigSource
 from gateway.cli.output import format_time
 from gateway.config.load import load_config
 from gateway.core.formats import Format
-from gateway.core.limits import LIMIT_NAMES
+from gateway.core.limits import DIMENSION_BUDGETS, LIMIT_NAMES
 from gateway.daemon import run_daemon
 from gateway.store.keys import digest, well_formed
 from tests.cli.cli_runner import AdminGateway, CommandRunner
@@ -23,6 +23,7 @@ from tests.support.loop_thread import run_in_thread
 
 UNSET = (
     *("last_used_at", "note", "expires_at", "models", "addresses", "user_agents", "trust"),
+    *DIMENSION_BUDGETS,
     *("old_display", "old_expires_at", "first_used_at", "first_address", "first_agent"),
     *("changed_at", "changed"),
 )
@@ -152,6 +153,12 @@ def alice(shell: CommandRunner) -> Iterator[None]:
         ),
         (("set", "alice", "--budget-day", "1001G"), 2, "must be at most 1000G"),
         (("set", "alice", "--user-agents", "re:("), 1, "Error: --user-agents: is no regular"),
+        (
+            ("set", "alice", "--trust", "tag", "--budget-usd-day-per-user", "2"),
+            1,
+            "Error: --budget-usd-day-per-user: This budget needs a key that trusts end-user",
+        ),
+        (("mint", "--name", "b", "--budget-day-per-session", "1"), 1, "trusts session: trust"),
         (("set", "alice"), 2, "Nothing to change: give at least one option"),
         (("set", "bob", "--rpm", "1"), 1, "No key has the id or name bob."),
         (("set", "alice", "--group", "nope"), 1, "There is no group nope"),
@@ -199,6 +206,9 @@ def test_all_settings_of_a_key(shell: CommandRunner) -> None:
             "$1.5",
         ),
         *("--budget-usd-day", "0", "--budget-usd-week", "20", "--budget-usd-month", "1k"),
+        *("--trust", "session=x-chat", "--budget-day-per-user", "2.5"),
+        *("--budget-usd-day-per-user", "2", "--budget-day-per-session", "1k"),
+        *("--budget-usd-day-per-session", "$0.5"),
     )
     created = shell.json("key", "mint", "--name", "alice", *options)
     limits = {
@@ -223,8 +233,12 @@ def test_all_settings_of_a_key(shell: CommandRunner) -> None:
         "models": ["beta-*", "family:alpha"],
         "addresses": ["10.0.0.0/8"],
         "user_agents": ["codex", "re:claude.*"],
-        "trust": ["end-user", "tag=x-team"],
+        "trust": ["end-user", "tag=x-team", "session=x-chat"],
         "limits": limits,
+        "budget_day_per_user": 2_500_000,
+        "budget_usd_day_per_user": 2_000_000,
+        "budget_day_per_session": 1_000_000_000,
+        "budget_usd_day_per_session": 500_000,
     }
     assert {name: created[name] for name in settings} == settings
     key = created.pop("key")

@@ -22,8 +22,8 @@ def test_every_column() -> None:
     rows, errors = read(
         ",".join(COLUMNS),
         "alice,team,30d,for all,beta-*;family:alpha x,10.0.0.1 ::1,codex; claude cli/1,"
-        "end-user=x-mail;tag,"
-        f"600,100k,2,5M,1,0.5,none,,$50,2.50,none,,,yes,yes,{SECRET}",
+        "end-user=x-mail;session,"
+        f"600,100k,2,5M,1,0.5,none,,$50,2.50,none,,,5,0.1,,0,yes,yes,{SECRET}",
     )
     assert errors == []
     assert rows == [
@@ -35,7 +35,7 @@ def test_every_column() -> None:
             "models": ["beta-*", "family:alpha", "x"],
             "addresses": ["10.0.0.1", "::1"],
             "user_agents": ["codex", "claude cli/1"],
-            "trust": ["end-user=x-mail", "tag"],
+            "trust": ["end-user=x-mail", "session"],
             "limits": {
                 "requests_per_minute": 600,
                 "tokens_per_minute": 100_000,
@@ -46,6 +46,9 @@ def test_every_column() -> None:
                 "budget_usd": 50_000_000,
                 "budget_usd_5h": 2_500_000,
             },
+            "budget_day_per_user": 5_000_000,
+            "budget_usd_day_per_user": 100_000,
+            "budget_usd_day_per_session": 0,
             "probe": True,
             "cost_in_usage": True,
             "key": SECRET,

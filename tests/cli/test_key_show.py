@@ -53,6 +53,26 @@ def test_spent_budgets(shell: CommandRunner, used: str) -> None:
     assert shell.json("group", "show", "default")["spent_micro"]["budget"] == 1_002_500_000
 
 
+def test_budgets_of_each_end_user(shell: CommandRunner, used: str) -> None:
+    options = (
+        "--trust",
+        "end-user",
+        "--budget-usd-day-per-user",
+        "2",
+        "--budget-day-per-user",
+        "9",
+    )
+    shell("key", "set", "alice", *options)
+    details = fields(shell("key", "show", "alice").stdout)
+    assert details["Each end user"] == "9 units a day; $2.00 a day"
+    assert details["Each session"] == "-"
+    result = shell("key", "set", "alice", "--trust", "none")
+    assert result.exit_code == 1
+    assert "--budget-day-per-user: This budget needs a key that trusts end-user" in result.stderr
+    none = ("--budget-day-per-user", "none", "--budget-usd-day-per-user", "none")
+    assert shell("key", "set", "alice", "--trust", "none", *none).exit_code == 0
+
+
 def test_prices_with_a_configured_unit_price(
     shell: CommandRunner, used: str, tmp_path: Path
 ) -> None:

@@ -60,6 +60,10 @@ class KeySettings(TypedDict, total=False):
     user_agents: tuple[str, ...] | None
     trust: tuple[str, ...] | None
     limits: LimitChanges | None
+    budget_day_per_user: int | None
+    budget_usd_day_per_user: int | None
+    budget_day_per_session: int | None
+    budget_usd_day_per_session: int | None
 
 
 class KeyChanges(KeySettings, total=False):
@@ -131,6 +135,10 @@ class _KeySettingsForm(Form):
     user_agents: UserAgents | None = None
     trust: TrustedDimensions | None = None
     limits: LimitsForm | None = None
+    budget_day_per_user: Budget | None = None
+    budget_usd_day_per_user: Budget | None = None
+    budget_day_per_session: Budget | None = None
+    budget_usd_day_per_session: Budget | None = None
 
 
 class CreateKeyForm(_KeySettingsForm):

@@ -13,7 +13,7 @@ from gateway.console.context import CONTEXT
 from gateway.console.form_input import Texts, error_messages, key_to_texts, parse_form
 from gateway.console.pages.tokens import LIST_PATH, requested_token
 from gateway.console.rendering import flash, redirect, render, stash_once
-from gateway.console.usage_view import BUDGET_TITLES, LIMIT_TITLES
+from gateway.console.usage_view import BUDGET_TITLES, DIMENSION_TITLES, LIMIT_TITLES
 from gateway.store.records import Token
 
 _INPUTS = {ExpiryPassed: "expires_at", UnknownGroup: "group"}
@@ -98,5 +98,11 @@ def _form(
 ) -> web.Response:
     groups = [group.name for group in request.app[CONTEXT].operations.list_groups()]
     return render_settings_form(
-        request, "token_form.html", texts, errors, token=token, groups=groups
+        request,
+        "token_form.html",
+        texts,
+        errors,
+        token=token,
+        groups=groups,
+        dimension_titles=DIMENSION_TITLES,
     )

@@ -22,6 +22,7 @@ from gateway.console.usage_view import (
     BudgetRow,
     Spend,
     budget_rows,
+    dimension_rows,
     limit_rows,
     spend_of,
 )
@@ -102,6 +103,7 @@ async def show_token(request: web.Request) -> web.Response:
         "token.html",
         row=_token_row(context, token),
         limits=list(limit_rows(token.limits)),
+        dimension_budgets=list(dimension_rows(token)),
         has_old_key=token.old_expires_at is not None and token.old_expires_at > now,
         range_error=range_.error,
         chart=await spending_chart(database, span, "model", top, key=token.id),

@@ -146,7 +146,8 @@ async def receive(
             await run(incoming)
     exchange.prompt = prompt = incoming.prompt
     if permit.trusted is not None:
-        exchange.record_dimensions(permit.trusted, request.headers)
+        permit = exchange.record_dimensions(permit, permit.trusted, request.headers)
+        incoming.permit = permit
     incoming.route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
     await next_stage()
     for run, applies in stages.after_route:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from aiohttp import hdrs, web
 from multidict import istr
 
+from gateway.admission.access import Permit
 from gateway.admission.client_address import client_address
 from gateway.admission.dimensions import NO_DIMENSIONS, Dimensions, TrustedDimensions
 from gateway.core.events import Failure, FailureKind, StopReason
@@ -186,13 +187,20 @@ class Exchange:
             self.booked -= size
             self.runtime.bodies.add(self.key, self.client_address, -size)
 
-    def record_dimensions(self, trusted: TrustedDimensions, headers: Mapping[str, str]) -> None:
-        """What the request states of itself. Call it once its prompt is known."""
+    def record_dimensions(
+        self, permit: Permit, trusted: TrustedDimensions, headers: Mapping[str, str]
+    ) -> Permit:
+        """What the request states of itself. Call it once its prompt is known. Returns its permit,
+        with the budgets of those that it states."""
         stated = trusted.read(headers, self.prompt)
         values = self.runtime.distinct_values
         self.dimensions, folded = values.limit(self.key, stated, self.started)
         if folded:
             self.warnings.append(f"too many values today: {', '.join(folded)}")
+        if permit.dimension_limits:
+            self.runtime.quota.forget_past(self.started)
+            self.meter.permit = permit = permit.for_stated(self.dimensions)
+        return permit
 
     def start_attempt(self, candidate: Candidate) -> None:
         """Call it before the upstream is contacted: the first attempt writes the intent row."""

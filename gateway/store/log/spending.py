@@ -1,4 +1,5 @@
-"""What keys and groups have spent: in total, by day, by hour, and lately by steps of five minutes.
+"""What keys and groups have spent: in total, by day, by hour, and lately by steps of five minutes;
+and what end users and sessions have spent by day.
 
 The clock may be wrong, so it is not asked: "lately" is the last hours in which there were requests.
 All but the steps comes from the hourly sums, so the number of rows of `requests` does not matter.
@@ -7,26 +8,28 @@ Sums are as they were charged: requests that got other prices later have spent w
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, literal, or_, select
+from sqlalchemy import ColumnElement, Select, case, literal, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.core.limits import FREE, Cost
-from gateway.store.database import Database
+from gateway.core.limits import DIMENSION_BUDGETS, FREE, Cost
+from gateway.store.database import Database, fetch
 from gateway.store.log.costs import charged_hours
 from gateway.store.log.expressions import HOURS_OF_A_DAY, IS_RUNNING, sum_of
 from gateway.store.log.pages import first_id
 from gateway.store.log.retention import ROWS_KEPT_SINCE
 from gateway.store.records import (
+    BUDGET_DIMENSIONS,
     DAY_US,
     HOUR_US,
     STEP_US,
 )
-from gateway.store.schema import requests, usage_hours
+from gateway.store.schema import requests, tokens, usage_hours
 
 LAST_DAYS: Final = 9
 """Days with requests of which the hours are loaded, and the month of the first of them: a week of
@@ -76,8 +79,38 @@ async def load_spend(database: Database) -> SpendByHolder:
                 requests.c.group_name,
             ),
         )
-        tokens, groups = [await _spend_by(connection, *columns, kept_since) for columns in holders]
-    return SpendByHolder(tokens, groups)
+        spent = [await _spend_by(connection, *columns, kept_since) for columns in holders]
+    return SpendByHolder(*spent)
+
+
+async def load_dimension_spend(
+    database: Database, since: int, token_id: str | None = None
+) -> dict[tuple[str, str, str], Spend]:
+    """What end users and sessions with budgets have spent in the UTC days from `since` (Unix µs)
+    on, by dimension, key and value; of one key or of all."""
+    day = requests.c.started_at // literal(DAY_US, literal_execute=True)
+    texts = [_text_with_budget(dimension) for dimension in BUDGET_DIMENSIONS]
+    query = _sums(requests, requests.c.token_id, day, *texts).where(
+        requests.c.id >= first_id(since),
+        ~IS_RUNNING,
+        tokens.c.id == requests.c.token_id,
+        or_(*(text.is_not(None) for text in texts)),
+        true() if token_id is None else tokens.c.id == token_id,
+    )
+    spending = defaultdict[tuple[str, str, str], Spend](Spend)
+    for key, number, *stated, units, usd in await fetch(database, query):
+        for dimension, text in zip(BUDGET_DIMENSIONS, stated, strict=True):
+            if text is not None:
+                by_day = spending[dimension, key, text].by_day
+                so_far = by_day.get(number * DAY_US, FREE)
+                by_day[number * DAY_US] = Cost(so_far.units + units, so_far.usd + usd)
+    return spending
+
+
+def _text_with_budget(dimension: str) -> ColumnElement[Any]:
+    """The value of a row whose key has a budget for each of them, else null."""
+    names = [name for name, budget in DIMENSION_BUDGETS.items() if budget.dimension == dimension]
+    return case((or_(*(tokens.c[name].is_not(None) for name in names)), requests.c[dimension]))
 
 
 async def _spend_by(

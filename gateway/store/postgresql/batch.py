@@ -13,12 +13,14 @@ from typing import Any, Final, NamedTuple
 from gateway.store.log.batch import Batch
 from gateway.store.log.traffic_sums import TrafficDelta
 from gateway.store.records import (
+    BUDGET_DIMENSIONS,
     DAY_US,
     HOUR_US,
     STEP_US,
     HourDelta,
     RequestRow,
     TokenDelta,
+    dimension_holders,
     start_of_month,
 )
 
@@ -30,7 +32,8 @@ _Cost = tuple[int, int]
 
 class SpendingDelta(NamedTuple):
     """An amount that is added to the spending of one key (by id) or group (by name) in the period
-    `total`, `month`, `day`, `hour` or `step` that began at `start` (Unix µs)."""
+    `total`, `month`, `day`, `hour` or `step` that began at `start` (Unix µs); of an end user or a
+    session of a key only in a `day`."""
 
     holder_kind: str
     holder_id: str
@@ -98,10 +101,13 @@ def spending_deltas(
                 cost = sign * row.cost_micro, sign * row.usd_micro
                 _add(by_step, (KEY, row.token_id, step), cost)
                 _add(by_step, (GROUP, row.group_name, step), cost)
+                for kind, id in dimension_holders(row):
+                    _add(by_step, (kind, id, step), cost)
     by_period: dict[tuple[str, str, str, int], _Cost] = {}
     for (kind, id, step), cost in by_step.items():
         for period, start in _periods(step):
-            _add(by_period, (kind, id, period, start), cost)
+            if period == "day" or kind not in BUDGET_DIMENSIONS:
+                _add(by_period, (kind, id, period, start), cost)
     return [SpendingDelta(*key, *by_period[key]) for key in sorted(by_period)]
 
 
@@ -117,6 +123,8 @@ def lease_deltas(
                 cost = sign * row.cost_micro, sign * row.usd_micro
                 _add(costs, (KEY, row.token_id), cost)
                 _add(costs, (GROUP, row.group_name), cost)
+                for holder in dimension_holders(row):
+                    _add(costs, holder, cost)
     return [LeaseDelta(*holder, *costs[holder]) for holder in sorted(costs)]
 
 

@@ -35,7 +35,7 @@ _WEEK_US: Final = 7 * DAY_US
 _FIVE_HOURS_US: Final = 5 * HOUR_US
 
 HolderKey = tuple[str, str]
-"""`key` and a token's id, or `group` and a name."""
+"""`key` and a token's id, `group` and a name, or as `gateway.store.records.dimension_holders`."""
 
 _BEGIN: Final = """
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_current_xact_id()::text

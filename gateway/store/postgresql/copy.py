@@ -27,7 +27,7 @@ from gateway.core.limits import FREE, Cost
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
 from gateway.store.log.integrity import check
-from gateway.store.log.spending import Spend, load_spend
+from gateway.store.log.spending import Spend, load_dimension_spend, load_spend
 from gateway.store.migrations import COPY_NOTE, MIGRATIONS, OWN_SETTINGS
 from gateway.store.open import open_database
 from gateway.store.postgresql.copy_ends import (
@@ -41,7 +41,7 @@ from gateway.store.postgresql.copy_ends import (
     server_source,
     server_target,
 )
-from gateway.store.records import start_of_month
+from gateway.store.records import DAY_US, dimension_holder_id, start_of_month
 from gateway.store.schema import groups, requests, settings, tokens, traffic, usage_hours
 from gateway.store.sqlite import backup
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
@@ -232,8 +232,15 @@ async def _check(database: Database) -> None:
 
 async def _spending_of(database: Database) -> list[dict[str, Any]]:
     """The rows of the table of spending that the sums make."""
-    spent = await load_spend(database)
-    return [
+    spent, today = await load_spend(database), time.time_ns() // 1000 // DAY_US * DAY_US
+    of_dimensions = await load_dimension_spend(database, today)
+    days = [
+        {"holder_kind": dimension, "holder_id": dimension_holder_id(token_id, text)}
+        | {"period": "day", "start": start, "units": cost.units, "usd": cost.usd}
+        for (dimension, token_id, text), spend in of_dimensions.items()
+        for start, cost in spend.by_day.items()
+    ]
+    return days + [
         {"holder_kind": kind, "holder_id": name, "period": period, "start": start}
         | {"units": cost.units, "usd": cost.usd}
         for kind, holders in (("key", spent.tokens), ("group", spent.groups))

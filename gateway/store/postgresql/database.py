@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -42,6 +43,7 @@ from gateway.store.postgresql.connection import (
     password_of,
     server_failure,
 )
+from gateway.store.postgresql.dimension_spending import delete_past
 from gateway.store.postgresql.errors import (
     is_cancelled,
     is_data_error,
@@ -232,6 +234,9 @@ class PostgresqlDatabase(Database):
 
     async def add_up_days(self) -> None:
         await add_up_days(self)
+
+    async def delete_past_spending(self, now_us: int) -> None:
+        await self.write(partial(delete_past, now=now_us))
 
     async def create_days(self, now_us: int) -> list[str]:
         return [day.name for day in await create_days(self, now_us)]

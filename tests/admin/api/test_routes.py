@@ -47,6 +47,10 @@ TOKEN_FIELDS = {
     "let_run",
     "trust",
     "cost_in_usage",
+    "budget_day_per_user",
+    "budget_usd_day_per_user",
+    "budget_day_per_session",
+    "budget_usd_day_per_session",
 }
 GROUP_FIELDS = {
     "name",

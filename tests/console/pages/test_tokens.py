@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,7 @@ async def test_create_with_every_setting(visitor: Visitor, gateway: RunningGatew
         budget="5M",
         budget_day="0.5",
         budget_month="none",
+        budget_usd_day_per_user="2",
         probe="yes",
     )
     token = await gateway.operations.get_key(created.path.rpartition("/")[2])
@@ -59,12 +61,42 @@ async def test_create_with_every_setting(visitor: Visitor, gateway: RunningGatew
     assert token.user_agents == ("curl/", "re:my agent, .*")
     assert token.trust == ("end-user", "tag=x-team")
     assert token.probe
+    assert (token.budget_day_per_user, token.budget_usd_day_per_user) == (None, 2_000_000)
     limits = token.limits
     assert (limits.requests_per_minute, limits.tokens_per_minute) == (60, 200_000)
     assert (limits.concurrent, limits.budget) == (3, 5_000_000_000_000)
     assert (limits.budget_day, limits.budget_month) == (500_000, None)
-    for text in ("2199-01-31", "beta-*", "10.0.0.0/8", "curl/", "200", "0 % : 0 units of 5"):
+    for text in (
+        "2199-01-31",
+        "beta-*",
+        "10.0.0.0/8",
+        "curl/",
+        "200",
+        "0 % : 0 units of 5",
+        "$2.00",
+    ):
         assert text.replace(" ", "") in created.text.replace(" ", "").replace("\u202f", "")
+
+
+async def test_a_budget_of_each_end_user_needs_trust(
+    visitor: Visitor, gateway: RunningGateway
+) -> None:
+    page = await visitor.post(
+        "/console/tokens/new", name="bob", group="default", trust="tag", budget_day_per_user="5"
+    )
+    assert page.status == 422
+    assert "This budget needs a key that trusts end-user" in page.text
+    assert page.html.count('aria-invalid="true"') == 1
+    settings: Any = {"trust": ("end-user",), "budget_day_per_user": 5_000_000}
+    token, _ = await gateway.operations.create_key("bob", "default", **settings)
+    page = await visitor.post(
+        f"/console/tokens/{token.id}/edit", name="bob", group="default", budget_day_per_user="5"
+    )
+    assert page.status == 422
+    assert "This budget needs a key that trusts end-user" in page.text
+    await visitor.post(f"/console/tokens/{token.id}/edit", name="bob", group="default")
+    changed = await gateway.operations.get_key(token.id)
+    assert (changed.trust, changed.budget_day_per_user) == (None, None)
 
 
 async def test_errors_are_next_to_their_inputs(visitor: Visitor, gateway: RunningGateway) -> None:
