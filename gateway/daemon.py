@@ -236,13 +236,21 @@ async def _start_runtime(
     await end_interrupted(stored)
     stack.push_async_callback(stored.close)
     await load_budgets(runtime.quota, database)
-    for token_id, stated in await load_dimension_budgets(runtime.quota, database, now()):
-        runtime.distinct_values.limit(token_id, stated, now())
+    runtime.dimension_loading = loading = asyncio.ensure_future(_load_dimensions(runtime, database))
+    stack.callback(loading.cancel)
     runtime.restore_disabled(await load_disabled(database))
     stack.push_async_callback(runtime.close)
     if cluster is not None:
         await stack.enter_async_context(cluster.run(recorder))
     return runtime
+
+
+async def _load_dimensions(runtime: Runtime, database: Database) -> None:
+    """Loads what end users and sessions have spent today, and counts them among the values of the
+    day. It may take seconds, so only requests with their budgets wait for it."""
+    now = runtime.now()
+    for token_id, stated in await load_dimension_budgets(runtime.quota, database, now):
+        runtime.distinct_values.limit(token_id, stated, now)
 
 
 async def _start_admin(

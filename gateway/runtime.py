@@ -177,6 +177,8 @@ class Runtime:
     """What upstreams have refused of late."""
     distinct_values: DistinctValues = field(default_factory=DistinctValues)
     """The values of what requests state of themselves."""
+    dimension_loading: asyncio.Future[None] | None = None
+    """Done when it is known what end users and sessions have spent before the start."""
     open_streams: int = 0
     """Streamed replies that are being relayed."""
     client_connections: ConnectionCounts = field(default_factory=ConnectionCounts)

@@ -3,17 +3,22 @@ and what was spent of them before the start."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from gateway.admission.dimensions import NO_DIMENSIONS, Dimensions
-from gateway.core.limits import DIMENSION_BUDGETS, Cost, Currency, Limits
+from gateway.core.limits import DIMENSION_BUDGETS, BudgetWindow, Cost, Currency, Limits
 from gateway.quota.budgets import BudgetTracker
 from gateway.quota.limits import Holder, HolderKind, Quota
 from gateway.store.database import Database
 from gateway.store.log.spending import Spend, load_dimension_spend, load_spend
 from gateway.store.records import DAY_US, Group, Token, dimension_holder_id
 from gateway.store.registry import Registry
+
+_AT_ONCE: Final = 500
+"""Holders that are loaded before others have their turn."""
 
 
 def budget_holders(registry: Registry) -> Iterator[Holder]:
@@ -61,12 +66,17 @@ async def load_dimension_budgets(
     grants them reads what is spent."""
     if quota.is_leased:
         return []
-    spending = await load_dimension_spend(database, now - now % DAY_US, token_id)
-    for (dimension, key, text), spend in spending.items():
+    day = now - now % DAY_US
+    spending = await load_dimension_spend(database, day, token_id)
+    for number, (dimension, key, text, cost) in enumerate(spending):
         kind, id = HolderKind(dimension), dimension_holder_id(key, text)
-        for number, currency in enumerate(Currency):
-            load_spent(quota.budget(kind, id, currency), spend, number)
-    return [(key, NO_DIMENSIONS._replace(**{name: text})) for name, key, text in spending]
+        for currency, amount in zip(Currency, cost, strict=True):
+            if amount:
+                tracker = quota.budget(kind, id, currency)
+                tracker.settle(0, max(0, amount - tracker.spent(BudgetWindow.DAY, day)), day)
+        if not number % _AT_ONCE:
+            await asyncio.sleep(0)
+    return [(key, NO_DIMENSIONS._replace(**{name: text})) for name, key, text, _ in spending]
 
 
 def load_spent(tracker: BudgetTracker, spend: Spend, number: int) -> None:

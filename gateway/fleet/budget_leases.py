@@ -188,11 +188,13 @@ class BudgetLeases:
                 units.committed(row.cost_micro)
                 usd.committed(row.usd_micro)
             for key in dimension_holders(row):
-                # A request that began before there was such a budget is not among the unsettled.
                 if (lease := self._leases.get(key)) is not None:
-                    units, usd = lease.trackers
-                    units.committed(min(row.cost_micro, units.unsettled))
-                    usd.committed(min(row.usd_micro, usd.unsettled))
+                    for tracker, spent in zip(
+                        lease.trackers, (row.cost_micro, row.usd_micro), strict=True
+                    ):
+                        # A request that began before the budget was set is not among them yet.
+                        tracker.unsettled = max(tracker.unsettled, spent)
+                        tracker.committed(spent)
 
     def reset(self, _epoch: int = 0) -> None:
         """Forgets the leases, as this replica is registered again: nothing is leased to it."""

@@ -186,6 +186,10 @@ class BudgetTracker:
             case _:
                 return self.total
 
+    def has_spent_on(self, day: int) -> bool:
+        """Tells, of the current day, whether anything was spent on it; `day` is its start."""
+        return self._step_start >= day or day in self._days
+
     def time_of_room(self, budget: Budget, at: int, amount: int) -> int | None:
         """Returns when the amount fits a budget in which it does not fit now; None: never, or when
         running requests have ended. A day and a month begin anew for any amount."""

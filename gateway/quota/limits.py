@@ -17,7 +17,6 @@ from gateway.core.limits import (
     UNLIMITED,
     Budget,
     Budgets,
-    BudgetWindow,
     Cost,
     Currency,
     Limits,
@@ -217,7 +216,7 @@ class Quota:
             key
             for key, usage in self._usages.items()
             if key[0] in _OF_A_DAY
-            and not any(each.spent(BudgetWindow.DAY, at) for each in usage.budgets)
+            and not any(each.has_spent_on(day_of(at).start) for each in usage.budgets)
         ]
         for key in past:
             self.forget(*key)

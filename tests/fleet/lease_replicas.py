@@ -21,7 +21,7 @@ from gateway.store.log.recorder import Recorder
 from gateway.store.postgresql.database import PostgresqlDatabase
 from gateway.store.postgresql.replicas import OwnReplica, steady_seconds
 from gateway.store.postgresql.schema import budget_leases, replicas, spending
-from gateway.store.records import ExchangeState
+from gateway.store.records import ExchangeState, dimension_holder_id
 from gateway.store.schema import requests
 from tests.store.sample_rows import intent
 
@@ -37,6 +37,12 @@ def unix_us() -> int:
 
 def key_holder(token_id: str = "tok_0", **limits: int) -> Holder:
     return Holder(HolderKind.KEY, token_id, token_id, Limits(**limits))
+
+
+def user_holder(name: str, **limits: int) -> Holder:
+    """An end user of the key `tok_0`."""
+    id = dimension_holder_id("tok_0", name)
+    return Holder(HolderKind.END_USER, id, name, Limits(**limits))
 
 
 @dataclass(slots=True)
@@ -61,10 +67,15 @@ class LeaseReplica:
         """The request has ended, and its row is recorded."""
         reservation.settle(0, cost)
         self.spent.append(cost.units)
-        row = intent(next(_numbers), token_id=reservation.request.holders[0].id)
+        request = reservation.request
+        self.record(request.holders[0].id, cost, request.started_at)
+
+    def record(self, holder_id: str, cost: Cost, started_at: int) -> None:
+        token_id, _, end_user = holder_id.partition(" ")
+        row = intent(next(_numbers), token_id=token_id, end_user=end_user or None)
         self.recorder.record_settlement(
             row._replace(
-                started_at=reservation.request.started_at,
+                started_at=started_at,
                 state=ExchangeState.OK,
                 total_us=1,
                 cost_micro=cost.units,

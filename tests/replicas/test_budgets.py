@@ -4,13 +4,15 @@ used."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 import pytest
+from aiohttp import ClientSession
 
-from tests.support.fleet import COST, run_fleet
-from tests.support.fleet_ledger import find_faults, leases_ended, settled, value
+from tests.support.fleet import COST, MODELS, run_fleet
+from tests.support.fleet_ledger import find_faults, leases_ended, query, settled, value
 from tests.support.fleet_load import Load, run_load
 from tests.support.sizes import REQUESTS_OF_A_BUDGET
 
@@ -81,3 +83,39 @@ async def test_a_lease_that_dies_with_its_replica_is_free_after_its_expiry(tmp_p
         await leases_ended(fleet.url, 1)
         names = [answer.name for run in (first, early, late) for answer in run.admitted()]
         assert await find_faults(fleet.url, names) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+async def test_replicas_share_the_budget_of_each_end_user(tmp_path: Path) -> None:
+    async with run_fleet(tmp_path, 2) as fleet, ClientSession() as http:
+        budget = ("--trust", "end-user=x-user", "--budget-day-per-user", str(5 * COST))
+        key = await fleet.mint(*budget)
+        body = {"model": MODELS[0], "messages": [{"role": "user", "content": "Hi"}]}
+
+        async def ask(number: int, user: str) -> tuple[str, int]:
+            headers = {"authorization": f"Bearer {key}", "x-user": user}
+            url = f"{fleet.addresses[number % 2]}/v1/chat/completions"
+            async with http.post(url, json=body | {"max_tokens": 200}, headers=headers) as reply:
+                text = await reply.text()
+                assert reply.status in (200, 429), text
+                return user, reply.status
+
+        served = Counter[str]()
+        for _ in range(10):
+            users = [f"user {number % 5}" for number in range(20)]
+            answers = await asyncio.gather(*(ask(n, user) for n, user in enumerate(users)))
+            served.update(user for user, status in answers if status == 200)
+        await settled(fleet.url)
+        assert len(served) == 5
+        assert max(served.values()) <= 5
+        assert min(served.values()) >= 3
+        rows = (
+            "SELECT end_user, sum(cost_micro)::bigint FROM requests WHERE cost_micro > 0 GROUP BY 1"
+        )
+        spent = (
+            "SELECT split_part(holder_id, ' ', 2) || ' ' || split_part(holder_id, ' ', 3), units "
+        )
+        spent += "FROM spending WHERE holder_kind = 'end_user'"
+        assert dict(await query(fleet.url, rows)) == dict(await query(fleet.url, spent))
+        assert await find_faults(fleet.url) == []

@@ -84,7 +84,7 @@ async def pass_through(endpoint: Endpoint, request: web.Request) -> web.StreamRe
     )
     exchange.prompt = prompt
     if permit.trusted is not None:
-        permit = exchange.record_dimensions(permit, permit.trusted, request.headers)
+        permit = await exchange.record_dimensions(permit, permit.trusted, request.headers)
     incoming = IncomingRequest(
         request=request,
         exchange=exchange,

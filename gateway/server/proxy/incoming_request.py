@@ -146,7 +146,7 @@ async def receive(
             await run(incoming)
     exchange.prompt = prompt = incoming.prompt
     if permit.trusted is not None:
-        permit = exchange.record_dimensions(permit, permit.trusted, request.headers)
+        permit = await exchange.record_dimensions(permit, permit.trusted, request.headers)
         incoming.permit = permit
     incoming.route = permit.route(exchange.snapshot.router, prompt.model, codec.format)
     await next_stage()

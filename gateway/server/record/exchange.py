@@ -187,7 +187,7 @@ class Exchange:
             self.booked -= size
             self.runtime.bodies.add(self.key, self.client_address, -size)
 
-    def record_dimensions(
+    async def record_dimensions(
         self, permit: Permit, trusted: TrustedDimensions, headers: Mapping[str, str]
     ) -> Permit:
         """What the request states of itself. Call it once its prompt is known. Returns its permit,
@@ -198,6 +198,8 @@ class Exchange:
         if folded:
             self.warnings.append(f"too many values today: {', '.join(folded)}")
         if permit.dimension_limits:
+            if (loading := self.runtime.dimension_loading) is not None:
+                await asyncio.shield(loading)
             self.runtime.quota.forget_past(self.started)
             self.meter.permit = permit = permit.for_stated(self.dimensions)
         return permit

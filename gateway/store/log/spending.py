@@ -8,13 +8,12 @@ Sums are as they were charged: requests that got other prices later have spent w
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, case, literal, or_, select, true
+from sqlalchemy import ColumnElement, Select, literal, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.core.limits import DIMENSION_BUDGETS, FREE, Cost
@@ -83,34 +82,39 @@ async def load_spend(database: Database) -> SpendByHolder:
     return SpendByHolder(*spent)
 
 
+class DimensionSpend(NamedTuple):
+    """What the requests of a key that state this value for a dimension have spent."""
+
+    dimension: str
+    token_id: str
+    value: str
+    cost: Cost
+
+
 async def load_dimension_spend(
-    database: Database, since: int, token_id: str | None = None
-) -> dict[tuple[str, str, str], Spend]:
-    """What end users and sessions with budgets have spent in the UTC days from `since` (Unix µs)
-    on, by dimension, key and value; of one key or of all."""
-    day = requests.c.started_at // literal(DAY_US, literal_execute=True)
-    texts = [_text_with_budget(dimension) for dimension in BUDGET_DIMENSIONS]
-    query = _sums(requests, requests.c.token_id, day, *texts).where(
-        requests.c.id >= first_id(since),
-        ~IS_RUNNING,
-        tokens.c.id == requests.c.token_id,
-        or_(*(text.is_not(None) for text in texts)),
-        true() if token_id is None else tokens.c.id == token_id,
-    )
-    spending = defaultdict[tuple[str, str, str], Spend](Spend)
-    for key, number, *stated, units, usd in await fetch(database, query):
-        for dimension, text in zip(BUDGET_DIMENSIONS, stated, strict=True):
-            if text is not None:
-                by_day = spending[dimension, key, text].by_day
-                so_far = by_day.get(number * DAY_US, FREE)
-                by_day[number * DAY_US] = Cost(so_far.units + units, so_far.usd + usd)
+    database: Database, day: int, token_id: str | None = None
+) -> list[DimensionSpend]:
+    """The spending on the UTC day that began then (Unix µs) of the dimensions with budgets, of one
+    key or of all."""
+    spending: list[DimensionSpend] = []
+    # An expression, as SQLite would read all days in the order of the index of keys.
+    key = requests.c.token_id + literal("", literal_execute=True)
+    of_key = true() if token_id is None else requests.c.token_id == token_id
+    for dimension in BUDGET_DIMENSIONS:
+        names = [name for name, each in DIMENSION_BUDGETS.items() if each.dimension == dimension]
+        limited = select(tokens.c.id).where(or_(*(tokens.c[name].is_not(None) for name in names)))
+        ids = {id for (id,) in await fetch(database, limited) if token_id in (None, id)}
+        if not ids:
+            continue
+        value, row = requests.c[dimension], requests.c
+        of_day = row.id >= first_id(day), row.id < first_id(day + DAY_US)
+        query = _sums(requests, key, value).where(*of_day, of_key, value.is_not(None), ~IS_RUNNING)
+        spending += (
+            DimensionSpend(dimension, id, text, Cost(*cost))
+            for id, text, *cost in await fetch(database, query)
+            if id in ids
+        )
     return spending
-
-
-def _text_with_budget(dimension: str) -> ColumnElement[Any]:
-    """The value of a row whose key has a budget for each of them, else null."""
-    names = [name for name, budget in DIMENSION_BUDGETS.items() if budget.dimension == dimension]
-    return case((or_(*(tokens.c[name].is_not(None) for name in names)), requests.c[dimension]))
 
 
 async def _spend_by(

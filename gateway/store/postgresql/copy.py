@@ -233,12 +233,10 @@ async def _check(database: Database) -> None:
 async def _spending_of(database: Database) -> list[dict[str, Any]]:
     """The rows of the table of spending that the sums make."""
     spent, today = await load_spend(database), time.time_ns() // 1000 // DAY_US * DAY_US
-    of_dimensions = await load_dimension_spend(database, today)
     days = [
         {"holder_kind": dimension, "holder_id": dimension_holder_id(token_id, text)}
-        | {"period": "day", "start": start, "units": cost.units, "usd": cost.usd}
-        for (dimension, token_id, text), spend in of_dimensions.items()
-        for start, cost in spend.by_day.items()
+        | {"period": "day", "start": today, "units": cost.units, "usd": cost.usd}
+        for dimension, token_id, text, cost in await load_dimension_spend(database, today)
     ]
     return days + [
         {"holder_kind": kind, "holder_id": name, "period": period, "start": start}
