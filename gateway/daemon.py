@@ -27,11 +27,7 @@ from gateway.admin.feed import Feed
 from gateway.admin.operations import AdminOperations
 from gateway.admin.reload import ConfigSource, Reloader
 from gateway.admin.retention import run_retention
-from gateway.admission.budgets import (
-    budget_holders,
-    load_budgets,
-    load_dimension_budgets,
-)
+from gateway.admission.budgets import budget_holders, load_budgets, load_dimension_budgets
 from gateway.admission.key_origins import KeyOriginMonitor
 from gateway.admission.local import Admission
 from gateway.alerts.monitor import run_alerts

@@ -56,10 +56,7 @@ def dimension_limits(token: Token) -> dict[HolderKind, Limits]:
 
 
 async def load_dimension_budgets(
-    quota: Quota,
-    database: Database,
-    now: int,
-    token_id: str | None = None,
+    quota: Quota, database: Database, now: int, token_id: str | None = None
 ) -> list[tuple[str, Dimensions]]:
     """Loads what end users and sessions have spent of their budgets since the UTC day of `now`
     (Unix µs) began, of one key or of all; returns them by key. Leases need nothing of it: whoever

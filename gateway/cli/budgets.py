@@ -31,7 +31,6 @@ from gateway.cli.output import (
     shorten,
 )
 from gateway.core.limits import BUDGETS, DIMENSION_BUDGETS, BudgetKind, BudgetWindow, Currency
-from gateway.store.records import BUDGET_DIMENSIONS
 
 if TYPE_CHECKING:  # commands start without what validates configurations
     from gateway.config.limits import Money
@@ -114,15 +113,8 @@ def limit_columns(money: Money | None) -> dict[str, Column]:
     }
 
 
-def dimension_columns() -> dict[str, Column]:
-    """Returns the columns of keys with the budgets of each end user and each session."""
-    return {
-        f"Each {dimension.replace('_', ' ')}": partial(_dimension_cell, dimension)
-        for dimension in BUDGET_DIMENSIONS
-    }
-
-
-def _dimension_cell(dimension: str, record: Record) -> Cell:
+def dimension_cell(dimension: str, record: Record) -> Cell:
+    """The budgets of a key of each value of a dimension."""
     texts = [
         f"{format_amount(limit, budget.kind.currency)} a day"
         for name, budget in DIMENSION_BUDGETS.items()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gateway.admin.units import format_cost
-from gateway.cli.budgets import cost_columns, dimension_columns, get_spent, limit_columns
+from gateway.cli.budgets import cost_columns, dimension_cell, get_spent, limit_columns
 from gateway.cli.client import Client, connect, database_server, quote_path
 from gateway.cli.errors import CommandRefused
 from gateway.cli.key_import import import_keys
@@ -132,7 +132,8 @@ def _detail_columns(money: Money | None) -> dict[str, Column]:
         "User agents": lambda key: _join(key["user_agents"], "all that its group allows"),
         "Trusted": lambda key: _join(key["trust"], "nothing"),
         **limit_columns(money),
-        **dimension_columns(),
+        "Each end user": partial(dimension_cell, "end_user"),
+        "Each session": partial(dimension_cell, "session"),
         "First used": _first_use,
         "Last used": "last_used_at",
         "Warning": lambda key: (

@@ -211,15 +211,10 @@ class Quota:
         day = day_of(at - _LATEST_START).start
         if day <= self._day or self.is_leased:
             return
-        self._day = day
-        past = [
-            key
-            for key, usage in self._usages.items()
-            if key[0] in _OF_A_DAY
-            and not any(each.has_spent_on(day_of(at).start) for each in usage.budgets)
-        ]
-        for key in past:
-            self.forget(*key)
+        self._day, today = day, day_of(at).start
+        for key in [each for each in self._usages if each[0] in _OF_A_DAY]:
+            if not any(tracker.has_spent_on(today) for tracker in self._usages[key].budgets):
+                self.forget(*key)
 
     def budget_statuses(self, holders: Iterable[Holder], at: int) -> Iterator[BudgetStatus]:
         """Yields every budget of the holders at this time (unix microseconds), as the next request

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.admission.budgets import load_budgets
-from gateway.core.limits import MICRO_PER_UNIT, Cost, Limits
+from gateway.admission.budgets import load_budgets, load_dimension_budgets
+from gateway.core.limits import MICRO_PER_UNIT, BudgetWindow, Cost, Limits
 from gateway.errors import InsufficientQuota
+from gateway.quota.leased_budgets import LeasedTracker
 from gateway.quota.limits import Holder, HolderKind, Quota, ResourceRequest
 from gateway.store import tokens
 from gateway.store.database import Database
@@ -110,3 +111,46 @@ async def test_a_clock_that_is_wrong_at_the_start(quota: Quota, wrong: str) -> N
     budget_tracker = quota.budget(HolderKind.KEY, "tok_0")
     assert spent(budget_tracker, moment(wrong))[2] == 0
     assert spent(budget_tracker, NOW) == (54_321, 4_321, 21)
+
+
+async def test_what_end_users_have_spent_today_is_loaded(database: Database) -> None:
+    """Of keys with such budgets, and of dimensions that have one."""
+    trust = ("end-user", "session")
+    limited = token(1, trust=trust, budget_usd_day_per_user=5)
+    await tokens.add_tokens(database, [limited, token(2, trust=trust)])
+    recorder = Recorder(database)
+    await recorder.start()
+    for number, (at, token_id, user, micro) in enumerate(
+        [
+            ("2026-11-20T23:59:59Z", "tok_1", "alice", 1),
+            ("2026-11-21T00:00:00Z", "tok_1", "alice", 20),
+            ("2026-11-21T11:59:59Z", "tok_1", "alice", 300),
+            ("2026-11-21T11:59:59Z", "tok_1", "bob", 4_000),
+            ("2026-11-21T11:59:59Z", "tok_2", "alice", 50_000),
+            ("2026-11-22T00:00:00Z", "tok_1", "alice", 600_000),
+        ]
+    ):
+        opened = intent(
+            number,
+            token_id,
+            id=f"req_{moment(at):014x}{number:010x}",
+            started_at=moment(at),
+            end_user=user,
+            session="one",
+        )
+        await recorder.record_intent(opened)
+        recorder.record_settlement(settled(opened, cost_micro=0, usd_micro=micro))
+    await recorder.close()
+    quota = Quota()
+    for _ in range(2):
+        stated = await load_dimension_budgets(quota, database, NOW)
+        assert sorted((key, each.end_user) for key, each in stated) == [
+            ("tok_1", "alice"),
+            ("tok_1", "bob"),
+        ]
+    day = {
+        key: usage.budgets[1].spent(BudgetWindow.DAY, NOW) for key, usage in quota._usages.items()
+    }
+    assert day == {("end_user", "tok_1 alice"): 320, ("end_user", "tok_1 bob"): 4_000}
+    assert await load_dimension_budgets(Quota(), database, NOW, "tok_2") == []
+    assert await load_dimension_budgets(Quota(LeasedTracker), database, NOW) == []

@@ -48,7 +48,7 @@ GROUP BY 1
 _PERIODS: Final = """
 SELECT holder_kind || ' ' || holder_id || ' ' || period AS holder, sum(units)::bigint AS units,
     sum(usd)::bigint AS usd
-FROM spending GROUP BY 1
+FROM spending WHERE holder_kind IN ('key', 'group') GROUP BY 1
 """
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, literal, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -82,21 +82,12 @@ async def load_spend(database: Database) -> SpendByHolder:
     return SpendByHolder(*spent)
 
 
-class DimensionSpend(NamedTuple):
-    """What the requests of a key that state this value for a dimension have spent."""
-
-    dimension: str
-    token_id: str
-    value: str
-    cost: Cost
-
-
 async def load_dimension_spend(
     database: Database, day: int, token_id: str | None = None
-) -> list[DimensionSpend]:
-    """The spending on the UTC day that began then (Unix µs) of the dimensions with budgets, of one
-    key or of all."""
-    spending: list[DimensionSpend] = []
+) -> list[tuple[str, str, str, Cost]]:
+    """Dimension, key, value and what was spent on the UTC day that began then (Unix µs), where each
+    value has a budget; of one key or of all."""
+    spending: list[tuple[str, str, str, Cost]] = []
     # An expression, as SQLite would read all days in the order of the index of keys.
     key = requests.c.token_id + literal("", literal_execute=True)
     of_key = true() if token_id is None else requests.c.token_id == token_id
@@ -110,7 +101,7 @@ async def load_dimension_spend(
         of_day = row.id >= first_id(day), row.id < first_id(day + DAY_US)
         query = _sums(requests, key, value).where(*of_day, of_key, value.is_not(None), ~IS_RUNNING)
         spending += (
-            DimensionSpend(dimension, id, text, Cost(*cost))
+            (dimension, id, text, Cost(*cost))
             for id, text, *cost in await fetch(database, query)
             if id in ids
         )
