@@ -252,8 +252,8 @@ class AdminOperations:
         until = self.now() if until is None else until
         return await self._overviews.get(overview.align_span(since, until)[:2])
 
-    async def check_integrity(self) -> integrity.Report:
-        return await integrity.check(self.database, boot_id=self.boot_id)
+    async def check_integrity(self, heads: Sequence[str] = ()) -> integrity.Report:
+        return await integrity.check(self.database, boot_id=self.boot_id, heads=heads)
 
     async def _import_errors(self, forms: Sequence[ImportedKeyForm]) -> list[ImportRowError]:
         digests = [keys.digest(form.key) for form in forms if form.key is not None]

@@ -18,6 +18,7 @@ from gateway.store import audit as store
 from gateway.store.conversations import remove_unused
 from gateway.store.database import Database
 from gateway.store.errors import Busy
+from gateway.store.log.links import begin_linking
 from gateway.store.log.retention import clear_end_users, delete_before, has_much_free, shrink
 from gateway.store.log.traffic import keep_traffic
 
@@ -53,6 +54,7 @@ async def _run(runtime: Runtime, database: Database, audit: Audit) -> NoReturn:
                 await shrink_file(database)
                 await add_up_usage(database)
                 await database.delete_past_spending(runtime.now())
+                await begin_linking(database, runtime.now())
                 await keep_traffic(database, runtime.now())
                 if hint is None and (hint := await vacuum_hint(database)) is not None:
                     log.warning(hint)

@@ -41,6 +41,8 @@ _COLUMNS: Final[dict[str, Column]] = {
     "Group": "group_name",
     "Model": "model",
     "Channel": "channel",
+    "Request": "request_id",
+    "Link": "link",
     "Stored": "stands",
     "Recomputed": "counted",
 }
@@ -232,18 +234,21 @@ def _print_tables(copied: copies.CopiedTables, rate: int, next_step: str) -> Non
     print_note(next_step)
 
 
-@subcommand(db)
-def check(context: CommandContext) -> None:
+@subcommand(
+    db, click.option("--head", metavar="HEAD", default="", help="A head that was kept elsewhere.")
+)
+def check(context: CommandContext, head: str) -> None:
     """Verify that rows, sums and totals agree; also while the gateway runs.
 
-    The totals of each key must be the sums of its hours, and each hour the sum of its rows. Exit
-    code 1 if there are differences; nothing is changed.
+    The totals of each key must be the sums of its hours, each hour the sum of its rows, and the
+    rows those of their links, which are chained by hash. With the head of an earlier export or
+    check, the chain must still have it. Exit code 1 if there are differences; nothing is changed.
     """
     with (
         show_progress("Verifying", hidden=context.as_json),
         connect(context.state_dir, context.config, timeout=_CHECK_TIMEOUT) as client,
     ):
-        report = client.get("/check")
+        report = client.get("/check", head=head or None)
     context.print(report, _print_report)
     if not report["clean"]:
         sys.exit(1)
@@ -267,6 +272,13 @@ def _print_report(report: dict[str, Any]) -> None:
     since = report["rows_kept_since"]
     kept = f" since {format_time(since * HOUR_US)}; older rows are deleted" if since else ""
     click.echo(f"The hourly sums ({hours}) are the sums of their rows ({rows}){kept}.")
+    if report["linked_since"] is None:
+        click.echo("Rows are not linked yet: replicas of an earlier release may write.")
+    else:
+        begin = f" since {format_time(report['linked_since'])}" if report["linked_since"] else ""
+        click.echo(f"The rows{begin} are those of their links ({format_count(report['links'])}).")
+    if report["head"]:
+        click.echo(f"Head of the log: {','.join(report['head'])}")
     if report["open"]:
         click.echo(f"Running requests: {format_count(report['open'])}.")
 

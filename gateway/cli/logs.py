@@ -143,13 +143,16 @@ def export(context: CommandContext, query: LogQuery, as_csv: bool) -> None:
     """Write all columns of all matching requests, newest first, as JSON lines or CSV.
 
     The filters are those of `gateway logs list`. In CSV an apostrophe precedes texts that a
-    spreadsheet would evaluate.
+    spreadsheet would evaluate. The head of the log goes to standard error: keep it elsewhere, and
+    `gateway db check --head` tells whether the log up to it was changed.
     """
     if as_csv and context.as_json:
         raise click.UsageError("Use either --csv or --json.")
     form = ExportFormat.CSV if as_csv else ExportFormat.JSONL
     with connect(context.state_dir, context.config) as client:
         filters = query(client)
+        head = client.get("/requests/head")["head"]
+        print_note(f"Head of the log: {','.join(head)}")
         click.echo(export_header(form), nl=False)
         before: str | None = None
         while True:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from gateway.core.buffers import Buffers
 from gateway.core.limits import UNLIMITED, Limits
 from gateway.core.value import FastStrEnum
+
+MAX_INTEGER: Final = 2**53
 
 HOUR_US: Final = 3_600_000_000
 STEP_US: Final = HOUR_US // 12
@@ -318,6 +320,22 @@ class LogEntry(NamedTuple):
         return self.row.state is ExchangeState.RUNNING
 
 
+class LinkRow(NamedTuple):
+    """A link of the request log (`gateway.store.log.links`). `day` counts from the Unix epoch,
+    `number` from 1 in each chain; `writer` is a boot's id, or `RECOVERY`. `previous` are digests
+    of links and `ids` those of requests, with spaces between them; `digest` is of all the others.
+    Digests are SHA-256, as hexadecimal digits."""
+
+    day: int
+    writer: str
+    number: int
+    written_at: int
+    previous: str
+    rows_digest: str
+    ids: str
+    digest: str = ""
+
+
 class HourDelta(NamedTuple):
     """The amounts that are added to the sums of one Unix hour: the settled exchanges of one token,
     group and catalog model ('' where there is none) that started in it.
@@ -529,12 +547,24 @@ def sanitize_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
+def sanitize_value(value: Any) -> Any:
+    """The value of a field without what a database cannot hold."""
+    if isinstance(value, ExchangeState | bool):
+        return value
+    if isinstance(value, str):
+        return sanitize_text(value)
+    if isinstance(value, int):
+        return max(-MAX_INTEGER, min(value, MAX_INTEGER))
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
     """A value of the ledger, `stands`, that should be `counted`.
 
     `column` is `table.column`. A token's total has its token, an hourly sum (Unix hour) and a sum
-    of traffic (`start` in Unix µs) their complete key, others have neither.
+    of traffic (`start` in Unix µs) their complete key, others have neither. What concerns one row
+    has its id, what concerns a link `day/writer/number`.
     """
 
     column: str
@@ -546,6 +576,8 @@ class Discrepancy:
     model: str | None = None
     start: int | None = None
     channel: str | None = None
+    request_id: str | None = None
+    link: str | None = None
 
 
 def started_us(request_id: str) -> int:

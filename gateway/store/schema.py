@@ -55,6 +55,7 @@ from gateway.store.records import (
     ConversationItem,
     Group,
     HourDelta,
+    LinkRow,
     RequestRow,
     SearchRow,
     SessionRow,
@@ -137,6 +138,14 @@ searches = Table(
     *_columns(SearchRow),
     sqlite_with_rowid=False,
 )
+
+links = Table(
+    "links",
+    metadata,
+    *_columns(LinkRow, key=["day", "writer", "number"]),
+    sqlite_with_rowid=False,
+)
+Index("links_opening", links.c.day, links.c.writer, sqlite_where=text("number = 1"))
 
 usage_hours = Table(
     "usage_hours",

@@ -7,8 +7,8 @@ from tests.bench.callpath import measure
 MOST_FILES = 73
 MOST_FUNCTIONS = 352
 MOST_PERIODIC = 2
-"""Functions that not every request enters: the first of a second moves the window of retries, and an
-upstream's connection is asked what it has not acknowledged."""
+"""Functions that not every request enters: the first of a second moves the window of retries, and
+an upstream's connection is asked what it has not acknowledged."""
 
 
 async def test_a_streamed_request_passes_few_files_and_functions() -> None:

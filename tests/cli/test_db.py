@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+import orjson
 import pytest
 
 from gateway.store.migrations import MIGRATIONS, NAMES, migrate
@@ -39,12 +40,15 @@ def token_id(shell: CommandRunner) -> str:
 def test_consistent_totals(shell: CommandRunner, token_id: str) -> None:
     result = shell("db", "check")
     assert (result.exit_code, result.stderr) == (0, "")
+    report = shell.json("db", "check")
+    (head,) = report["head"]
     assert result.stdout.splitlines() == [
         "The totals of all keys (1) are the sums of their hours.",
         "The hourly sums (1) are the sums of their rows (4).",
+        f"The rows are those of their links ({report['links']}).",
+        f"Head of the log: {head}",
         "Running requests: 1.",
     ]
-    report = shell.json("db", "check")
     assert (report["clean"], report["keys"], report["rows"], report["open"]) == (True, 1, 4, 1)
 
 
@@ -71,6 +75,24 @@ def test_every_difference_is_listed(shell: CommandRunner, token_id: str) -> None
     result = shell("db", "check", "--json")
     assert result.exit_code == 1
     assert '"clean": false' in result.stdout
+
+
+def test_changed_rows_and_a_head_that_is_gone(shell: CommandRunner, token_id: str) -> None:
+    head = shell("logs", "export").stderr.strip().removeprefix("Head of the log: ")
+    assert shell("db", "check", "--head", head).exit_code == 0
+    with raw_connection(shell.state_dir / DATABASE_NAME) as connection:
+        connection.execute("UPDATE requests SET model = 'another' WHERE state = 'ok'")
+    result = shell("db", "check", "--head", head)
+    assert result.exit_code == 1
+    assert "links.rows_digest" in result.stdout
+    assert "links.digest" not in result.stdout
+    with raw_connection(shell.state_dir / DATABASE_NAME) as connection:
+        connection.execute("DELETE FROM links")
+    report = orjson.loads(shell("db", "check", "--head", head, "--json").stdout)
+    assert ("links.digest", head) in [
+        (each["column"], each["link"]) for each in report["discrepancies"]
+    ]
+    assert shell("db", "check", "--head", "x").exit_code != 0
 
 
 def test_a_missing_state_directory(shell: CommandRunner) -> None:

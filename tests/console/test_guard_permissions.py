@@ -43,6 +43,7 @@ EXPECTED = {
         GET /admin/api/overview
         GET /admin/api/requests
         GET /admin/api/requests/export
+        GET /admin/api/requests/head
         GET /admin/api/requests/events
         GET /admin/api/requests/{id}
         GET /admin/api/requests/{id}/attempts

@@ -16,6 +16,9 @@ from gateway.store.records import RequestRow
 
 COLUMNS: Final = RequestRow._fields
 
+LOG_HEAD: Final = "x-gateway-log-head"
+"""The header with the digests of the log's last links, with commas between them."""
+
 _FORMULA_SIGNS: Final = ("=", "+", "-", "@", "\t", "\r")
 
 

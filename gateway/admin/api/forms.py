@@ -98,6 +98,16 @@ class LogPageForm(LogFilterForm):
     after: str | None = None
 
 
+class CheckForm(Form):
+    """Digests of the log's last links that were kept elsewhere, with commas between them."""
+
+    head: Annotated[str, Field(pattern="^([0-9a-f]{64}(,[0-9a-f]{64})*)?$")] = ""
+
+    @property
+    def heads(self) -> list[str]:
+        return [digest for digest in self.head.split(",") if digest]
+
+
 class ExportForm(LogFilterForm):
     format: ExportFormat = ExportFormat.JSONL
 

@@ -13,8 +13,9 @@ from aiohttp import hdrs, web
 from gateway import __version__
 from gateway.admin.access.audit import audit_actions
 from gateway.admin.access.permissions import Permission, requires
-from gateway.admin.api.export import export_header, export_rows
+from gateway.admin.api.export import LOG_HEAD, export_header, export_rows
 from gateway.admin.api.forms import (
+    CheckForm,
     ConfigForm,
     ExportForm,
     LogPageForm,
@@ -45,6 +46,7 @@ from gateway.admin.operations import AdminOperations
 from gateway.config.document import ConfigError
 from gateway.quota.limits import BudgetStatus
 from gateway.store.errors import StoreError
+from gateway.store.log.links import log_head
 from gateway.store.log.search import export
 from gateway.store.log.traffic_report import traffic_report
 from gateway.store.log.usage import usage
@@ -97,6 +99,7 @@ class _Handlers:
             web.get("/overview", self.show_overview),
             web.get("/requests", self.list_requests),
             web.get("/requests/export", self.export_requests),
+            web.get("/requests/head", self.show_log_head),
             web.get("/requests/{id}", self.show_request),
             web.get("/requests/{id}/attempts", self.list_attempts),
             web.get("/requests/{id}/searches", self.list_searches),
@@ -238,8 +241,9 @@ class _Handlers:
         return await list_response("budgets", map(_budget_json, statuses))
 
     @requires(Permission.READ)
-    async def check_integrity(self, _: web.Request) -> web.Response:
-        report = await self._operations.check_integrity()
+    async def check_integrity(self, request: web.Request) -> web.Response:
+        form = read_query(request, CheckForm)
+        report = await self._operations.check_integrity(form.heads)
         return json_response({"clean": report.ok, **asdict(report)})
 
     @requires(Permission.OPERATE, "config.reload")
@@ -280,10 +284,13 @@ class _Handlers:
         """Streams the export. If the database fails midway, the connection is aborted: a part
         cannot be mistaken for the whole."""
         form = read_query(request, ExportForm)
-        batches = export(self._operations.database, form.to_filter())
+        database = self._operations.database
+        head = ",".join(await log_head(database, self._operations.now()))
+        batches = export(database, form.to_filter())
         rows: list[RequestRow] = await anext(batches, [])  # before the headers: errors have a form
         disposition = f'attachment; filename="requests.{form.format}"'
-        response = web.StreamResponse(headers={hdrs.CONTENT_DISPOSITION: disposition})
+        headers = {hdrs.CONTENT_DISPOSITION: disposition, LOG_HEAD: head}
+        response = web.StreamResponse(headers=headers)
         response.content_type = form.format.content_type
         await response.prepare(request)
         await response.write(export_header(form.format))
@@ -300,6 +307,11 @@ class _Handlers:
             return response
         await response.write_eof()
         return response
+
+    @requires(Permission.READ)
+    async def show_log_head(self, _: web.Request) -> web.Response:
+        head = await log_head(self._operations.database, self._operations.now())
+        return json_response({"head": head})
 
     @requires(Permission.READ)
     async def show_request(self, request: web.Request) -> web.Response:

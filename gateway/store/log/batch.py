@@ -24,13 +24,11 @@ from gateway.store.records import (
     RequestRow,
     SearchRow,
     TokenDelta,
-    sanitize_text,
+    sanitize_value,
 )
 
 MAX_BATCH: Final = 200
 """Entries of one transaction."""
-
-_MAX_INTEGER: Final = 2**53
 
 
 class Batch(NamedTuple):
@@ -38,6 +36,7 @@ class Batch(NamedTuple):
 
     `complete_rows` are inserted already settled, `settled_rows` are updated; `attempts` and
     `searches` have the id of their exchange and their number, from 1, before their own fields.
+    `ended_rows` are all that are settled, in the order of their attempts.
     """
 
     intents: Sequence[RequestRow]
@@ -48,6 +47,7 @@ class Batch(NamedTuple):
     hour_deltas: Sequence[HourDelta]
     token_deltas: Sequence[TokenDelta]
     traffic_deltas: Sequence[TrafficDelta]
+    ended_rows: Sequence[RequestRow]
 
 
 def settlements_without_intent(entries: Iterable[LogEntry], opened: Container[str]) -> list[str]:
@@ -82,6 +82,7 @@ def build_batch(
     settled: dict[str, RequestRow] = {}
     attempts: list[tuple[Any, ...]] = []
     searches: list[tuple[Any, ...]] = []
+    ended: list[RequestRow] = []
     sums, traffic = _HourSums(), TrafficSums()
     for entry in entries:
         row = entry.row
@@ -100,6 +101,7 @@ def build_batch(
             before = interrupted[id]
             traffic.subtract(before, sums.subtract(before))
         target[id] = row
+        ended.append(row)
         intents.pop(id, None)
         attempts += _numbered(id, entry.attempts)
         if entry.searches:
@@ -115,6 +117,7 @@ def build_batch(
         hour_deltas,
         token_deltas(hour_deltas, sums.used_at),
         traffic.deltas(),
+        ended,
     )
 
 
@@ -201,16 +204,6 @@ def token_deltas(hours: Iterable[HourDelta], used_at: Mapping[str, int]) -> list
 def sanitize_entry(entry: LogEntry) -> LogEntry:
     """The entry without what a database cannot hold: lone surrogates, NULs, huge integers. Header
     values may contain the first two; the row must not be lost for them."""
-    attempts = tuple(AttemptRow._make(map(_sanitize, attempt)) for attempt in entry.attempts)
-    searches = tuple(SearchRow._make(map(_sanitize, search)) for search in entry.searches)
-    return LogEntry(RequestRow._make(map(_sanitize, entry.row)), attempts, searches)
-
-
-def _sanitize(value: Any) -> Any:
-    if isinstance(value, ExchangeState | bool):
-        return value
-    if isinstance(value, str):
-        return sanitize_text(value)
-    if isinstance(value, int):
-        return max(-_MAX_INTEGER, min(value, _MAX_INTEGER))
-    return value
+    attempts = tuple(AttemptRow._make(map(sanitize_value, attempt)) for attempt in entry.attempts)
+    searches = tuple(SearchRow._make(map(sanitize_value, search)) for search in entry.searches)
+    return LogEntry(RequestRow._make(map(sanitize_value, entry.row)), attempts, searches)

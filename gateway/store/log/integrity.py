@@ -1,7 +1,8 @@
-"""Checks that the ledger's rows, hourly sums and totals agree. It repairs nothing."""
+"""Checks that the ledger's rows, hourly sums, totals and links agree. It repairs nothing."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,12 +22,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database
 from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, ROW_COUNTS, sum_of
+from gateway.store.log.link_check import wrong_links
+from gateway.store.log.links import LINKED_SINCE, open_ends
 from gateway.store.log.retention import ROWS_KEPT_SINCE
 from gateway.store.log.traffic import COUNTED_SINCE, FOLDED_BEFORE, folded_start
 from gateway.store.log.traffic_rows import COUNTED, SLOT_KEY
 from gateway.store.measures import MEASURES
-from gateway.store.records import HOUR_US, TOKEN_TOTALS, Discrepancy, ExchangeState
-from gateway.store.schema import attempts, requests, searches, tokens, traffic, usage_hours
+from gateway.store.records import DAY_US, HOUR_US, TOKEN_TOTALS, Discrepancy, ExchangeState
+from gateway.store.schema import attempts, links, requests, searches, tokens, traffic, usage_hours
 
 TIMEOUT: Final = 3600.0
 """Seconds: it reads every row."""
@@ -43,8 +46,10 @@ class Report:
     """The result of a check: how many tokens, rows of requests and hourly sums were checked.
 
     Rows that started before the Unix hour `rows_kept_since` may have been deleted and are not
-    compared. `open` are those still running. `damage` is what the database reports of itself;
-    if there is any, nothing else was checked.
+    compared. `open` are those still running. `links` is the number of links, `linked_since` the
+    time (Unix µs) since which all rows have one, None while others write rows that have none;
+    `head` are the digests of the last links (`gateway.store.log.links`). `damage` is what the
+    database reports of itself; if there is any, nothing else was checked.
     """
 
     keys: int = 0
@@ -52,6 +57,9 @@ class Report:
     hours: int = 0
     open: int = 0
     rows_kept_since: int = 0
+    links: int = 0
+    linked_since: int | None = 0
+    head: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     discrepancies: tuple[Discrepancy, ...] = ()
 
@@ -60,8 +68,11 @@ class Report:
         return not self.damage and not self.discrepancies
 
 
-async def check(database: Database, *, boot_id: str | None = None) -> Report:
-    """Count everything again, as of one moment, while others write.
+async def check(
+    database: Database, *, boot_id: str | None = None, heads: Sequence[str] = ()
+) -> Report:
+    """Count everything again, as of one moment, while others write. `heads` are digests of links
+    that must be there.
 
     `boot_id` is that of the running recorder: there should be no running rows of others. With None
     no recorder runs, and running rows wait for the next one to settle them.
@@ -77,13 +88,19 @@ async def check(database: Database, *, boot_id: str | None = None) -> Report:
             *await _wrong_traffic(connection, since * HOUR_US),
             *await _stale_rows(database, connection, boot_id),
             *await database.wrong_sums(connection, MAX_DISCREPANCIES),
+            *await wrong_links(connection, since, heads, MAX_DISCREPANCIES),
         ]
+        linked_since = await connection.scalar(LINKED_SINCE)
+        ends = await connection.execute(open_ends(time.time_ns() // 1000 // DAY_US))
         return Report(
             keys=await _count(connection, select(func.count()).select_from(tokens)),
             rows=await _count(connection, select(func.count()).select_from(requests)),
             hours=await _count(connection, select(func.count()).select_from(usage_hours)),
             open=await _count(connection, select(func.count()).where(IS_RUNNING)),
             rows_kept_since=since,
+            links=await _count(connection, select(func.count()).select_from(links)),
+            linked_since=None if linked_since == "" else int(linked_since or 0),
+            head=tuple(digest for (digest,) in ends),
             discrepancies=tuple(discrepancies),
         )
 

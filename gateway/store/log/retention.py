@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, insert, select, update
 
 from gateway.store.database import Database, FreePages, execute, fetch, fetch_value
+from gateway.store.log.links import delete_links
 from gateway.store.log.pages import first_id
 from gateway.store.records import HOUR_US
 from gateway.store.schema import requests, settings
@@ -29,8 +30,8 @@ _LATE_HOURS: Final = 24
 async def delete_before(
     database: Database, cutoff_us: int, *, batch: int = 500, pause: float = 0.02
 ) -> int:
-    """Delete what started and ended before the hour of `cutoff_us` (Unix µs), attempts included;
-    returns the number of requests. A server drops whole UTC days.
+    """Delete what started and ended before the hour of `cutoff_us` (Unix µs), attempts included,
+    then links that have none; returns the number of requests. A server drops whole UTC days.
 
     A transaction deletes `batch` of them; after it other writers have the database for at least
     `pause` seconds, and for as long as it took. Cancelled, it has deleted some of them, and the
@@ -40,12 +41,15 @@ async def delete_before(
     await database.write(lambda connection: _raise_hour(connection, hour))
     deleted = await database.drop_days_before(hour * HOUR_US)
     now = asyncio.get_running_loop().time
+    rows_left = True
     while True:
         began = now()
-        count = await database.delete_requests(hour * HOUR_US, batch)
-        if not count:
+        if rows_left:
+            count = await database.delete_requests(hour * HOUR_US, batch)
+            deleted += count
+            rows_left = count > 0
+        elif not await delete_links(database, hour, batch):
             return deleted
-        deleted += count
         await asyncio.sleep(max(pause, now() - began))
 
 

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from gateway.store.log.batch import Batch
+from gateway.store.log.links import digest_rows, join_ids
 from gateway.store.log.traffic_sums import TrafficDelta
 from gateway.store.records import (
     BUDGET_DIMENSIONS,
@@ -64,6 +65,8 @@ class FunctionArguments(NamedTuple):
     spending: list[SpendingDelta]
     leases: list[LeaseDelta]
     traffic: list[TrafficDelta]
+    linked_ids: str
+    rows_digest: str
 
 
 def function_arguments(
@@ -86,6 +89,8 @@ def function_arguments(
         spending_deltas(ended, replaced),
         lease_deltas(*leased),
         sorted(batch.traffic_deltas),
+        join_ids(batch.ended_rows),
+        digest_rows(batch.ended_rows, batch.attempts, batch.searches),
     )
 
 

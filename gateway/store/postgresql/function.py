@@ -9,7 +9,8 @@ from typing import Final
 from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql
 
-from gateway.store.postgresql.batch import LeaseDelta
+from gateway.store.postgresql.batch import FunctionArguments, LeaseDelta
+from gateway.store.postgresql.links import LINK_FUNCTION
 from gateway.store.postgresql.schema import spending
 from gateway.store.records import OUTCOME_FIELDS, ExchangeState, TokenDelta
 from gateway.store.schema import attempts, requests, searches, traffic, usage_hours
@@ -23,7 +24,11 @@ _COLUMNS: Final = ", ".join(requests.c.keys())
 LOCK: Final = f"SELECT {_COLUMNS} FROM requests WHERE id = ANY ($1::text[]) ORDER BY id FOR UPDATE"
 """The rows with the ids, locked."""
 
-CALL: Final = "SELECT pg_temp.record_entries($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+_ARGUMENTS: Final = ", ".join(
+    f"${number}" for number in range(1, len(FunctionArguments._fields) + 4)
+)
+
+CALL: Final = f"SELECT pg_temp.record_entries({_ARGUMENTS})"
 """The call with a `FunctionArguments`, the boot's id, the epoch or null, and whether the rows are
 locked."""
 
@@ -45,7 +50,7 @@ def function_text() -> str:
         + ");"
         for name, columns in types.items()
     ]
-    return "\n".join([*created, _body()])
+    return "\n".join([*created, f"{LINK_FUNCTION};", _body()])
 
 
 def _types(table: Table) -> dict[str, str]:
@@ -67,7 +72,8 @@ CREATE FUNCTION pg_temp.record_entries(
     attempted pg_temp.attempt_row[], searched pg_temp.search_row[],
     hours pg_temp.hour_row[], totals pg_temp.token_row[],
     spent pg_temp.spending_row[], leases pg_temp.lease_row[],
-    slots pg_temp.traffic_row[], boot text, own_epoch bigint, locked boolean
+    slots pg_temp.traffic_row[], linked_ids text, rows_digest text,
+    boot text, own_epoch bigint, locked boolean
 ) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
     written bigint;
@@ -121,6 +127,9 @@ BEGIN
     END IF;
     IF cardinality(slots) > 0 THEN
         {_upsert(traffic, "slots")};
+    END IF;
+    IF linked_ids <> '' THEN
+        PERFORM pg_temp.add_link(boot, linked_ids, rows_digest);
     END IF;
 END
 $body$;"""

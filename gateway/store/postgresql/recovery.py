@@ -12,6 +12,7 @@ from gateway.store.log.batch import sums_of
 from gateway.store.log.expressions import IS_RUNNING, add_to_row, add_to_token
 from gateway.store.measures import MEASURES, TRAFFIC_KEY
 from gateway.store.postgresql.batch import lease_deltas, spending_deltas
+from gateway.store.postgresql.links import link_interrupted
 from gateway.store.postgresql.schema import budget_leases, spending
 from gateway.store.records import ExchangeState, RequestRow, TokenDelta
 from gateway.store.schema import requests, tokens, traffic, usage_hours
@@ -25,7 +26,9 @@ def mark_interrupted(
     """Settle the running rows that match as interrupted; returns their number. `epoch` is that of
     the replica whose leases their cost is taken from, if it keeps them."""
     rows = _interrupt_running(connection, left_by)
-    hours, totals, slots = sums_of(rows)
+    # What is added to sums has no duration.
+    ended = [row._replace(total_us=0) for row in rows]
+    hours, totals, slots = sums_of(ended)
     _add(connection, usage_hours, [hour._asdict() for hour in sorted(hours)])
     if totals:
         types = dict.fromkeys(TokenDelta._fields, BigInteger()) | {"token_id": tokens.c.id.type}
@@ -40,11 +43,12 @@ def mark_interrupted(
         _take_from_leases(connection, rows, epoch)
     names = (*TRAFFIC_KEY, *MEASURES)
     _add(connection, traffic, [dict(zip(names, slot, strict=True)) for slot in sorted(slots)])
+    link_interrupted(connection, rows)
     return len(rows)
 
 
 def _interrupt_running(connection: Connection, left_by: ColumnElement[bool]) -> list[RequestRow]:
-    """Settle the running rows that match; returns them as they are to be added to the sums.
+    """Settle the running rows that match; returns them as they are then.
 
     Rows are locked first, in their order: recorders of other replicas settle rows concurrently."""
     locked = select(requests).where(IS_RUNNING, left_by).order_by(requests.c.id).with_for_update()
@@ -59,7 +63,7 @@ def _interrupt_running(connection: Connection, left_by: ColumnElement[bool]) -> 
                 for row in rows
             ],
         )
-    return [row._replace(total_us=0) for row in rows]
+    return rows
 
 
 def _interrupted(row: RequestRow) -> RequestRow:

@@ -19,11 +19,12 @@ postgresql_metadata: Final = MetaData()
 
 class AdvisoryLock(IntEnum):
     """The keys of the server's advisory locks; `pg_locks` shows them as `objid` (those of leases,
-    one for each holder, as `classid`)."""
+    one for each holder, and of links, one for each writer, as `classid`)."""
 
     REGISTRATION = 0x67770001
     LEADER = 0x67770002
     LEASES = 0x67770003
+    LINKS = 0x67770004
     PARTITIONS = 0x67646179
     MIGRATIONS = 0x67646D67
 

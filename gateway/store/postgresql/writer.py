@@ -8,7 +8,7 @@ common case is one round trip, and repeating a batch after an unknown outcome ch
 
 Rows are inserted only if they do not exist, and updated only in the state that is expected; sums
 are changed in the same transaction. Locks are taken in one order: rows by id, hours, tokens,
-spending, leases, traffic, each sorted."""
+spending, leases, traffic, each sorted, and last the chain of links."""
 
 from __future__ import annotations
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from sqlalchemy import ColumnElement, Connection, case, func, literal, select, update
 
 from gateway.store.database import driver_cursor
-from gateway.store.log.batch import token_deltas
+from gateway.store.log.batch import MAX_BATCH, token_deltas
 from gateway.store.log.expressions import HOUR_KEY, IS_RUNNING, sum_of
 from gateway.store.log.traffic_rows import SLOT_KEY
 from gateway.store.measures import MEASURES, OutcomeKind
-from gateway.store.records import USAGE_COUNTS, ExchangeState, HourDelta
+from gateway.store.records import USAGE_COUNTS, ExchangeState, HourDelta, RequestRow
 from gateway.store.schema import requests
+from gateway.store.sqlite.links import add_link
 from gateway.store.sqlite.statements import Statements
 
 _IS_ESTIMATED = requests.c.expected_input_tokens > 0
@@ -37,7 +38,8 @@ def mark_interrupted(
     """Settle the running rows that match, each billed the expected cost of its prompt, as nothing
     more is known of it; returns their number.
 
-    Nobody else writes meanwhile, so the rows need not be read: they are summed, then updated."""
+    Nobody else writes meanwhile, so the rows need not be read before: they are summed, then
+    updated."""
     matches = (IS_RUNNING, left_by)
     sums = [_COUNTED.get(name, literal(0)) for name in HourDelta._fields]
     last_start = func.max(requests.c.started_at)
@@ -51,7 +53,7 @@ def mark_interrupted(
     measures = (_TRAFFIC.get(name, literal(0)) for name in MEASURES)
     by_slot = select(*SLOT_KEY.values(), *measures).where(*matches).group_by(*SLOT_KEY.values())
     slots = [tuple(row) for row in connection.execute(by_slot)]
-    connection.execute(
+    settled = connection.execute(
         update(requests)
         .where(*matches)
         .values(
@@ -62,9 +64,13 @@ def mark_interrupted(
             usd_micro=requests.c.expected_usd_micro,
             usage_source=case((_IS_ESTIMATED, "estimated"), else_="none"),
         )
+        .returning(*requests.c)
     )
+    rows = [RequestRow._make(row) for row in settled]
     with driver_cursor(connection) as cursor:
         statements.add_hour.run(cursor, hours)
         statements.add_to_token.run(cursor, token_deltas(hours, used_at))
         statements.add_traffic.run(cursor, slots)
-    return sum(hour.requests for hour in hours)
+        for start in range(0, len(rows), MAX_BATCH):
+            add_link(cursor, statements.boot_id, rows[start : start + MAX_BATCH])
+    return len(rows)

@@ -134,6 +134,7 @@ class Statements:
 
     def __init__(self, boot_id: str) -> None:
         compiled = _compiled()
+        self.boot_id = boot_id
         self.states = compiled.states
         self.insert_intent = compiled.insert_intent.for_boot(boot_id)
         self.insert_complete = compiled.insert_complete.for_boot(boot_id)

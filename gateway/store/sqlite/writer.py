@@ -21,6 +21,7 @@ from gateway.store.log.entry_writer import EntryWriter
 from gateway.store.migrations import JOURNAL_MARK
 from gateway.store.records import LogEntry
 from gateway.store.sqlite.journal import Journal
+from gateway.store.sqlite.links import add_link
 from gateway.store.sqlite.recovery import mark_interrupted
 from gateway.store.sqlite.statements import Statements
 
@@ -133,3 +134,4 @@ def write_entries(
     statements.add_hour.run(cursor, batch.hour_deltas)
     statements.add_to_token.run(cursor, batch.token_deltas)
     statements.add_traffic.run(cursor, batch.traffic_deltas)
+    add_link(cursor, statements.boot_id, batch.ended_rows, batch.attempts, batch.searches)

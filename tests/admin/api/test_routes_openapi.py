@@ -24,6 +24,7 @@ from gateway.admin.api.alerts import AlertView, WebhookTest, add_alert_routes
 from gateway.admin.api.console import BackupForm, PasswordForm, add_session_routes
 from gateway.admin.api.feed import add_feed_routes
 from gateway.admin.api.forms import (
+    CheckForm,
     ConfigForm,
     ExportForm,
     FeedForm,
@@ -84,6 +85,7 @@ QUERIES: dict[tuple[str, str], type[Form]] = {
     ("get", "/overview"): OverviewForm,
     ("get", "/requests"): LogPageForm,
     ("get", "/requests/export"): ExportForm,
+    ("get", "/check"): CheckForm,
     ("get", "/requests/events"): FeedForm,
     ("get", "/route"): RouteForm,
     ("get", "/responses"): ResponsePageForm,

@@ -65,6 +65,19 @@ async def test_an_export_as_a_table(client, recorded) -> None:
     assert rows[1]["upstream_error"] == r"no \x1b[31m room"
 
 
+async def test_an_export_has_the_head_of_the_log(client, recorded) -> None:
+    status, content = await call(client, "GET", "requests/head")
+    (head,) = content["head"]
+    async with client.get("requests/export") as answer:
+        assert (status, answer.headers["x-gateway-log-head"]) == (200, head)
+    status, report = await call(client, "GET", "check", head=head)
+    assert (status, report["head"]) == (200, [head])
+    status, report = await call(client, "GET", "check", head=f"{head},{'0' * 64}")
+    assert ("links.digest", "0" * 64) in [
+        (each["column"], each["link"]) for each in report["discrepancies"]
+    ]
+
+
 async def test_an_empty_export_has_a_header(client) -> None:
     async with client.get("requests/export", params={"format": "csv"}) as answer:
         assert (await answer.text()).startswith("id,started_at,token_id,")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.store.database import Database
-from gateway.store.log.integrity import MAX_DISCREPANCIES, Discrepancy, Report, check
+from gateway.store.log.integrity import MAX_DISCREPANCIES, Discrepancy, check
 from gateway.store.log.recorder import Recorder
 from gateway.store.records import HOUR_US
 from tests.store.sample_rows import (
@@ -33,9 +33,9 @@ async def used(database: Database, recorder: Recorder) -> Recorder:
 
 
 async def test_a_consistent_database_passes(database: Database, used: Recorder) -> None:
-    clean = Report(keys=1, rows=5, hours=2, open=1)
+    clean = await check(database)
+    assert (clean.keys, clean.rows, clean.hours, clean.open) == (1, 5, 2, 1)
     assert await check(database, boot_id=used.boot_id) == clean
-    assert await check(database) == clean
     assert clean.ok
 
 
@@ -87,8 +87,9 @@ async def test_every_hourly_sum_is_checked(
 ) -> None:
     with raw_connection(path) as connection:
         connection.execute(f"UPDATE requests SET {of_row} WHERE id = '{request_id(3)}'")
-    found, *others = (await check(database)).discrepancies
-    assert {each.column.partition(".")[0] for each in others} <= {"traffic"}
+    (found,) = (
+        each for each in (await check(database)).discrepancies if each.column.startswith("usage")
+    )
     assert found.column == f"usage_hours.{column}"
     assert found.counted == found.stands + 1
     assert (found.token_id, found.hour) == ("tok_0", START // HOUR_US + 1)
@@ -117,9 +118,9 @@ async def test_orphaned_attempts_are_reported(
         connection.execute(
             f"UPDATE attempts SET request_id = 'x' WHERE request_id = '{request_id(1)}'"
         )
-    assert (await check(database)).discrepancies == (
-        Discrepancy(column="attempts.request_id", stands=1, counted=0),
-    )
+    found, of_link = (await check(database)).discrepancies
+    assert found == Discrepancy(column="attempts.request_id", stands=1, counted=0)
+    assert of_link.column == "links.rows_digest"
 
 
 async def test_hours_with_deleted_rows_are_not_checked(
@@ -179,7 +180,7 @@ async def test_the_check_reads_one_snapshot(database: Database, recorder: Record
 
     async with asyncio.timeout(20):
         writer = asyncio.ensure_future(write())
-        reports = [await check(database, boot_id=recorder.boot_id) for _ in range(20)]
+        reports = [await check(database, boot_id=recorder.boot_id) for _ in range(8)]
         writing = False
         await writer
     assert all(report.ok for report in reports)

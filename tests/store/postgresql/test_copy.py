@@ -25,7 +25,7 @@ from gateway.store.migrations import OWN_SETTINGS
 from gateway.store.open import open_database
 from gateway.store.postgresql import copy, copy_ends
 from gateway.store.postgresql.copy import to_file, to_server
-from gateway.store.records import HOUR_US
+from gateway.store.records import HOUR_US, SearchRow
 from gateway.store.schema import metadata, usage_hours
 from gateway.store.settings import load_disabled
 from gateway.store.sqlite.lock import DATABASE_NAME, lock_state_dir
@@ -66,12 +66,13 @@ async def state(tmp_path: Path) -> Path:
     await recorder.start()
     for number in range(70):
         recorder.record_settlement(at(number), (attempt(),) * 2)
-    recorder.record_settlement(settled(intent(1)), (attempt(),))
+    recorder.record_settlement(settled(intent(1)), (attempt(),), (SearchRow("query", 1, 2),))
     await recorder.record_intent(intent(99))  # as of a gateway that was killed
     await recorder.close()
 
     def fill(connection: Any) -> None:
-        filled = {"groups", "tokens", "requests", "attempts", "usage_hours", "traffic"}
+        filled = {"groups", "tokens", "requests", "attempts", "searches"}
+        filled |= {"usage_hours", "traffic", "links"}
         for table in metadata.sorted_tables:
             if table.name in filled - {"groups"}:
                 continue
@@ -89,8 +90,6 @@ async def state(tmp_path: Path) -> Path:
             if table.name == "usage_corrections":
                 hour = connection.execute(usage_hours.select()).first()
                 values |= {name: getattr(hour, name) for name in values if name != "usd_micro"}
-            if table.name == "searches":
-                values |= {"request_id": intent(1).id}
             if table.name == "groups":
                 values |= {
                     "name": "team",

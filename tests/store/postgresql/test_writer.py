@@ -32,6 +32,7 @@ from tests.support.toxics import Timeout
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.servers]
 
+EXPECTED = {"expected_input_tokens": 30, "expected_micro": 400, "expected_usd_micro": 9}
 COST = {"cost_micro": 1_000, "usd_micro": 70}
 
 
@@ -49,13 +50,12 @@ async def writer(database: PostgresqlDatabase) -> AsyncIterator[PostgresqlWriter
 
 
 def ended(number: int, **changes: object) -> LogEntry:
-    row = settlement(number, f"tok_{number % 2}", **COST | changes)  # type: ignore[operator]
+    row = settlement(number, f"tok_{number % 2}", **EXPECTED | COST | changes)  # type: ignore[operator]
     return LogEntry(row._replace(attempts=2), (failed_attempt(), attempt()))
 
 
 def started(number: int) -> LogEntry:
-    known = {"expected_input_tokens": 30, "expected_micro": 400, "expected_usd_micro": 9}
-    return LogEntry(intent(number, f"tok_{number % 2}", **known))
+    return LogEntry(intent(number, f"tok_{number % 2}", **EXPECTED))
 
 
 async def interrupt(database: PostgresqlDatabase, epoch: int | None = None) -> int:
