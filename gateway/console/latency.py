@@ -37,8 +37,9 @@ async def latency_chart(
     )
     found = {(row.start, row.name): row.percentiles("first_event").p95 for row in rows}
     series = [
-        Series(title, f"c{number}", [found.get((at, name)) for at in span.starts], url)
+        Series(title, f"c{number}", values, url)
         for number, (name, (title, url)) in enumerate(names.items(), 1)
+        if any(values := [found.get((at, name)) for at in span.starts])
     ]
     return build_chart(
         "Time to first token",
