@@ -157,12 +157,13 @@ class Client:
             content: Any = orjson.loads(answer) if answer else None
             if response.status < 400:
                 return content
-            message, mistakes = content["error"]["message"], content["error"].get("mistakes", ())
+            error = content["error"]
+            message, mistakes, code = error["message"], error.get("mistakes", ()), error.get("code")
         except (ValueError, LookupError, TypeError, AttributeError):
             raise CommandRefused(
                 f"{self._socket} answers with status {response.status}, but not as a gateway does."
             ) from None
-        raise CommandRefused(str(message), mistakes)
+        raise CommandRefused(str(message), mistakes, code)
 
     def _is_served(self, deadline: float) -> bool:
         """Raises GatewayHangs if the socket is open, but there is no response."""

@@ -31,12 +31,15 @@ EX_CONFIG: Final = 78
 class CommandRefused(click.ClickException):
     """The gateway rejected the command, or the state directory cannot be used: exit code 1.
 
-    `field_errors` has the `path` and the `message` of each invalid field.
+    `field_errors` has the `path` and the `message` of each invalid field, `code` is the API's.
     """
 
-    def __init__(self, message: str, field_errors: Sequence[dict[str, Any]] = ()) -> None:
+    def __init__(
+        self, message: str, field_errors: Sequence[dict[str, Any]] = (), code: str | None = None
+    ) -> None:
         super().__init__(message)
         self.field_errors = field_errors
+        self.code = code
 
 
 class StateDirMissing(CommandRefused):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +51,8 @@ def reconcile(context: CommandContext, file: Path, channels: tuple[str, ...], li
     found = context.gateway_config()
     if found is None:
         raise CommandRefused("There is no valid configuration with prices: name it with --config.")
+    # With a million lines each collection takes seconds, for which a page is waited for in vain.
+    gc.disable()
     config, export = found[1], read_export(file)
     if not export.lines:
         raise CommandRefused(f"{file} has no rows with usage.")
@@ -68,11 +71,19 @@ def reconcile(context: CommandContext, file: Path, channels: tuple[str, ...], li
 def _rows(client: Client, since: int, until: int) -> Iterator[Record]:
     """Requests that have used an upstream, newest first."""
     before: str | None = None
+    limit = _PAGE
     while True:
-        page = client.get("/requests", since=since, until=until, limit=_PAGE, before=before)
+        try:
+            page = client.get("/requests", since=since, until=until, limit=limit, before=before)
+        except CommandRefused as error:
+            if error.code != "too_much_to_read" or limit == 1:
+                raise
+            limit //= 2  # a busy machine
+            continue
         yield from page["requests"]
-        if page["searched_to"] is None and len(page["requests"]) < _PAGE:
+        if page["searched_to"] is None and len(page["requests"]) < limit:
             return
+        limit = min(2 * limit, _PAGE)
         before = page["searched_to"] or page["requests"][-1]["id"]
 
 
