@@ -265,7 +265,7 @@ async def _start_admin(
     add_live_routes(admin, runtime, accounts)
     add_feed_routes(admin, feed)
     add_replica_routes(admin, runtime, database)
-    access = await Access.load(operations.audit, runtime.now)
+    access = await Access.load(operations.audit, runtime.now, runtime.registry.token)
     stack.push_async_callback(access.close)
     add_access_routes(admin, access)
     add_session_routes(admin, access)

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, IPvAnyNetwork, WithJsonSchema
@@ -158,6 +158,18 @@ class Server(ConfigModel):
     """The log that the gateway writes to standard error."""
 
 
+class Console(ConfigModel):
+    """The console, for those who have no role in it."""
+
+    key_holders: Annotated[
+        Literal["off", "read", "rotate"],
+        BeforeValidator(lambda stated: "off" if stated is False else stated),  # YAML's off
+        WithJsonSchema({"enum": [False, "off", "read", "rotate"]}),
+    ] = "read"
+    """Whether who has a key can sign in with it: off; read: see its usage, limits and errors;
+    rotate: also replace it by a new one."""
+
+
 class AffinitySettings(ConfigModel):
     """The settings by which conversations are recognised for session affinity."""
 
@@ -239,6 +251,8 @@ class Config(ConfigModel, title="Model Gateway: channels.yaml"):
 
     server: Server = Server()
     """The listening address, and what is accepted from clients."""
+    console: Console = Console()
+    """The console, for those who have no role in it."""
     state_dir: Annotated[Path, AfterValidator(_check_socket_length)] = Path("var")
     """Directory of database, admin socket and backups; relative to the working directory."""
     database: DatabaseOption = None

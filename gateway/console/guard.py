@@ -22,6 +22,7 @@ from gateway.admin.access.permissions import (
     Actor,
     acting_as,
     admin_actor,
+    key_actor,
     requirement_of,
 )
 from gateway.admin.access.sessions import Session
@@ -31,6 +32,7 @@ from gateway.admission.local_client import is_local_client, is_loopback_host
 from gateway.config.schema import Server
 from gateway.console import CONSOLE_PATH
 from gateway.console.context import CONTEXT, ConsoleContext
+from gateway.console.key_holders import permissions_of
 from gateway.console.login_throttle import LoginThrottle, TooManyAtOnce
 from gateway.console.rejections import (
     CROSS_SITE,
@@ -50,7 +52,9 @@ from gateway.store.keys import ADMIN_PREFIX
 SIGN_IN: Final = f"{CONSOLE_PATH}/sign-in"
 STATIC: Final = f"{CONSOLE_PATH}/static"
 
-PUBLIC_PATHS: Final = frozenset({SIGN_IN, STATIC})
+KEY_SIGN_IN: Final = f"{SIGN_IN}/key"
+
+PUBLIC_PATHS: Final = frozenset({SIGN_IN, KEY_SIGN_IN, STATIC})
 """Resources that need no session."""
 
 SECURITY_HEADERS: Final = {
@@ -69,6 +73,9 @@ SECURITY_HEADERS: Final = {
 STATIC_SECONDS: Final = 7 * 86_400
 
 SITE_HEADER: Final = "Sec-Fetch-Site"
+
+MY_KEY: Final = f"{CONSOLE_PATH}/my"
+"""The page of who has signed in with a key."""
 
 SESSION: Final = web.RequestKey("session", Session)
 
@@ -142,15 +149,21 @@ class Guard:
             return CROSS_SITE
         await self.context.access.sessions.refresh(request.cookies.get(cookie_name(self.context)))
         session = current_session(request, self.context)
-        admin = None if session is None else self.context.access.sessions.admin_of(session)
-        if session is None or admin is None:
-            return None if _is_public(request) else NOT_SIGNED_IN
         address = client_address(request, server.trusted_proxies)
-        return Client(
-            Actor(admin_actor(admin.name), address, PERMISSIONS[admin.role]),
-            lambda: current_session(request, self.context) is session,
-            session,
-        )
+        actor = None if session is None else self._actor_of(session, address)
+        if session is None or actor is None:
+            return None if _is_public(request) else NOT_SIGNED_IN
+        return Client(actor, lambda: current_session(request, self.context) is session, session)
+
+    def _actor_of(self, session: Session, address: str) -> Actor | None:
+        """None for the holder of a key while the configuration or the key's addresses deny it."""
+        sessions = self.context.access.sessions
+        if (admin := sessions.admin_of(session)) is not None:
+            return Actor(admin_actor(admin.name), address, PERMISSIONS[admin.role])
+        if (token := sessions.key_of(session)) is None:
+            return None
+        permissions = permissions_of(self.context.runtime, token, address)
+        return Actor(key_actor(token), address, permissions) if permissions else None
 
     async def _find_token(self, request: web.Request, secret: str) -> Client | Rejection:
         """A browser sends no token by itself, so neither the cookie nor the rules against other

@@ -10,6 +10,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 from sqlalchemy.exc import SQLAlchemyError
 
+from gateway.admin.access.permissions import Permission, current_actor
 from gateway.admin.api.replicas import replica_views
 from gateway.admin.operations import CoalescingCache
 from gateway.config.monitoring import AlertKind
@@ -59,12 +60,16 @@ def add_notices(app: web.Application, context: ConsoleContext) -> None:
     @web.middleware
     async def attach(request: web.Request, handler: Handler) -> web.StreamResponse:
         is_page = request.headers.get("Sec-Fetch-Dest") != "empty"
-        if is_page and request.method == hdrs.METH_GET and SESSION in request:
+        if is_page and request.method == hdrs.METH_GET and _is_for_admin(request):
             stored = await app[_STORED].get(None)
             request[NOTICES] = (*_file(context), *_alerts(context), *stored)
         return await handler(request)
 
     app.middlewares.append(attach)
+
+
+def _is_for_admin(request: web.Request) -> bool:
+    return SESSION in request and current_actor().may(Permission.READ)
 
 
 async def _read_stored(context: ConsoleContext) -> tuple[Notice, ...]:

@@ -55,9 +55,11 @@ class Span:
     def starts(self) -> range:
         return range(self.since, self.until, self.step)
 
-    def buckets(self) -> list[Bucket]:
+    def buckets(self, *, is_linked: bool = True) -> list[Bucket]:
+        """With the addresses of their requests if `is_linked`."""
         return [
-            Bucket(bucket_label(self.step, at), logs_url(at, at + self.step)) for at in self.starts
+            Bucket(bucket_label(self.step, at), logs_url(at, at + self.step) if is_linked else "")
+            for at in self.starts
         ]
 
 
@@ -110,7 +112,13 @@ async def spending_chart(
     return draw(span, whole, {names[name]: part for name, part in parts.items()})
 
 
-def draw(span: Span, whole: Spending, parts: Mapping[tuple[str, str], Spending]) -> Chart:
+def draw(
+    span: Span,
+    whole: Spending,
+    parts: Mapping[tuple[str, str], Spending],
+    *,
+    is_linked: bool = True,
+) -> Chart:
     """The parts have titles and addresses."""
     total = whole.whole
     money = "usd" if total.usd else "units"
@@ -127,7 +135,7 @@ def draw(span: Span, whole: Spending, parts: Mapping[tuple[str, str], Spending])
         series.append(Series("others", "c6", values))
     return build_chart(
         "US dollars" if total.usd else "Units",
-        span.buckets(),
+        span.buckets(is_linked=is_linked),
         series,
         short_number,
         summary=format_usd(total.usd) if total.usd else format_units(total.units),

@@ -29,12 +29,14 @@ DIMENSION_TITLES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """A configured budget; running requests are not included."""
+    """A configured budget; running requests are not included. `resets_at` is in Unix microseconds,
+    None: never."""
 
     title: str
     currency: Currency
     limit: int
     spent: int
+    resets_at: int | None = None
 
     @property
     def percent(self) -> int:
@@ -67,6 +69,7 @@ def budget_rows(quota: Quota, holder: Holder, now: int) -> tuple[BudgetRow, ...]
             status.budget.kind.currency,
             status.budget.limit,
             status.spent,
+            status.resets_at,
         )
         for status in quota.budget_statuses((holder,), now)
     )

@@ -61,8 +61,11 @@ ENDLESS = "/admin/api/requests/events"
 """Its response ends with the session, or at once if the query is invalid."""
 
 
+HOLDERS_PATHS = ("/console/my", "/console/my/connect")
+
+
 def is_open(path: str) -> bool:
-    return path == "/console/sign-in"
+    return path in ("/console/sign-in", "/console/sign-in/key")
 
 
 def denials(method: str, path: str) -> tuple[int, ...]:
@@ -92,6 +95,27 @@ async def test_without_a_session_every_path_is_denied(
             assert_protected(answer.headers, path)
             count += 1
     assert count > 700
+
+
+async def test_a_holder_of_a_key_reaches_only_the_pages_of_that_key(
+    gateway: RunningGateway, anonymous: Browser
+) -> None:
+    """Of paths that do not exist it is said that they do not."""
+    assert (await anonymous.post("/console/sign-in/key", {"key": gateway.key})).status == 303
+    reached = set()
+    for path, method in product(paths(gateway), METHODS):
+        if is_open(path) or path == "/console/my/sign-out":
+            continue
+        answer = await anonymous.ask(method, path, FORM_HEADERS)
+        if path == "/console/static":
+            assert answer.status in (403, 404, 405)
+        elif answer.status == 200:
+            reached.add(f"{method} {path}")
+        else:
+            assert answer.status in (403, 404, 405), (method, path, answer.status)
+        assert_protected(answer.headers, path)
+    reads = {f"{method} {path}" for path in HOLDERS_PATHS for method in ("GET", "HEAD")}
+    assert reached == reads
 
 
 async def test_every_response_has_the_security_headers(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gateway.admin.access.admin_tokens import AdminTokens
 from gateway.admin.access.admins import Admins
 from gateway.admin.access.audit import Audit
-from gateway.admin.access.sessions import Sessions
+from gateway.admin.access.sessions import FindKey, Sessions
 from gateway.store.access import all_admins, all_sessions, all_tokens, sessions_by_digest
 from gateway.store.database import Reader
 
@@ -21,14 +21,16 @@ class Access:
     tokens: AdminTokens
 
     @classmethod
-    async def load(cls, audit: Audit, now: Callable[[], int]) -> Access:
-        """`now` gives Unix microseconds."""
+    async def load(
+        cls, audit: Audit, now: Callable[[], int], find_key: FindKey = lambda _: None
+    ) -> Access:
+        """`now` gives Unix microseconds, `find_key` the active key of an id."""
         database = audit.database
         admins = Admins(audit, now, await all_admins(database))
         return cls(
             audit,
             admins,
-            Sessions(audit, now, admins, await all_sessions(database)),
+            Sessions(audit, now, admins, await all_sessions(database), find_key),
             AdminTokens(audit, now, await all_tokens(database)),
         )
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from gateway.admin.errors import PermissionRequired
 from gateway.core.text import escape_unprintable
 from gateway.core.value import value
-from gateway.store.records import Role, Scope
+from gateway.store.records import Role, Scope, Token
 
 
 class Permission(StrEnum):
@@ -31,9 +31,15 @@ class Permission(StrEnum):
     """Accounts, and reloading the configuration."""
     ADMINISTER = "administer"
     """Admins, tokens, the audit log, and the conversations that are stored."""
+    OWN_KEY = "own_key"
+    """The usage and the limits of the key that has signed in."""
+    REPLACE_OWN_KEY = "replace_own_key"
+    """Rotating that key."""
 
 
-EVERYTHING: Final = frozenset(Permission)
+OF_HOLDERS: Final = frozenset({Permission.OWN_KEY, Permission.REPLACE_OWN_KEY})
+"""The permissions of who has signed in with a key, and of nobody else."""
+EVERYTHING: Final = frozenset(Permission) - OF_HOLDERS
 
 PERMISSIONS: Final[Mapping[Role | Scope, frozenset[Permission]]] = {
     Role.VIEWER: frozenset({Permission.READ}),
@@ -116,6 +122,11 @@ def acting_as(actor: Actor) -> Iterator[None]:
 
 def admin_actor(name: str) -> str:
     return f"admin: {name}"
+
+
+def key_actor(token: Token) -> str:
+    """The holder of a key."""
+    return f"key: {token.name} ({token.id})"
 
 
 async def socket_actor(request: web.Request) -> Actor:

@@ -1,5 +1,9 @@
-"""The console's sessions. They are in memory, and in the database for the next start; of the id of
-a session only a digest is stored."""
+"""The console's sessions, of admins and of holders of keys. They are in memory, and in the database
+for the next start; of the id of a session only a digest is stored.
+
+The session of a holder has the id of the key in place of the name of an admin, and the digest of
+the key as its epoch: it ends when the key is replaced.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,20 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.admin.access.admins import Admins
 from gateway.admin.access.audit import Audit
-from gateway.admin.access.permissions import Actor, acting_as, admin_actor
+from gateway.admin.access.permissions import Actor, acting_as, admin_actor, key_actor
 from gateway.store import access as store
 from gateway.store.database import Database
 from gateway.store.errors import StoreError
-from gateway.store.records import Admin, SessionRow
+from gateway.store.records import Admin, SessionRow, Token
 
 IDLE_TIMEOUT: Final = 30 * 60 * 1_000_000
 """Microseconds."""
 MAX_AGE: Final = 12 * 3600 * 1_000_000
 """Microseconds."""
 
+FindKey = Callable[[str], Token | None]
+
+_OF_KEY: Final = "key: "  # no name of an admin has a colon
 _SAVE_INTERVAL: Final = 60 * 1_000_000  # microseconds between two saves of `seen_at`
 _ID_BYTES: Final = 32
 _MAX_AGENT: Final = 300
@@ -58,11 +65,17 @@ class Sessions:
     """`now` gives Unix microseconds."""
 
     def __init__(
-        self, audit: Audit, now: Callable[[], int], admins: Admins, rows: list[SessionRow]
+        self,
+        audit: Audit,
+        now: Callable[[], int],
+        admins: Admins,
+        rows: list[SessionRow],
+        find_key: FindKey,
     ) -> None:
         self._audit = audit
         self._now = now
         self._admins = admins
+        self._find_key = find_key
         self._sessions = {row.digest: Session(**asdict(row)) for row in rows}
         self._ended = 0  # how often sessions were removed from memory
         self._lock = asyncio.Lock()  # database and memory change together
@@ -87,18 +100,18 @@ class Sessions:
 
     def active(self) -> list[Session]:
         """Returns the active sessions, oldest first."""
-        active = [each for each in self._sessions.values() if self.admin_of(each) is not None]
+        active = [each for each in self._sessions.values() if self._is_valid(each)]
         return sorted(active, key=lambda each: each.created_at)
 
     def count_of(self, name: str) -> int:
         """Counts the active sessions of an admin."""
         admin = self._admins.find(name)
-        return sum(self.admin_of(each) is admin for each in self.active())
+        return 0 if admin is None else sum(self.admin_of(each) is admin for each in self.active())
 
     def find(self, id_: str | None) -> Session | None:
         """The session of an id, unless it has ended."""
         session = None if id_ is None else self._sessions.get(_digest(id_))
-        return None if session is None or self.admin_of(session) is None else session
+        return session if session is not None and self._is_valid(session) else None
 
     async def refresh(self, id_: str | None) -> None:
         """Reads what another replica knows of a session that is unknown or idle here: its begin,
@@ -131,7 +144,10 @@ class Sessions:
         now = self._now()
         if self._database.locks is not None and now - session.created_at < MAX_AGE:
             return now - session.seen_at >= MAX_AGE
-        return self.admin_of(session) is None
+        return not self._is_valid(session)
+
+    def _is_valid(self, session: Session) -> bool:
+        return self.admin_of(session) is not None or self.key_of(session) is not None
 
     def admin_of(self, session: Session) -> Admin | None:
         """Returns the admin who signed in; None if the session has expired, or its admin was
@@ -139,6 +155,18 @@ class Sessions:
         admin = self._admins.find(session.admin)
         is_valid = admin is not None and admin.epoch == session.epoch
         return admin if is_valid and not session.is_expired(self._now()) else None
+
+    def key_of(self, session: Session) -> Token | None:
+        """Returns the key that signed in; None if the session has expired, or its key was disabled,
+        revoked or replaced, or has expired."""
+        if not session.admin.startswith(_OF_KEY):
+            return None
+        token = self._find_key(session.admin.removeprefix(_OF_KEY))
+        if token is None or token.digest.hex() != session.epoch:
+            return None
+        now = self._now()
+        has_expired = token.expires_at is not None and token.expires_at <= now
+        return None if has_expired or session.is_expired(now) else token
 
     async def touch(self, session: Session) -> None:
         """Restarts the idle timeout."""
@@ -165,16 +193,29 @@ class Sessions:
         admin = await self._admins.verify(name, password)
         if admin is None:
             return None
+        actor = Actor(admin_actor(admin.name), address)
+        return await self._begin(actor, admin.name, admin.epoch, agent, replaces)
+
+    async def sign_in_key(
+        self, token: Token, address: str, agent: str, replaces: Session | None = None
+    ) -> str:
+        """The id of a new session of the holder of a key, as `sign_in`."""
+        actor = Actor(key_actor(token), address)
+        name, epoch = f"{_OF_KEY}{token.id}", token.digest.hex()
+        return await self._begin(actor, name, epoch, agent, replaces)
+
+    async def _begin(
+        self, actor: Actor, name: str, epoch: str, agent: str, replaces: Session | None
+    ) -> str:
         id_ = secrets.token_urlsafe(_ID_BYTES)
         async with self._lock:
             now = self._now()
-            row = SessionRow(
-                *(_digest(id_), now, now, address, agent[:_MAX_AGENT], admin.name, admin.epoch)
-            )
+            address = actor.address or ""
+            row = SessionRow(_digest(id_), now, now, address, agent[:_MAX_AGENT], name, epoch)
             ended = [each.digest for each in self._sessions.values() if self._is_over(each)]
             if replaces is not None:
                 ended.append(replaces.digest)
-            with acting_as(Actor(admin_actor(admin.name), address)):
+            with acting_as(actor):
                 writer = self._audit.change("sign_in", after={"agent": agent})
             await store.add_session(writer, row, ended)
             self._end(*ended)

@@ -47,9 +47,10 @@ async def open_admin_app(
     state directory; with a server, other replicas may run. Raises StoreError."""
     database = await open_database(place)
     try:
-        operations = AdminOperations(database, await Registry.load(database), now)
+        registry = await Registry.load(database)
+        operations = AdminOperations(database, registry, now)
         admin = build_admin_app(operations)
-        access = await Access.load(operations.audit, now)
+        access = await Access.load(operations.audit, now, registry.token)
         add_access_routes(admin, access)
         add_session_routes(admin, access)
         yield admin

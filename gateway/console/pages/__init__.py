@@ -14,7 +14,9 @@ from gateway.console.pages import (
     configuration,
     connect,
     groups,
+    key_signin,
     logs,
+    my_key,
     overview,
     playground,
     replicas,
@@ -28,6 +30,8 @@ from gateway.console.pages import (
 
 PAGES: Final[tuple[web.RouteTableDef, ...]] = (
     signin.routes,
+    key_signin.routes,
+    my_key.routes,
     overview.routes,
     tokens.routes,
     token_forms.routes,

@@ -7,17 +7,19 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway.admin.access.admins import DEFAULT_NAME
-from gateway.admin.access.permissions import Permission, admin_actor, requires
+from gateway.admin.access.permissions import Permission, admin_actor, current_actor, requires
 from gateway.admission.client_address import client_address
 from gateway.console import CONSOLE_PATH
-from gateway.console.context import CONTEXT
+from gateway.console.context import CONTEXT, ConsoleContext
 from gateway.console.guard import (
+    MY_KEY,
     SESSION,
     SIGN_IN,
     cookie_name,
     has_tls,
     is_secure_transport,
 )
+from gateway.console.key_holders import accepts_keys
 from gateway.console.login_throttle import LoginThrottle, TooManyAtOnce
 from gateway.console.rendering import redirect, render
 
@@ -29,7 +31,7 @@ routes = web.RouteTableDef()
 @routes.get("/sign-in")
 async def show(request: web.Request) -> web.StreamResponse:
     if SESSION in request:
-        return redirect(CONSOLE_PATH)
+        return redirect(home())
     return _page(request, _console_path(request.query.get("next", "")))
 
 
@@ -63,21 +65,36 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
         await access.audit.record_attempt("sign_in.failed", actor=actor, address=address)
         return _page(request, next_path, "Wrong name or password.", 403, name)
     throttle.reset(address, actor)
-    response = redirect(next_path)
+    return set_session(context, redirect(next_path), session_id)
+
+
+@routes.post("/sign-out")
+@requires(Permission.READ, "sign_out")
+async def sign_out(request: web.Request) -> web.StreamResponse:
+    return await end_session(request)
+
+
+def home() -> str:
+    """The page with which a session begins."""
+    return MY_KEY if current_actor().may(Permission.OWN_KEY) else CONSOLE_PATH
+
+
+def set_session(
+    context: ConsoleContext, response: web.StreamResponse, session_id: str
+) -> web.StreamResponse:
+    """Adds the cookie of a new session."""
     response.set_cookie(
         cookie_name(context),
         session_id,
         path="/",
-        secure=has_tls(server),
+        secure=has_tls(context.runtime.config.server),
         httponly=True,
         samesite="Strict",
     )
     return response
 
 
-@routes.post("/sign-out")
-@requires(Permission.READ, "sign_out")
-async def sign_out(request: web.Request) -> web.StreamResponse:
+async def end_session(request: web.Request) -> web.StreamResponse:
     context = request.app[CONTEXT]
     await context.access.sessions.sign_out(request[SESSION])
     response = redirect(SIGN_IN)
@@ -108,11 +125,12 @@ def _page(
         is_secure=is_secure_transport(request, context.runtime.config.server),
         has_password=bool(context.access.admins.all()),
         username=name,
+        accepts_keys=accepts_keys(context.runtime),
     )
 
 
 def _console_path(path: str) -> str:
-    """The path if it is a page of the console, else the overview."""
-    is_safe = path.isprintable() and "\\" not in path and not path.startswith(SIGN_IN)
+    """The path if it is a page of the console for admins, else the overview."""
+    is_safe = path.isprintable() and "\\" not in path and not path.startswith((SIGN_IN, MY_KEY))
     is_console = path.startswith((f"{CONSOLE_PATH}/", f"{CONSOLE_PATH}?"))
     return path if is_safe and is_console else CONSOLE_PATH

@@ -227,10 +227,10 @@ async def usage(
 def _row(names: Sequence[str], values: Sequence[Any]) -> UsageRow:
     fields = dict(zip(names, values, strict=True))
     if Dimension.DAY in fields:
-        fields[Dimension.DAY] = _date_of(fields[Dimension.DAY])
+        fields[Dimension.DAY] = date_of(fields[Dimension.DAY])
     return UsageRow(**fields)
 
 
 @lru_cache
-def _date_of(day: int) -> str:
+def date_of(day: int) -> str:
     return (_EPOCH + timedelta(days=day)).date().isoformat()
