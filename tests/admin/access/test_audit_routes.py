@@ -159,9 +159,10 @@ ELSEWHERE = {
     *("POST /console/configuration", "POST /console/configuration/secrets"),
     "POST /console/configuration/history/{number}",
     *("POST /console/playground", "POST /admin/api/usage/reprice"),
+    *("POST /console/my/rotate", "POST /console/my/sign-out"),
 }
 """Their rows are tested with what they change: `tests/console/pages/test_configuration.py`,
-`test_playground.py` and `tests/cli/usage/test_reprice.py`."""
+`test_playground.py`, `test_my_key.py` and `tests/cli/usage/test_reprice.py`."""
 
 
 @pytest.fixture

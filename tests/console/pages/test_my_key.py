@@ -212,9 +212,11 @@ async def test_snippets_have_the_models_of_the_key(
     assert gateway.key not in page
 
 
-async def test_a_holder_signs_out(holder: Browser) -> None:
+async def test_a_holder_signs_out(gateway: RunningGateway, holder: Browser) -> None:
     assert (await holder.get("/console/sign-in")).headers["location"] == "/console/my"
     assert (await holder.post("/console/my/sign-out")).status == 303
+    (row,) = await audited(gateway, action="sign_out")
+    assert row.actor == f"key: {gateway.token.name} ({gateway.token.id})"
     assert (await holder.get("/console/my")).status == 303
 
 
