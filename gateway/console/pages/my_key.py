@@ -24,7 +24,7 @@ from gateway.console.spending import MOST_PARTS, Span, Spending, draw
 from gateway.console.usage_view import budget_rows, dimension_rows, limit_rows
 from gateway.quota.limits import HolderKind
 from gateway.store.errors import QueryTimeout
-from gateway.store.log.key_usage import failures_of_key, usage_of_key
+from gateway.store.log.key_usage import COUNTS, failures_of_key, usage_of_key
 from gateway.store.log.usage import UsageRow
 from gateway.store.records import DAY_US, RequestRow, Token, started_us
 
@@ -36,7 +36,6 @@ _FAILURES: Final = 20
 _FAILURE_DAYS: Final = 7
 """The failures of all keys are searched for those of one: more days would take longer."""
 _STASH: Final = "own key"
-_SUMS: Final = ("requests", "errors", "input_tokens", "output_tokens", "cost_micro", "usd_micro")
 
 routes = web.RouteTableDef()
 
@@ -149,7 +148,7 @@ def _date(day: int) -> str:
 
 def _sum(rows: Iterable[UsageRow], model: str | None = None) -> UsageRow:
     rows = list(rows)
-    sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    sums = {name: sum(getattr(row, name) for row in rows) for name in COUNTS}
     return UsageRow(model=model, **sums)
 
 

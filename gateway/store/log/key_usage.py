@@ -1,4 +1,5 @@
-"""What one key has used, and its newest failures. Neither read depends on the number of keys."""
+"""What one key has used, which is read without the rows of other keys, and its newest failures, for
+which the index of all failures is searched."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ from gateway.store.database import Database
 from gateway.store.log.expressions import HOURS_OF_A_DAY, sum_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
 from gateway.store.log.usage import UsageRow, date_of
-from gateway.store.records import DAY_US, HOUR_US, USAGE_COUNTS, ExchangeState, RequestRow
+from gateway.store.records import DAY_US, HOUR_US, ExchangeState, RequestRow
 from gateway.store.schema import requests, usage_hours
+
+COUNTS: Final = ("requests", "errors", "input_tokens", "output_tokens", "cost_micro", "usd_micro")
+"""The counts that are read: each takes its time."""
 
 _HOURS: Final = DAY_US // HOUR_US
 _NOT_OF_CLIENT: Final = requests.c.state != literal_column(f"'{ExchangeState.CLIENT_GONE}'")
@@ -25,7 +29,7 @@ async def usage_of_key(
     hour = usage_hours.c.hour
     day = (hour // HOURS_OF_A_DAY).label("day")
     hours = range(first_day * _HOURS, (last_day + 1) * _HOURS)
-    counts = [sum_of(usage_hours.c[name]).label(name) for name in USAGE_COUNTS]
+    counts = [sum_of(usage_hours.c[name]).label(name) for name in COUNTS]
     query = (
         select(day, usage_hours.c.model, *counts)
         .where(hour.in_(hours))
