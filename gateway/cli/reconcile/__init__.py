@@ -17,7 +17,9 @@ from gateway.cli.output import Column, Record, format_time, print_note, print_ta
 from gateway.cli.progress import show_progress
 
 _PAGE: Final = 1000
-
+_MIN_PAGE: Final = 50
+_MOST_FAILED: Final = 60
+"""Reads of one page, of two seconds each."""
 
 _COLUMNS: Final[dict[str, Column]] = {
     "Cause": "cause",
@@ -71,15 +73,17 @@ def reconcile(context: CommandContext, file: Path, channels: tuple[str, ...], li
 def _rows(client: Client, since: int, until: int) -> Iterator[Record]:
     """Requests that have used an upstream, newest first."""
     before: str | None = None
-    limit = _PAGE
+    limit, failed = _PAGE, 0
     while True:
         try:
             page = client.get("/requests", since=since, until=until, limit=limit, before=before)
         except CommandRefused as error:
-            if error.code != "too_much_to_read" or limit == 1:
+            failed += 1
+            if error.code != "too_much_to_read" or failed > _MOST_FAILED:
                 raise
-            limit //= 2  # a busy machine
+            limit = max(limit // 2, _MIN_PAGE)  # a busy machine
             continue
+        failed = 0
         yield from page["requests"]
         if page["searched_to"] is None and len(page["requests"]) < limit:
             return
