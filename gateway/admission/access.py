@@ -128,7 +128,7 @@ class Permit:
         `expired`, `no models`, `limit of 0` or `budget used up`."""
         if self.token.state is not TokenState.ACTIVE:
             return None
-        if self.token.expires_at is not None and self.token.expires_at <= now:
+        if self.token.has_expired(now):
             return "expired"
         if not self.access.model_ids:
             return "no models"

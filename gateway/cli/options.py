@@ -58,6 +58,9 @@ def field_type(name: str) -> Callable[[str], Any]:
 
 TEXT: Final = option_type(str)
 PAST_TIME: Final = option_type(lambda text: parse_time(text, now_us(), -1), optional=False)
+until_option: Final = click.option(
+    "--until", metavar="7d|DATE", type=PAST_TIME, help="Before this date, or until this long ago."
+)
 DURATION: Final = option_type(parse_duration, optional=False)
 
 

@@ -38,6 +38,6 @@ def find_token(runtime: Runtime, key: str, address: str) -> Token | None:
     token = runtime.registry.find(hashed)
     if token is None or token.digest != hashed:
         return None
-    if token.expires_at is not None and token.expires_at <= runtime.now():
+    if token.has_expired(runtime.now()):
         return None
     return token if permissions_of(runtime, token, address) else None

@@ -18,7 +18,9 @@ from gateway.store.log.overview import align_span, read_spending
 from gateway.store.records import DAY_US, HOUR_US
 
 COLUMNS: Final = {
-    **{"model": "model", "key": "token_id", "group": "group_name"},
+    "model": "model",
+    "key": "token_id",
+    "group": "group_name",
     "channel": "channel",
 }
 """Filter of the pages → column of sums."""

@@ -148,6 +148,9 @@ class Token:
     budget_day_per_session: int | None = None
     budget_usd_day_per_session: int | None = None
 
+    def has_expired(self, now: int) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
 
 class RequestRow(NamedTuple):
     """One exchange: a row of the table `requests`.

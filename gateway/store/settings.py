@@ -6,7 +6,7 @@ from secrets import token_bytes
 from typing import Any, Final, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 
 from gateway.store.database import Database, Reader, Writer, execute, fetch, fetch_value
 from gateway.store.records import sanitize_text
@@ -57,6 +57,20 @@ async def _replace(writer: Writer, name: str, value: str) -> None:
 
 def _name(ref: AccountRef) -> str:
     return sanitize_text(_PREFIX + orjson.dumps(ref).decode())
+
+
+def put_setting(connection: Connection, name: str, value: str) -> None:
+    """Stores a value in place of the one that is there, if any."""
+    changed = update(settings).where(settings.c.name == name).values(value=value)
+    if not connection.execute(changed).rowcount:
+        connection.execute(insert(settings).values(name=name, value=value))
+
+
+def raise_setting(connection: Connection, name: str, value: int) -> None:
+    """Stores a number, unless the one that is there is as great."""
+    stored = connection.scalar(select(settings.c.value).where(settings.c.name == name))
+    if stored is None or int(stored) < value:
+        put_setting(connection, name, str(value))
 
 
 _SETTING: Final = "alerts"

@@ -165,8 +165,7 @@ class Sessions:
         if token is None or token.digest.hex() != session.epoch:
             return None
         now = self._now()
-        has_expired = token.expires_at is not None and token.expires_at <= now
-        return None if has_expired or session.is_expired(now) else token
+        return None if token.has_expired(now) or session.is_expired(now) else token
 
     async def touch(self, session: Session) -> None:
         """Restarts the idle timeout."""

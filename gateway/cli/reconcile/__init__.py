@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -53,8 +52,6 @@ def reconcile(context: CommandContext, file: Path, channels: tuple[str, ...], li
     found = context.gateway_config()
     if found is None:
         raise CommandRefused("There is no valid configuration with prices: name it with --config.")
-    # With a million lines each collection takes seconds, for which a page is waited for in vain.
-    gc.disable()
     config, export = found[1], read_export(file)
     if not export.lines:
         raise CommandRefused(f"{file} has no rows with usage.")

@@ -21,6 +21,7 @@ from gateway.cli.options import (
     CommandContext,
     dimension_filters,
     now_us,
+    until_option,
     with_context,
 )
 from gateway.cli.output import (
@@ -84,9 +85,7 @@ def _dimensions(given: Sequence[str]) -> tuple[str, ...]:
     type=PAST_TIME,
     help="From this date (UTC), or from this long ago; default: this month.",
 )
-@click.option(
-    "--until", metavar="7d|DATE", type=PAST_TIME, help="Before this date, or until this long ago."
-)
+@until_option
 @click.option("--key", "reference", metavar="KEY", help="Only this key.")
 @click.option("--group", help="Only this group.")
 @click.option("--model", help="Only this model of the catalog.")

@@ -11,7 +11,7 @@ from gateway.admin.units import format_count, format_exact_usd, format_usd_chang
 from gateway.cli.client import Client, connect
 from gateway.cli.errors import CommandRefused, report_config_errors
 from gateway.cli.key import key_names
-from gateway.cli.options import FILE, PAST_TIME, CommandContext, with_context
+from gateway.cli.options import FILE, PAST_TIME, CommandContext, until_option, with_context
 from gateway.cli.output import Column, Record, format_time, print_note, print_table, shorten
 from gateway.cli.progress import show_progress
 from gateway.store.records import started_us
@@ -38,9 +38,7 @@ _COLUMNS: Final[dict[str, Column]] = {
     required=True,
     help="Requests that started on this date (UTC), or this long ago, or later.",
 )
-@click.option(
-    "--until", metavar="7d|DATE", type=PAST_TIME, help="Before this date, or until this long ago."
-)
+@until_option
 @click.option(
     "--prices",
     type=FILE,

@@ -9,7 +9,7 @@ import click
 from gateway.admin.units import format_ms
 from gateway.cli.budgets import cost_columns
 from gateway.cli.client import connect
-from gateway.cli.options import PAST_TIME, CommandContext, now_us, with_context
+from gateway.cli.options import PAST_TIME, CommandContext, now_us, until_option, with_context
 from gateway.cli.output import Cell, Column, Record, format_time, print_note, print_table
 from gateway.store.records import DAY_US
 
@@ -32,9 +32,7 @@ _OUTCOMES: Final[dict[str, Column]] = {
     type=PAST_TIME,
     help="From this date (UTC), or from this long ago; default: the last 24 hours.",
 )
-@click.option(
-    "--until", metavar="7d|DATE", type=PAST_TIME, help="Before this date, or until this long ago."
-)
+@until_option
 @click.option("--step", type=click.Choice(["5m", "hour", "day"]), help="A line for each step.")
 @click.option("--model", help="Only this model of the catalog.")
 @click.option("--channel", help="Only this channel.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -25,8 +24,8 @@ from gateway.console.usage_view import budget_rows, dimension_rows, limit_rows
 from gateway.quota.limits import HolderKind
 from gateway.store.errors import QueryTimeout
 from gateway.store.log.key_usage import COUNTS, failures_of_key, usage_of_key
-from gateway.store.log.usage import UsageRow
-from gateway.store.records import DAY_US, RequestRow, Token, started_us
+from gateway.store.log.usage import UsageRow, date_of
+from gateway.store.records import DAY_US, RequestRow, Token, start_of_month, started_us
 
 OVERLAP_US: Final = DAY_US
 """Microseconds for which a replaced key still works."""
@@ -58,15 +57,12 @@ async def show(request: web.Request) -> web.Response:
     context, token = request.app[CONTEXT], _own_token(request)
     now, runtime, database = context.now(), context.runtime, context.operations.database
     today, span = now // DAY_US, _span(now)
-    month = datetime.fromtimestamp(now // 1_000_000, UTC).date().replace(day=1).isoformat()
-    first = min(span.since // DAY_US, today - int(_date(today)[-2:]) + 1)
-    used = await usage_of_key(database, token.id, first, today)
-    recent = [row for row in used if (row.day or "") >= _date(span.since // DAY_US)]
-    periods = {
-        "Today": [row for row in used if row.day == _date(today)],
-        "This month": [row for row in used if (row.day or "") >= month],
-        f"Last {_DAYS} days": recent,
-    }
+    month, first = start_of_month(now) // DAY_US, span.since // DAY_US
+    used = await usage_of_key(database, token.id, min(first, month), today)
+    of_today, of_month, recent = (
+        [row for row in used if (row.day or "") >= date_of(day)] for day in (today, month, first)
+    )
+    periods = {"Today": of_today, "This month": of_month, f"Last {_DAYS} days": recent}
     models = _by_model(recent)
     try:
         failures = await failures_of_key(database, token.id, now, _FAILURES, _FAILURE_DAYS)
@@ -142,10 +138,6 @@ def _span(now: int) -> Span:
     return Span(end - _DAYS * DAY_US, end, DAY_US)
 
 
-def _date(day: int) -> str:
-    return datetime.fromtimestamp(day * DAY_US // 1_000_000, UTC).date().isoformat()
-
-
 def _sum(rows: Iterable[UsageRow], model: str | None = None) -> UsageRow:
     rows = list(rows)
     sums = {name: sum(getattr(row, name) for row in rows) for name in COUNTS}
@@ -160,7 +152,7 @@ def _by_model(rows: list[UsageRow]) -> list[UsageRow]:
 
 
 def _chart(span: Span, rows: list[UsageRow], models: list[str]) -> Chart:
-    starts = {_date(at // DAY_US): at for at in span.starts}
+    starts = {date_of(at // DAY_US): at for at in span.starts}
     whole, parts = Spending(), {model: Spending() for model in models if model}
     for row in rows:
         at = starts[row.day or ""]

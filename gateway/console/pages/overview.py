@@ -122,12 +122,11 @@ async def _ranked(context: ConsoleContext, overview: Overview, by: str) -> list[
     if by != "channel":
         ranked = overview.keys if by == "key" else overview.models
         return [each.name for each in ranked[:MOST_PARTS] if each.name]
-    span = overview.since // HOUR_US, overview.until // HOUR_US
     rows = await usage(
         context.operations.database,
         (Dimension.CHANNEL,),
-        since=span[0],
-        until=span[1],
+        since=overview.since // HOUR_US,
+        until=overview.until // HOUR_US,
         limit=MOST_PARTS,
     )
     return [row.channel for row in rows if row.channel]

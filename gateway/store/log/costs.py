@@ -24,9 +24,8 @@ from sqlalchemy import (
 )
 
 from gateway.store.database import Database, fetch
-from gateway.store.log.expressions import IS_RUNNING
+from gateway.store.log.expressions import IS_RUNNING, add_to_row, insert_into
 from gateway.store.log.pages import first_id
-from gateway.store.log.traffic import add_to_traffic
 from gateway.store.measures import MEASURES
 from gateway.store.records import HOUR_US, STEP_US
 from gateway.store.schema import (
@@ -34,6 +33,7 @@ from gateway.store.schema import (
     requests,
     searches,
     tokens,
+    traffic,
     usage_corrections,
     usage_hours,
 )
@@ -93,7 +93,7 @@ def change_costs(connection: Connection, changes: Sequence[CostChange]) -> list[
         for (start, model, channel), usd in sorted(by_slot.items())
     ]
     if slots:
-        add_to_traffic(connection, slots)
+        connection.execute(add_to_row(insert_into(connection, traffic)), slots)
     return done
 
 

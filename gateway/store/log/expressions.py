@@ -8,7 +8,9 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    Connection,
     Insert,
+    Table,
     Update,
     case,
     cast,
@@ -52,6 +54,18 @@ HOURS_OF_A_DAY = literal(24, literal_execute=True)
 def sum_of(column: ColumnElement[int]) -> ColumnElement[int]:
     """An integer, 0 of no rows: a server's own sums are decimal numbers, or null."""
     return cast(func.coalesce(func.sum(column), 0), BigInteger)
+
+
+def insert_into(connection: Connection, table: Table) -> Any:
+    """An insertion that has `excluded`, of the connection's database: a process does not load what
+    is for the other one."""
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)
 
 
 def add_to_row(insertion: Any) -> Insert:

@@ -16,11 +16,12 @@ from operator import itemgetter
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import Connection, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import Connection, delete, func, select, text, tuple_
 
 from gateway.store.database import Database, fetch
 from gateway.store.records import DAY_US, LinkRow, RequestRow, sanitize_value
 from gateway.store.schema import links, settings
+from gateway.store.settings import put_setting
 
 CHANGING: Final = ("boot_id", "tariff", "usd_micro", "end_user")
 """Fields that are not part of the digest: repricing and the retention of end users change them, and
@@ -111,11 +112,8 @@ async def begin_linking(database: Database, now_us: int) -> None:
 
 def _begin(connection: Connection, value: str) -> None:
     stored = connection.scalar(LINKED_SINCE)
-    if value == "" and stored is None:
-        connection.execute(insert(settings).values(name=_LINKED, value=value))
-    elif value == "" or stored == "":
-        mark = update(settings).where(settings.c.name == _LINKED)
-        connection.execute(mark.values(value=value))
+    if value == "" or stored == "":
+        put_setting(connection, _LINKED, value)
 
 
 def first_kept_day(rows_kept_since: int) -> int:

@@ -4,15 +4,18 @@ clears end users where rows are kept longer, and shrinks the file."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import select, update
 
 from gateway.store.database import Database, FreePages, execute, fetch, fetch_value
 from gateway.store.log.links import delete_links
 from gateway.store.log.pages import first_id
 from gateway.store.records import HOUR_US
 from gateway.store.schema import requests, settings
+from gateway.store.settings import raise_setting
 
 MIN_FREE: Final = 2**20
 """Bytes that stay free in any file."""
@@ -38,18 +41,23 @@ async def delete_before(
     next call continues.
     """
     hour = cutoff_us // HOUR_US
-    await database.write(lambda connection: _raise_hour(connection, hour))
+    # Before anything is deleted: an hour whose rows count as complete always has them all.
+    await database.write(partial(raise_setting, name=_SETTING, value=hour))
     deleted = await database.drop_days_before(hour * HOUR_US)
+    deleted += await _repeat(partial(database.delete_requests, hour * HOUR_US, batch), pause)
+    await _repeat(partial(delete_links, database, hour, batch), pause)
+    return deleted
+
+
+async def _repeat(delete: Callable[[], Awaitable[int]], pause: float) -> int:
+    """Deletes until there is nothing left; returns how much there was."""
     now = asyncio.get_running_loop().time
-    rows_left = True
+    deleted = 0
     while True:
         began = now()
-        if rows_left:
-            count = await database.delete_requests(hour * HOUR_US, batch)
-            deleted += count
-            rows_left = count > 0
-        elif not await delete_links(database, hour, batch):
+        if not (count := await delete()):
             return deleted
+        deleted += count
         await asyncio.sleep(max(pause, now() - began))
 
 
@@ -72,7 +80,7 @@ async def clear_end_users(
         await execute(database, clear)
         last, count = ids[-1], count + len(ids)
         await asyncio.sleep(pause)
-    await database.write(lambda connection: _raise_hour(connection, hour, _END_USERS))
+    await database.write(partial(raise_setting, name=_END_USERS, value=hour))
     return count
 
 
@@ -110,14 +118,3 @@ async def shrink(database: Database, *, pause: float = 0.02) -> Shrunk | None:
 def has_much_free(state: FreePages) -> bool:
     """Tells whether more than a tenth, and more than a megabyte, is free."""
     return state.free * 10 > state.pages and state.free * state.page_size > MIN_FREE
-
-
-def _raise_hour(connection: Connection, hour: int, name: str = _SETTING) -> None:
-    """Raises the hour before anything is deleted: an hour whose rows count as complete always has
-    them all."""
-    stored = connection.scalar(select(settings.c.value).where(settings.c.name == name))
-    if stored is None:
-        connection.execute(insert(settings).values(name=name, value=str(hour)))
-    elif int(stored) < hour:
-        changed = update(settings).where(settings.c.name == name).values(value=str(hour))
-        connection.execute(changed)

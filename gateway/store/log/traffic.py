@@ -11,25 +11,17 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import (
-    Connection,
-    FromClause,
-    case,
-    delete,
-    insert,
-    literal,
-    select,
-    update,
-)
+from sqlalchemy import Connection, FromClause, Select, case, delete, literal, select
 
 from gateway.store.database import Database, fetch, fetch_value
-from gateway.store.log.expressions import IS_RUNNING, add_to_row, sum_of
+from gateway.store.log.expressions import IS_RUNNING, add_to_row, insert_into, sum_of
 from gateway.store.log.pages import first_id
 from gateway.store.log.retention import ROWS_KEPT_SINCE
 from gateway.store.log.traffic_rows import COUNTED, SLOT_KEY
 from gateway.store.measures import MEASURES, TRAFFIC_KEY
 from gateway.store.records import DAY_US, HOUR_US, STEP_US, USAGE_COUNTS, started_us
 from gateway.store.schema import requests, settings, traffic
+from gateway.store.settings import put_setting, raise_setting
 
 KEPT_US: Final = {HOUR_US: 2 * DAY_US, DAY_US: 8 * DAY_US}
 """For how long what is narrower is kept, by the width into which it is folded."""
@@ -51,13 +43,13 @@ FOLDED_BEFORE: Final = select(settings.c.name, settings.c.value).where(
 async def keep_traffic(database: Database, now_us: int, *, pause: float = 0.02) -> None:
     """Count what is not counted yet, then fold what is old enough, each in short transactions."""
     if await database.has_writers_before(_SCHEMA):
-        await database.write(lambda connection: _set(connection, _COUNTED, ""))
+        await database.write(lambda connection: put_setting(connection, _COUNTED, ""))
         return
     while await database.write(partial(_count_next, database, now_us)):
         await asyncio.sleep(pause)
     for width in (HOUR_US, DAY_US):
         before = (now_us - KEPT_US[width]) // width * width
-        await database.write(partial(_raise, name=_FOLDED[width], value=before))
+        await database.write(partial(raise_setting, name=_FOLDED[width], value=before))
         is_narrow = traffic.c.start % width != 0
         wide = traffic.c.start // literal(width, literal_execute=True)
         narrow = select(wide).where(is_narrow, traffic.c.start < before).distinct().order_by(wide)
@@ -103,20 +95,6 @@ def folded_start(start: Any, folded: dict[str, int]) -> Any:
     return case(*wide, else_=start) if wide else start
 
 
-def add_to_traffic(connection: Connection, rows: Any) -> None:
-    """Add rows, a list of values by column or a query, to those of the same keys."""
-    if connection.dialect.name == "sqlite":
-        from sqlalchemy.dialects.sqlite import insert as insert_into
-    else:
-        from sqlalchemy.dialects.postgresql import insert as insert_into  # type: ignore[assignment]
-    insertion = insert_into(traffic)
-    if isinstance(rows, list):
-        connection.execute(add_to_row(insertion), rows)
-    else:
-        names = [*TRAFFIC_KEY, *MEASURES]
-        connection.execute(add_to_row(insertion.from_select(names, rows)))
-
-
 def _count_next(database: Database, now_us: int, connection: Connection) -> bool:
     """Counts the last slot that has rows and is not counted; returns whether there was one. Its
     sums are replaced: the lock lets no row be settled meanwhile that would be missed."""
@@ -138,8 +116,8 @@ def _count_next(database: Database, now_us: int, connection: Connection) -> bool
     connection.execute(delete(traffic).where(traffic.c.start >= start, traffic.c.start < until))
     key = dict(SLOT_KEY) | {"start": folded_start(SLOT_KEY["start"], folded)}
     counted = select(*key.values(), *COUNTED).where(*ended, row.id >= first_id(start))
-    add_to_traffic(connection, counted.group_by(*key.values()))
-    _set(connection, _COUNTED, str(start))
+    _add_selected(connection, counted.group_by(*key.values()))
+    put_setting(connection, _COUNTED, str(start))
     return True
 
 
@@ -150,17 +128,11 @@ def _fold(database: Database, start: int, width: int, connection: Connection) ->
     key = traffic.c.model, traffic.c.channel
     sums = (sum_of(traffic.c[name]) for name in MEASURES)
     whole = literal(start, literal_execute=True)
-    add_to_traffic(connection, select(whole, *key, *sums).where(*narrow).group_by(*key))
+    _add_selected(connection, select(whole, *key, *sums).where(*narrow).group_by(*key))
     connection.execute(delete(traffic).where(*narrow))
 
 
-def _raise(connection: Connection, name: str, value: int) -> None:
-    stored = connection.scalar(select(settings.c.value).where(settings.c.name == name))
-    if stored is None or int(stored) < value:
-        _set(connection, name, str(value))
-
-
-def _set(connection: Connection, name: str, value: str) -> None:
-    changed = update(settings).where(settings.c.name == name).values(value=value)
-    if not connection.execute(changed).rowcount:
-        connection.execute(insert(settings).values(name=name, value=value))
+def _add_selected(connection: Connection, query: Select[Any]) -> None:
+    """Adds rows with the table's columns to those of the same keys."""
+    names = [*TRAFFIC_KEY, *MEASURES]
+    connection.execute(add_to_row(insert_into(connection, traffic).from_select(names, query)))

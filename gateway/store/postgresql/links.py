@@ -1,5 +1,5 @@
 """Writes links of the request log on a database server, by a function of the session: a link gets
-the digest of the one before within the transaction."""
+the digest of the one before within the transaction. What is put into its text is of the project."""
 # ruff: noqa: S608
 
 from __future__ import annotations

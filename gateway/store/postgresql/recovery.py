@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, Table, bindparam, select, update
 
 from gateway.store.log.batch import sums_of
-from gateway.store.log.expressions import IS_RUNNING, add_to_row, add_to_token
+from gateway.store.log.expressions import IS_RUNNING, add_to_row, add_to_token, insert_into
 from gateway.store.measures import MEASURES, TRAFFIC_KEY
 from gateway.store.postgresql.batch import lease_deltas, spending_deltas
 from gateway.store.postgresql.links import link_interrupted
@@ -80,10 +80,7 @@ def _interrupted(row: RequestRow) -> RequestRow:
 def _add(connection: Connection, table: Table, deltas: Sequence[dict[str, Any]]) -> None:
     """Add values of the table's columns to its rows of the same keys."""
     if deltas:
-        from sqlalchemy.dialects import postgresql  # one process alone does not load it
-
-        insertion = add_to_row(postgresql.insert(table))
-        connection.execute(insertion, deltas)
+        connection.execute(add_to_row(insert_into(connection, table)), deltas)
 
 
 def _take_from_leases(connection: Connection, rows: Iterable[RequestRow], epoch: int) -> None:

@@ -15,7 +15,7 @@ _LAST: Final = (
     "SELECT number, digest FROM links WHERE day = ? AND writer = ? ORDER BY number DESC LIMIT 1"
 )
 _OPEN_ENDS: Final = OPEN_ENDS.format(day="?")
-_INSERT: Final = f"INSERT INTO links VALUES ({', '.join('?' * len(LinkRow._fields))})"  # noqa: S608
+_INSERT: Final = "INSERT INTO links VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def add_link(
