@@ -1,15 +1,43 @@
-"""The chart of times to the first token by model or channel."""
+"""Times to the first token over time: of all requests, and a chart of them by model or channel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from gateway.admin.units import format_ms
 from gateway.console.charts import Chart, Kind, Series, build_chart
 from gateway.console.spending import Span
 from gateway.store.database import Database
-from gateway.store.log.traffic_report import By, read_measures
+from gateway.store.log.traffic_report import (
+    NO_VALUES,
+    By,
+    Measured,
+    Percentiles,
+    TrafficQuery,
+    add_up,
+    read_measures,
+)
 from gateway.store.measures import histogram_columns
+
+_HISTOGRAM: Final = "first_event"
+MEASURES: Final = histogram_columns(_HISTOGRAM)
+"""What is read of traffic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles in milliseconds: of each step of a span, and of the whole."""
+
+    steps: Sequence[Percentiles]
+    whole: Percentiles
+
+    @classmethod
+    def of(cls, span: Span, traffic: Sequence[Measured]) -> Latency:
+        found = {each.start: each.percentiles(_HISTOGRAM) for each in traffic}
+        whole = add_up(traffic, MEASURES).percentiles(_HISTOGRAM)
+        return cls([found.get(at, NO_VALUES) for at in span.starts], whole)
 
 
 async def latency_chart(
@@ -21,21 +49,16 @@ async def latency_chart(
     *,
     key: str | None = None,
     group: str | None = None,
-    model: str | None = None,
-    channel: str | None = None,
+    **only: str | None,
 ) -> Chart | None:
     """The 95th percentiles of these models or channels, which have titles and addresses; None of
-    what the sums of traffic do not have: keys and groups. Raises QueryTimeout."""
+    what the sums of traffic do not have: keys and groups. `only` are a model and a channel. Raises
+    QueryTimeout."""
     if by not in set(By) or key is not None or group is not None or not names:
         return None
-    rows = await read_measures(
-        *(database, histogram_columns("first_event"), span.since, span.until),
-        by=By(by),
-        step=span.step,
-        model=model,
-        channel=channel,
-    )
-    found = {(row.start, row.name): row.percentiles("first_event").p95 for row in rows}
+    asked = TrafficQuery(span.since, span.until, by=By(by), step=span.step, **only)
+    rows = await read_measures(database, MEASURES, asked)
+    found = {(row.start, row.name): row.percentiles(_HISTOGRAM).p95 for row in rows}
     series = [
         Series(title, f"c{number}", values, url)
         for number, (name, (title, url)) in enumerate(names.items(), 1)

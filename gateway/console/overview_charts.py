@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from gateway.admin.units import format_count, format_duration, format_ms
 from gateway.console.charts import (
@@ -15,27 +14,20 @@ from gateway.console.charts import (
     short_number,
     sparkline,
 )
+from gateway.console.latency import Latency
 from gateway.console.spending import Span, logs_url
 from gateway.store.log.outcomes import OUTCOME_OF_KIND, Outcome
 from gateway.store.log.overview import Overview
-from gateway.store.log.traffic_report import NO_VALUES, Measured, Percentiles, add_up
+from gateway.store.log.traffic_report import Measured, Percentiles
 from gateway.store.log.usage import Metrics
-from gateway.store.measures import OutcomeKind, histogram_columns
-
-MEASURES: Final = (*OutcomeKind, *histogram_columns("first_event"))
-"""What the charts read of traffic."""
 
 
 def charts(
-    span: Span, overview: Overview, spent: Chart, traffic: Sequence[Measured]
+    span: Span, overview: Overview, spent: Chart, traffic: Sequence[Measured], latency: Latency
 ) -> Iterator[Chart]:
-    """Yields the charts, first that of what was `spent`; `traffic` has `MEASURES` of steps."""
+    """Yields the charts, first that of what was `spent`; `traffic` has the outcomes of steps."""
     metrics, whole = overview.series, overview.whole
-    buckets = span.buckets()
-    steps = {each.start: each for each in traffic}
-    times = [
-        steps[at].percentiles("first_event") if at in steps else NO_VALUES for at in span.starts
-    ]
+    buckets, times = span.buckets(), latency.steps
     yield spent
     yield build_chart(
         "Requests",
@@ -64,7 +56,7 @@ def charts(
             Series("Mean duration", "c2", [_in_ms(each.mean_total_us) for each in metrics]),
         ],
         lambda value: format_ms(value) or "",
-        summary=_latency(whole, add_up(traffic, MEASURES).percentiles("first_event")),
+        summary=_latency(whole, latency.whole),
         kind=Kind.LINES,
         min_step=1,
     )
@@ -79,15 +71,14 @@ def charts(
     )
 
 
-def sparklines(span: Span, overview: Overview, traffic: Sequence[Measured]) -> dict[str, str]:
+def sparklines(overview: Overview, latency: Latency) -> dict[str, str]:
     """The paths of lines beside figures."""
-    metrics, steps = overview.series, {each.start: each for each in traffic}
+    metrics = overview.series
     money = "usd_micro" if overview.whole.usd_micro else "cost_micro"
-    times = [steps[at].percentiles("first_event").p95 if at in steps else 0 for at in span.starts]
     values: dict[str, Sequence[float | None]] = {
         "cost": [getattr(each, money) for each in metrics],
         "errors": [each.errors for each in metrics],
-        "first_event": times,
+        "first_event": [each.p95 for each in latency.steps],
         "requests": [each.requests for each in metrics],
         "input": [each.input_tokens for each in metrics],
         "output": [each.output_tokens for each in metrics],

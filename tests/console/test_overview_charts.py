@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.console.charts import Chart
-from gateway.console.overview_charts import MEASURES, charts, sparklines
+from gateway.console.latency import MEASURES, Latency
+from gateway.console.overview_charts import charts, sparklines
 from gateway.console.spending import Span, Spending, draw
 from gateway.console.time_range import TimeRange
 from gateway.core.limits import Cost
@@ -15,6 +16,7 @@ from gateway.store.log.outcomes import Outcome
 from gateway.store.log.overview import Overview, TimeBucket
 from gateway.store.log.traffic_report import Measured
 from gateway.store.log.usage import Metrics
+from gateway.store.measures import OutcomeKind
 from gateway.store.records import DAY_US, HOUR_US
 
 START = 1_790_000_000_000_000 // DAY_US * DAY_US
@@ -48,7 +50,7 @@ def overview(step: int, used: dict[str, int]) -> Overview:
 
 
 def measured(at: int, **counts: int) -> Measured:
-    return Measured(at, None, dict.fromkeys(map(str, MEASURES), 0) | counts)
+    return Measured(at, None, dict.fromkeys((*map(str, OutcomeKind), *MEASURES), 0) | counts)
 
 
 def drawn(step: int, used: dict[str, int], traffic: Sequence[Measured]) -> list[Chart]:
@@ -57,7 +59,7 @@ def drawn(step: int, used: dict[str, int], traffic: Sequence[Measured]) -> list[
     whole = Spending({START: Cost(used.get("cost_micro", 0), used.get("usd_micro", 0))})
     part = Spending({START: Cost(200_000, 200_000)})
     spent = draw(span, whole, {("m", "/m"): part} if used else {})
-    return list(charts(span, overview(step, used), spent, traffic))
+    return list(charts(span, overview(step, used), spent, traffic, Latency.of(span, traffic)))
 
 
 @pytest.mark.parametrize("step", [HOUR_US, DAY_US])
@@ -83,11 +85,11 @@ def test_curves_and_summaries(step: int) -> None:
 def test_lines_beside_figures() -> None:
     span = Span(START, START + 24 * HOUR_US, HOUR_US)
     traffic = [measured(START + HOUR_US, ok=3, first_event_under_500=3)]
-    found = sparklines(span, overview(HOUR_US, USED), traffic)
+    found = sparklines(overview(HOUR_US, USED), Latency.of(span, traffic))
     assert found["requests"].startswith("M0.0 1.0L4.3 19.0")
     assert found["first_event"].startswith("M0.0 19.0L4.3 1.0L8.7 19.0")
     assert found["cost"].count("L") == 23
-    assert not any(sparklines(span, overview(HOUR_US, {}), []).values())
+    assert not any(sparklines(overview(HOUR_US, {}), Latency.of(span, [])).values())
 
 
 def test_without_requests() -> None:

@@ -15,9 +15,9 @@ from gateway.admin.errors import FieldError, FormError
 from gateway.core.formats import Format
 from gateway.store.log.outcomes import Outcome
 from gateway.store.log.pages import MAX_PAGE, LogFilter
-from gateway.store.log.traffic_report import MAX_STEPS, STEPS, By, Step
+from gateway.store.log.traffic_report import MAX_STEPS, STEPS, By, Step, TrafficQuery
 from gateway.store.log.usage import Dimension
-from gateway.store.records import DIMENSIONS, ExchangeState
+from gateway.store.records import DIMENSIONS, STEP_US, ExchangeState
 
 _STATUS: Final = re.compile(r"[1-5](\d\d|xx)", re.ASCII)
 
@@ -153,14 +153,14 @@ class TrafficForm(Form):
     model: str | None = None
     channel: str | None = None
 
-    def width(self, until: int) -> int | None:
-        """The step in microseconds. Raises FormError where the span has too many of them."""
-        if self.step is None:
-            return None
-        width = STEPS[self.step]
-        if until - self.since > MAX_STEPS * width:
+    def to_query(self, now: int) -> TrafficQuery:
+        """Raises FormError where the span has too many steps."""
+        until = now + STEP_US if self.until is None else self.until
+        step = None if self.step is None else STEPS[self.step]
+        if step is not None and until - self.since > MAX_STEPS * step:
             raise FormError(FieldError(("step",), f"A span may have up to {MAX_STEPS} steps."))
-        return width
+        only = {"model": self.model, "channel": self.channel}
+        return TrafficQuery(self.since, until, by=self.by, step=step, **only)
 
 
 class ConfigForm(Form):

@@ -50,7 +50,7 @@ from gateway.store.log.links import log_head
 from gateway.store.log.search import export
 from gateway.store.log.traffic_report import traffic_report
 from gateway.store.log.usage import usage
-from gateway.store.records import HOUR_US, STEP_US, RequestRow, Token
+from gateway.store.records import HOUR_US, RequestRow, Token
 
 if TYPE_CHECKING:  # a command without a gateway does not need what a reload imports
     from gateway.admin.reload import Reloader
@@ -212,16 +212,8 @@ class _Handlers:
 
     @requires(Permission.READ)
     async def show_traffic(self, request: web.Request) -> web.Response:
-        form, operations = read_query(request, TrafficForm), self._operations
-        until = operations.now() + STEP_US if form.until is None else form.until
-        step = form.width(until)
-        report = await traffic_report(
-            *(operations.database, form.since, until),
-            by=form.by,
-            step=step,
-            model=form.model,
-            channel=form.channel,
-        )
+        asked = read_query(request, TrafficForm).to_query(self._operations.now())
+        report = await traffic_report(self._operations.database, asked)
         return await list_response("traffic", report.rows, complete_since=report.complete_since)
 
     @requires(Permission.ADMINISTER, "usage.reprice")

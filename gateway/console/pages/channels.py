@@ -14,7 +14,7 @@ from gateway.console.rendering import flash, pop_stash, redirect, render, stash_
 from gateway.console.spending import logs_url
 from gateway.routing.circuit_breaker import HealthState
 from gateway.routing.health import AccountRef
-from gateway.store.log.traffic_report import By, traffic_report
+from gateway.store.log.traffic_report import By, TrafficQuery, traffic_report
 from gateway.store.records import DAY_US, STEP_US
 
 LIST_PATH: Final = "/console/channels"
@@ -40,7 +40,8 @@ async def list_channels(request: web.Request) -> web.Response:
     context, now = request.app[CONTEXT], request.app[CONTEXT].now()
     probe = pop_stash(request, _PROBE)
     database, since = context.operations.database, now - DAY_US
-    report = await traffic_report(database, since, now + STEP_US, by=By.CHANNEL)
+    asked = TrafficQuery(since, now + STEP_US, by=By.CHANNEL)
+    report = await traffic_report(database, asked)
     return render(
         request,
         "channels.html",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from gateway.admin.access.permissions import Permission, key_actor, requires
 from gateway.admission.client_address import client_address
 from gateway.console.context import CONTEXT
 from gateway.console.guard import MY_KEY, SESSION, SIGN_IN, is_secure_transport
 from gateway.console.key_holders import accepts_keys, find_token
-from gateway.console.login_throttle import TooManyAtOnce
-from gateway.console.pages.signin import THROTTLE, end_session, home, set_session
+from gateway.console.pages.signin import begin_session, end_session, home
 from gateway.console.rendering import redirect, render
 
 routes = web.RouteTableDef()
@@ -29,31 +28,29 @@ async def show(request: web.Request) -> web.StreamResponse:
 async def sign_in(request: web.Request) -> web.StreamResponse:
     """Says the same of every key that cannot sign in."""
     context = request.app[CONTEXT]
-    runtime, access = context.runtime, context.access
+    runtime, sessions = context.runtime, context.access.sessions
     server = runtime.config.server
     if not accepts_keys(runtime):
         return redirect(SIGN_IN)
     if not is_secure_transport(request, server):
         return _page(request, status=403)
     key = str((await request.post()).get("key", ""))
-    address, throttle = client_address(request, server.trusted_proxies), request.app[THROTTLE]
-    token = find_token(runtime, key, address)
-    actor = "unknown" if token is None else key_actor(token)
-    try:
-        async with throttle.attempt(address, actor):
-            token = find_token(runtime, key, address)
-    except TooManyAtOnce:
-        await access.audit.record_attempt("sign_in.throttled", actor=actor, address=address)
-        page = _page(request, "Too many attempts at once. Try again.", 429)
-        page.headers[hdrs.RETRY_AFTER] = "1"
-        return page
-    if token is None:
-        await access.audit.record_attempt("sign_in.failed", actor=actor, address=address)
-        return _page(request, "This key cannot sign in from here.", 403)
-    agent = request.headers.get(hdrs.USER_AGENT, "")
-    session_id = await access.sessions.sign_in_key(token, address, agent, request.get(SESSION))
-    throttle.reset(address, actor)
-    return set_session(context, redirect(MY_KEY), session_id)
+    known = find_token(runtime, key, client_address(request, server.trusted_proxies))
+
+    async def check(address: str, agent: str) -> str | None:
+        token = find_token(runtime, key, address)
+        if token is None:
+            return None
+        return await sessions.sign_in_key(token, address, agent, request.get(SESSION))
+
+    return await begin_session(
+        request,
+        "unknown" if known is None else key_actor(known),
+        check,
+        MY_KEY,
+        "This key cannot sign in from here.",
+        lambda error, status: _page(request, error, status),
+    )
 
 
 @routes.post("/my/sign-out")

@@ -16,7 +16,8 @@ from gateway.admin.access.permissions import Permission, requires
 from gateway.console import CONSOLE_PATH
 from gateway.console.channel_view import channel_health
 from gateway.console.context import CONTEXT, ConsoleContext
-from gateway.console.overview_charts import MEASURES, charts, sparklines
+from gateway.console.latency import MEASURES, Latency
+from gateway.console.overview_charts import charts, sparklines
 from gateway.console.rendering import redirect, render
 from gateway.console.spending import MOST_PARTS, Span, Spending, logs_url, spending, spending_chart
 from gateway.console.time_range import parse_range
@@ -25,8 +26,9 @@ from gateway.core.limits import MICRO_PER_UNIT, Cost
 from gateway.core.text import list_names
 from gateway.quota.limits import HolderKind
 from gateway.store.log.overview import Breakdown, Overview
-from gateway.store.log.traffic_report import add_up, read_measures
+from gateway.store.log.traffic_report import TrafficQuery, read_measures
 from gateway.store.log.usage import Dimension, Totals, usage
+from gateway.store.measures import OutcomeKind
 from gateway.store.records import DAY_US, HOUR_US, ExchangeState
 
 _BY: Final = {"model": "Models", "key": "Keys", "channel": "Channels"}
@@ -86,7 +88,9 @@ async def show_overview(request: web.Request) -> web.Response:
     }
     whole = Spending({each.at: Cost(each.cost_micro, each.usd_micro) for each in overview.series})
     spent = await spending_chart(database, span, by, names, whole)
-    traffic = await read_measures(database, MEASURES, span.since, span.until, step=span.step)
+    asked = TrafficQuery(span.since, span.until, step=span.step)
+    traffic = await read_measures(database, (*OutcomeKind, *MEASURES), asked)
+    latency = Latency.of(span, traffic)
     earlier = Span(2 * span.since - span.until, span.since, span.step)
     return render(
         request,
@@ -100,9 +104,9 @@ async def show_overview(request: web.Request) -> web.Response:
         running=context.runtime.active_requests,
         by=by,
         choices=_BY,
-        charts=list(charts(span, overview, spent, traffic)),
-        first_event=add_up(traffic, MEASURES).percentiles("first_event"),
-        sparklines=sparklines(span, overview, traffic),
+        charts=list(charts(span, overview, spent, traffic, latency)),
+        first_event=latency.whole,
+        sparklines=sparklines(overview, latency),
         bucket_url=lambda bucket: logs_url(bucket.at, bucket.at + overview.step),
         logs_url=lambda **filters: logs_url(overview.since, overview.until, **filters),
         errors=[(error, _errors_url(overview, error.what)) for error in overview.failures],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -46,24 +47,45 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
     password, next_path = str(form.get("password", "")), _console_path(str(form.get("next", "")))
     if not is_secure_transport(request, server):
         return _page(request, next_path, status=403)
-    address, access = client_address(request, server.trusted_proxies), context.access
-    throttle, agent = request.app[THROTTLE], request.headers.get(hdrs.USER_AGENT, "")
-    admin = access.admins.find(name)
+    admin, sessions = context.access.admins.find(name), context.access.sessions
     # What was typed as an unknown name can be a password.
     actor = "unknown" if admin is None else admin_actor(admin.name)
+    return await begin_session(
+        request,
+        actor,
+        lambda address, agent: sessions.sign_in(
+            name, password, address, agent, request.get(SESSION)
+        ),
+        next_path,
+        "Wrong name or password.",
+        lambda error, status: _page(request, next_path, error, status, name),
+    )
+
+
+async def begin_session(
+    request: web.Request,
+    actor: str,
+    check: Callable[[str, str], Awaitable[str | None]],
+    next_path: str,
+    wrong: str,
+    refuse: Callable[[str, int], web.Response],
+) -> web.StreamResponse:
+    """`check` takes the client's address and user agent, and returns the id of a new session, None
+    where `wrong` is to be said; `refuse` makes the page with an error and a status."""
+    context = request.app[CONTEXT]
+    address = client_address(request, context.runtime.config.server.trusted_proxies)
+    throttle, audit = request.app[THROTTLE], context.access.audit
     try:
         async with throttle.attempt(address, actor):
-            session_id = await access.sessions.sign_in(
-                name, password, address, agent, request.get(SESSION)
-            )
+            session_id = await check(address, request.headers.get(hdrs.USER_AGENT, ""))
     except TooManyAtOnce:
-        await access.audit.record_attempt("sign_in.throttled", actor=actor, address=address)
-        page = _page(request, next_path, "Too many attempts at once. Try again.", 429, name)
+        await audit.record_attempt("sign_in.throttled", actor=actor, address=address)
+        page = refuse("Too many attempts at once. Try again.", 429)
         page.headers[hdrs.RETRY_AFTER] = "1"
         return page
     if session_id is None:
-        await access.audit.record_attempt("sign_in.failed", actor=actor, address=address)
-        return _page(request, next_path, "Wrong name or password.", 403, name)
+        await audit.record_attempt("sign_in.failed", actor=actor, address=address)
+        return refuse(wrong, 403)
     throttle.reset(address, actor)
     return set_session(context, redirect(next_path), session_id)
 

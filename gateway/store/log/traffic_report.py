@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, func, literal, select
@@ -111,27 +111,36 @@ def add_up(rows: Sequence[Measured], measures: Sequence[str]) -> Measured:
     return Measured(None, None, counts)
 
 
+@dataclass(frozen=True, slots=True)
+class TrafficQuery:
+    """What started from `since` to before `until` (Unix µs), rounded down to five minutes; of one
+    `model` or `channel`, if one is given. A row for each `step` (µs) and for each model or channel,
+    if these are given.
+
+    Sums of more than 2 days ago are of hours, of more than 8 of days: there, each belongs to the
+    time at which its hour or day starts."""
+
+    since: int
+    until: int
+    _: KW_ONLY
+    by: By | None = None
+    step: int | None = None
+    model: str | None = None
+    channel: str | None = None
+
+
 async def read_measures(
-    database: Database,
-    measures: Sequence[str],
-    since: int,
-    until: int,
-    *,
-    by: By | None = None,
-    step: int | None = None,
-    model: str | None = None,
-    channel: str | None = None,
+    database: Database, measures: Sequence[str], asked: TrafficQuery
 ) -> list[Measured]:
-    """Reads what started from `since` to before `until` (Unix µs), rounded down to five minutes,
-    in order of time, then of cost, the highest first. Sums of more than 2 days ago are of hours, of
-    more than 8 of days: there, each belongs to the time at which its hour or day starts. Raises
-    QueryTimeout and TooManyRows."""
-    sums = traffic.c
+    """Reads these measures in order of time, then of cost, the highest first. Raises QueryTimeout
+    and TooManyRows."""
+    sums, by, step = traffic.c, asked.by, asked.step
     times = [] if step is None else [sums.start // literal(step, literal_execute=True)]
     names: list[ColumnElement[Any]] = [] if by is None else [sums[by]]
     counts = [sum_of(sums[name]).label(name) for name in map(str, measures)]
-    conditions = [sums.start >= since // STEP_US * STEP_US, sums.start < until // STEP_US * STEP_US]
-    wanted = {sums.model: model, sums.channel: channel}
+    since, until = (time // STEP_US * STEP_US for time in (asked.since, asked.until))
+    conditions = [sums.start >= since, sums.start < until]
+    wanted = {sums.model: asked.model, sums.channel: asked.channel}
     conditions += [column == value for column, value in wanted.items() if value is not None]
     ranking = (sum_of(sums[name]).desc() for name in ("usd_micro", "cost_micro"))
     query = select(*times, *names, *counts).where(*conditions).group_by(*times, *names)
@@ -151,22 +160,11 @@ async def read_measures(
     return rows
 
 
-async def traffic_report(
-    database: Database,
-    since: int,
-    until: int,
-    *,
-    by: By | None = None,
-    step: int | None = None,
-    model: str | None = None,
-    channel: str | None = None,
-) -> TrafficReport:
-    """Reads all measures of the span (`read_measures`). Raises QueryTimeout and TooManyRows."""
+async def traffic_report(database: Database, asked: TrafficQuery) -> TrafficReport:
+    """Reads all measures, as `read_measures`. Raises QueryTimeout and TooManyRows."""
     mark = await fetch_value(database, COUNTED_SINCE)
     rows: list[TrafficRow] = []
-    for measured in await read_measures(
-        *(database, _READ, since, until), by=by, step=step, model=model, channel=channel
-    ):
+    for measured in await read_measures(database, _READ, asked):
         rows.append(_row(measured))
         if not len(rows) % _AT_ONCE:
             await asyncio.sleep(0)

@@ -14,7 +14,14 @@ from gateway.store.database import Database
 from gateway.store.errors import TooManyRows
 from gateway.store.log import traffic_report as reports
 from gateway.store.log.recorder import Recorder
-from gateway.store.log.traffic_report import By, Percentiles, TrafficRow, quantile, traffic_report
+from gateway.store.log.traffic_report import (
+    By,
+    Percentiles,
+    TrafficQuery,
+    TrafficRow,
+    quantile,
+    traffic_report,
+)
 from gateway.store.measures import HISTOGRAMS
 from gateway.store.records import DAY_US, HOUR_US, STEP_US, ExchangeState, RequestRow
 from gateway.store.schema import settings
@@ -51,7 +58,7 @@ async def served(database: Database, recorder: Recorder) -> Database:
 
 
 async def rows(database: Database, **asked: Any) -> list[TrafficRow]:
-    return (await traffic_report(database, DAY, DAY + DAY_US, **asked)).rows
+    return (await traffic_report(database, TrafficQuery(DAY, DAY + DAY_US, **asked))).rows
 
 
 async def test_the_whole_span(served: Database) -> None:
@@ -85,13 +92,14 @@ async def test_channels_over_time(served: Database) -> None:
 
 async def test_a_span_is_of_whole_slots(served: Database) -> None:
     async def count(since: int, until: int) -> int:
-        return sum(row.requests for row in (await traffic_report(served, since, until)).rows)
+        report = await traffic_report(served, TrafficQuery(since, until))
+        return sum(row.requests for row in report.rows)
 
     assert await count(DAY, DAY + STEP_US) == 1
     assert await count(DAY + STEP_US - 1, DAY + STEP_US) == 1
     assert await count(DAY + STEP_US, DAY + 2 * STEP_US) == 2
     assert await count(DAY + DAY_US, DAY + 2 * DAY_US) == 0
-    assert not (await traffic_report(served, DAY + DAY_US, DAY + 2 * DAY_US)).rows
+    assert not (await traffic_report(served, TrafficQuery(DAY + DAY_US, DAY + 2 * DAY_US))).rows
 
 
 @pytest.mark.parametrize(("stored", "said"), [(None, None), ("", 0), (str(DAY), DAY)])
@@ -101,7 +109,7 @@ async def test_it_says_since_when_all_are_counted(
     if stored is not None:
         mark = insert(settings).values(name="traffic_counted_since", value=stored)
         await database.write(lambda connection: connection.execute(mark))
-    assert (await traffic_report(database, 0, DAY)).complete_since == said
+    assert (await traffic_report(database, TrafficQuery(0, DAY))).complete_since == said
 
 
 async def test_a_report_that_is_too_long(served: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -49,8 +50,8 @@ async def writer(database: PostgresqlDatabase) -> AsyncIterator[PostgresqlWriter
     await writer.close(0)
 
 
-def ended(number: int, **changes: object) -> LogEntry:
-    row = settlement(number, f"tok_{number % 2}", **EXPECTED | COST | changes)  # type: ignore[operator]
+def ended(number: int, **changes: Any) -> LogEntry:
+    row = settlement(number, f"tok_{number % 2}", **{**EXPECTED, **COST, **changes})
     return LogEntry(row._replace(attempts=2), (failed_attempt(), attempt()))
 
 
