@@ -6,22 +6,18 @@ a model's requests of a span of time. Amounts are exact, in millionths of a doll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
-from functools import reduce
 from operator import add, mul, sub
 from typing import Final, NamedTuple
 
 from gateway.core.events import Usage
 from gateway.quota.pricing import amounts
-from gateway.quota.repricing import Rates
+from gateway.quota.repricing import Terms, with_factor
 
 _ZERO = Fraction(0)
-_ONE = Fraction(1)
-_NO_USAGE = Usage()
-_NOTHING: Final = (_ZERO,) * len(amounts(_NO_USAGE))
+_NONE: Final = amounts(Usage())
 
 
 class Cause(StrEnum):
@@ -58,49 +54,54 @@ class Finding(NamedTuple):
     cost: Fraction
 
 
-@dataclass(slots=True)
 class Own:
-    """The requests of the log in one part that had one service tier, added up: `products` are sums
-    of rate × amount of each kind, and `plain` the same without the tier's factor."""
+    """Requests of the log in one part, of one service tier or of all: `amounts` are those of
+    `pricing.amounts`, by the terms that they were charged at."""
 
-    requests: int = 0
-    cost: Fraction = _ZERO
-    usage: Usage = _NO_USAGE
-    products: Sequence[Fraction] = _NOTHING
-    plain: Sequence[Fraction] = _NOTHING
-    last: Rates = _NOTHING
-    factor: Fraction = _ONE
+    __slots__ = ("amounts", "cost", "requests", "tokens")
 
-    def add(self, usage: Usage, cost: int, rates: Rates, factor: Fraction) -> None:
-        self.requests += 1
+    def __init__(self, parts: Iterable[Own] = ()) -> None:
+        self.requests = self.cost = self.tokens = 0
+        self.amounts: dict[Terms, Sequence[int]] = {}
+        for part in parts:
+            self._count(part.requests, part.cost, part.tokens)
+            for terms, counts in part.amounts.items():
+                self._add(terms, counts)
+
+    def add(self, usage: Usage, cost: int, terms: Terms) -> None:
+        self._count(1, cost, usage.total_tokens)
+        self._add(terms, amounts(usage))
+
+    def _count(self, requests: int, cost: int, tokens: int) -> None:
+        self.requests += requests
         self.cost += cost
-        self.usage += usage
-        products = [*map(mul, rates, amounts(usage))]
-        self.products = [*map(add, self.products, products)]
-        self.plain = [*map(add, self.plain, (each / (factor or _ONE) for each in products))]
-        self.last, self.factor = rates, factor
+        self.tokens += tokens
+
+    def _add(self, terms: Terms, counts: Sequence[int]) -> None:
+        before = self.amounts.get(terms, _NONE)
+        self.amounts[terms] = [*map(add, before, counts)]
+
+    @property
+    def total(self) -> list[int]:
+        """The amounts at all terms."""
+        return [*map(sum, zip(_NONE, *self.amounts.values(), strict=True))]
 
     def rates(self) -> list[Fraction]:
         """What each kind costs, as it is mixed here."""
-        counts = zip(self.products, amounts(self.usage), self.last, strict=True)
-        return [total / count if count else last for total, count, last in counts]
+        return self._mean(lambda terms: terms.rates)
 
     def plain_rates(self) -> list[Fraction]:
-        """The same without the factor of the tier."""
-        last = (each / (self.factor or _ONE) for each in self.last)
-        counts = zip(self.plain, amounts(self.usage), last, strict=True)
-        return [total / count if count else last for total, count, last in counts]
+        """The same without the factors of tiers."""
+        return self._mean(lambda terms: terms.plain)
 
-    def merge(self, other: Own) -> Own:
-        return Own(
-            self.requests + other.requests,
-            self.cost + other.cost,
-            self.usage + other.usage,
-            [*map(add, self.products, other.products)],
-            [*map(add, self.plain, other.plain)],
-            other.last,
-            other.factor,
-        )
+    def _mean(self, rates_of: Callable[[Terms], Sequence[Fraction]]) -> list[Fraction]:
+        """The last terms say what a kind costs of which there is nothing."""
+        sums, last = [_ZERO] * len(_NONE), [_ZERO] * len(_NONE)
+        for terms, counts in self.amounts.items():
+            last = [*rates_of(terms)]
+            sums = [*map(add, sums, map(mul, last, counts))]
+        each = zip(sums, self.total, last, strict=True)
+        return [total / count if count else rate for total, count, rate in each]
 
 
 def base_tier(tier: str | None) -> str:
@@ -120,9 +121,9 @@ def explain(
     what a line's cost leaves open."""
     if not own:
         return [Finding(Cause.NOT_OURS, price(line)) for line in billed]
-    total = reduce(Own.merge, own.values())
+    total = Own(own.values())
     if not billed:
-        return [Finding(Cause.LOST, -total.cost)]
+        return [Finding(Cause.LOST, Fraction(-total.cost))]
     found = _by_tier(billed, own, total, factor_of)
     if all(line.cost is not None for line in billed):
         cost = sum((line.cost or _ZERO for line in billed), _ZERO)
@@ -138,56 +139,64 @@ def _by_tier(
     total: Own,
     factor_of: Callable[[str], Fraction],
 ) -> list[Finding]:
-    everything = _joined(billed)
+    everything = _Sum(billed)
     if any(line.tier is None for line in billed):
         return _of_tokens(everything, total, total.rates())
-    tiers = {base_tier(line.tier): _ZERO for line in billed} | dict.fromkeys(own, _ZERO)
-    lines = {
-        tier: _joined([line for line in billed if base_tier(line.tier) == tier]) for tier in tiers
-    }
+    lines: dict[str, list[Billed]] = {tier: [] for tier in own}
+    for line in billed:
+        lines.setdefault(base_tier(line.tier), []).append(line)
+    pairs = {tier: (_Sum(of_tier), own.get(tier) or Own()) for tier, of_tier in lines.items()}
+    has_more = any(theirs.more_requests(ours) for theirs, ours in pairs.values())
+    if not has_more and all(theirs.amounts == ours.total for theirs, ours in pairs.values()):
+        return []
     plain = total.plain_rates()
-    is_moved = amounts(everything.usage) == amounts(total.usage) or any(
-        _extra(lines[tier], own.get(tier) or Own()) for tier in tiers
-    )
-    if not is_moved or _extra(everything, total):
+    is_moved = has_more or everything.amounts == total.total
+    if not is_moved or everything.more_requests(total):
+        rates = {
+            tier: own[tier].rates() if tier in own else with_factor(plain, factor_of(tier))
+            for tier in pairs
+        }
         return [
             each
-            for tier in tiers
-            for each in _of_tokens(
-                lines[tier],
-                own.get(tier) or Own(),
-                own[tier].rates() if tier in own else [each * factor_of(tier) for each in plain],
-            )
+            for tier, (theirs, ours) in pairs.items()
+            for each in _of_tokens(theirs, ours, rates[tier])
         ]
-    as_ours = sum(total.products, _ZERO) / (sum(total.plain, _ZERO) or _ONE)
-    tier_cost = _ZERO
-    for tier in tiers:
-        of_tier = sum(map(mul, plain, amounts(lines[tier].usage)), _ZERO)
-        tier_cost += (factor_of(tier) - as_ours) * of_tier
-    rates = [each * as_ours for each in plain]
-    return [Finding(Cause.TIER, tier_cost), *_of_tokens(everything, total, rates)]
+    paid, unscaled = (
+        sum(map(mul, rates[:-1], total.total), _ZERO) for rates in (total.rates(), plain)
+    )
+    factor = paid / (unscaled or 1)
+    cost = sum(
+        (factor_of(tier) - factor) * sum(map(mul, plain[:-1], theirs.amounts), _ZERO)
+        for tier, (theirs, _) in pairs.items()
+    )
+    moved = Finding(Cause.TIER, Fraction(cost))
+    return [moved, *_of_tokens(everything, total, with_factor(plain, factor))]
 
 
-def _joined(lines: Sequence[Billed]) -> Billed:
-    usage = sum((line.usage for line in lines), _NO_USAGE)
-    requests = [line.requests for line in lines]
-    number = None if None in requests else sum(each or 0 for each in requests)
-    return Billed(usage, number, None, None)
+class _Sum:
+    """Lines of a bill, added up; `requests` is None where one of them does not count them."""
+
+    __slots__ = ("amounts", "requests", "tokens")
+
+    def __init__(self, lines: Sequence[Billed]) -> None:
+        counts = (amounts(line.usage) for line in lines)
+        self.amounts = [*map(sum, zip(_NONE, *counts, strict=True))]
+        self.tokens = sum(line.usage.total_tokens for line in lines)
+        requests = [line.requests for line in lines]
+        self.requests = None if None in requests else sum(each or 0 for each in requests)
+
+    def more_requests(self, own: Own) -> int:
+        """How many more than the log has; the sign of that, if the bill does not count them."""
+        if self.requests is not None:
+            return self.requests - own.requests
+        return (self.tokens > own.tokens) - (self.tokens < own.tokens)
 
 
-def _extra(line: Billed, own: Own) -> int:
-    """How many requests the bill has more than the log; their sign, if it does not count them."""
-    if line.requests is not None:
-        return line.requests - own.requests
-    more = line.usage.total_tokens - own.usage.total_tokens
-    return (more > 0) - (more < 0)
-
-
-def _of_tokens(line: Billed, own: Own, rates: Sequence[Fraction]) -> list[Finding]:
+def _of_tokens(billed: _Sum, own: Own, rates: Sequence[Fraction]) -> list[Finding]:
     """What other numbers of tokens cost at these rates."""
-    more = [*map(sub, amounts(line.usage), amounts(own.usage))]
+    more = [*map(sub, billed.amounts, own.total)]
     cost = sum(map(mul, rates, more), _ZERO)
-    if number := _extra(line, own):
+    if number := billed.more_requests(own):
         return [Finding(Cause.NOT_OURS if number > 0 else Cause.LOST, cost)]
     fresh, _, *cached, _ = rates
     of_cache = (count * (rate - fresh) for count, rate in zip(more[2:5], cached, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -12,13 +12,10 @@ from gateway.config.limits import DatedPrices, Money
 from gateway.config.schema import Model
 from gateway.core.events import Usage
 from gateway.core.limits import MICRO_PER_UNIT
-from gateway.quota.pricing import Part, Price, price_periods
+from gateway.quota.pricing import Part, Price, Rates, UsdPrices, price_periods
 
 _GROUP: Final = re.compile(r"\bgroup ([0-9.E+-]+)")
 _TIER: Final = re.compile(r"; service tier (?:'([^']*)' has|(\S+): times)")
-Rates = tuple[Fraction, ...]
-"""Millionths of a dollar for one of each of `pricing.amounts`."""
-
 _LOST: Final = re.compile(r"; USD of failed attempts: ([0-9.]+)")
 
 
@@ -40,13 +37,28 @@ def stated_tier(tariff: str) -> str | None:
     return (found[1] or found[2]) if found else None
 
 
+class Terms:
+    """What requests pay that have the same terms: millionths of a dollar for one of each of
+    `pricing.amounts` (`rates`), the same without the factor of the tier and the hour (`plain`), and
+    that factor. Equal only to itself."""
+
+    __slots__ = ("factor", "plain", "rates")
+
+    def __init__(self, plain: Sequence[Fraction], factor: Fraction) -> None:
+        self.plain, self.factor = plain, factor
+        self.rates = with_factor(plain, factor)
+
+
+def with_factor(rates: Sequence[Fraction], factor: Fraction) -> list[Fraction]:
+    """Returns the rates with a factor that searches, the last, do not have."""
+    return [*(rate * factor for rate in rates[:-1]), rates[-1]]
+
+
 class VendorCost(NamedTuple):
-    """Millionths of a dollar of a request; what each kind of token costs in it, and the factor in
-    that of its tier and hour."""
+    """Millionths of a dollar of a request, and its terms."""
 
     usd: int
-    rates: Rates
-    factor: Fraction
+    terms: Terms
 
 
 class Book:
@@ -61,6 +73,7 @@ class Book:
         self._models = {model.id: model for model in models}
         self._channels, self._money = channels, money
         self._periods: dict[tuple[str, str], list[tuple[int, Price]]] = {}
+        self._terms: dict[tuple[int, Fraction], Terms] = {}
 
     def cost(self, request: SettledRequest) -> tuple[int, str] | None:
         """Returns millionths of a dollar, and the tariff that the row has then; None where it keeps
@@ -91,16 +104,26 @@ class Book:
         without a price."""
         if (price := self._price(request, "1")) is None:
             return None
+        usage = request.usage
         if price.book is not None:
             book = price.book.channels.get(request.channel or "", price.book)
-            part = Part(request.usage, book, tier, request.started_at)
-            level, factor, _ = book.terms(request.usage.input_tokens, tier, request.started_at)
-            *of_tokens, searches = (Fraction(rate) * MICRO_PER_UNIT for rate in level.prices)
-            rates = (*(rate * factor for rate in of_tokens), searches)
-            return VendorCost(price.cost_of([part])[0].usd, rates, factor)
-        usd = price.usd
-        rates = tuple(Fraction(each, usd.denominator) for each in usd.prices) if usd else ()
-        return VendorCost(price.cost(request.usage).usd, rates, Fraction(1))
+            part = Part(usage, book, tier, request.started_at)
+            level, factor, _ = book.terms(usage.input_tokens, tier, request.started_at)
+            return VendorCost(price.cost_of([part])[0].usd, self._terms_of(level, factor))
+        if (usd := price.usd) is None:
+            return None
+        return VendorCost(price.cost(usage).usd, self._terms_of(usd, Fraction(1)))
+
+    def _terms_of(self, prices: UsdPrices | Rates, factor: Fraction) -> Terms:
+        """Terms of prices that last as long as the book."""
+        key = id(prices), factor
+        if (terms := self._terms.get(key)) is None:
+            if isinstance(prices, UsdPrices):
+                plain = [price * MICRO_PER_UNIT for price in prices.prices]
+            else:
+                plain = [Fraction(price, prices.denominator) for price in prices.prices]
+            terms = self._terms[key] = Terms(plain, factor)
+        return terms
 
     def _price(self, request: SettledRequest, group: str) -> Price | None:
         """Returns the price in dollars when the request started."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.cli.reconcile.comparison import Comparison
+from gateway.cli.reconcile.exports import read_export
+from gateway.config.load import load_config
+from gateway.core.events import Usage
 from gateway.store.log.pages import first_id
 from tests.cli.cli_runner import CommandRunner, admin_gateway
 from tests.cli.reconcile.planted_bill import (
@@ -141,7 +146,7 @@ def test_mistakes(shell: CommandRunner, tmp_path: Path) -> None:
         ("a,b\n1,2\n", "no known export"),
         ("{]", "neither CSV nor JSON"),
         ("start,model,input,output\n2026-05-01,m,x,1\n", "row 1"),
-        ("start,model,input,output\n", "no known export"),
+        ("start,model,input,output\n", "no rows with usage"),
     ):
         export.write_text(text)
         result = shell("reconcile", str(export), "--config", str(config))
@@ -158,3 +163,35 @@ def test_a_file_that_is_too_large(shell: CommandRunner, tmp_path: Path) -> None:
     result = shell("reconcile", str(file), "--config", str(config))
     assert result.exit_code == 1
     assert "export.csv is larger than 256 MiB: divide it." in result.output
+
+
+def test_memory_is_that_of_the_export(tmp_path: Path) -> None:
+    """Rows with a line of their own are explained as they come: the log may be long."""
+    planted = plant(5, 300, ("tier",), one_in=10**9)
+    export, config = tmp_path / "export.csv", tmp_path / "channels.yaml"
+    export.write_text(by_request(planted))
+    config.write_text(CONFIG)
+    loaded = load_config(config, state_dir=tmp_path, resolve_secrets=False)
+    comparison = Comparison(read_export(export), loaded, ())
+    nothing = dict.fromkeys(Usage.__annotations__, 0)
+    tracemalloc.start()
+    try:
+        for each in planted.log:
+            row = nothing | {
+                "channel": "vendor",
+                "usage_source": "upstream",
+                "upstream_model": each.model,
+                "upstream_id": each.id,
+                "started_at": each.at * 1_000_000,
+                "catalog_model": CATALOG[each.model],
+                "tariff": f"model 1, group 1; service tier {each.tier}: times 1",
+                "input_tokens": each.input,
+                "cache_read_tokens": each.cached,
+                "output_tokens": each.output,
+            }
+            comparison.add(row)
+        added, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert comparison.result()["parts"] == []
+    assert added < 100 * len(planted.log)

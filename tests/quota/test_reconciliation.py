@@ -8,8 +8,9 @@ import pytest
 
 from gateway.core.events import Usage
 from gateway.quota.reconciliation import Billed, Cause, Own, explain
+from gateway.quota.repricing import Terms
 
-RATES = tuple(map(Fraction, (2, 10, Fraction(1, 5), Fraction(5, 2), 4, 10_000)))
+RATES = [Fraction(rate) for rate in (2, 10, Fraction(1, 5), Fraction(5, 2), 4, 10_000)]
 FACTORS = {"priority": Fraction(2), "flex": Fraction(1, 2)}
 USAGE = Usage(input_tokens=1000, cache_read_tokens=400, output_tokens=50)
 COST = 600 * 2 + 80 + 500
@@ -17,9 +18,9 @@ COST = 600 * 2 + 80 + 500
 
 def own(requests: int = 1, tier: str | None = None) -> Own:
     found, factor = Own(), FACTORS.get(tier or "", Fraction(1))
-    rates = (*(rate * factor for rate in RATES[:-1]), RATES[-1])
+    terms = Terms(RATES, factor)
     for _ in range(requests):
-        found.add(USAGE, int(COST * factor), rates, factor)
+        found.add(USAGE, int(COST * factor), terms)
     return found
 
 

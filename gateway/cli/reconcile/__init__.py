@@ -52,10 +52,7 @@ def reconcile(context: CommandContext, file: Path, channels: tuple[str, ...], li
     found = context.gateway_config()
     if found is None:
         raise CommandRefused("There is no valid configuration with prices: name it with --config.")
-    config, export = found[1], read_export(file)
-    if not export.lines:
-        raise CommandRefused(f"{file} has no rows with usage.")
-    comparison = Comparison(export, config, channels)
+    comparison = Comparison(read_export(file), found[1], channels)
     with (
         show_progress("Reading", hidden=context.as_json) as progress,
         connect(context.state_dir, context.config) as client,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from functools import lru_cache
 from importlib.resources import files
+from io import BytesIO, TextIOWrapper
 from itertools import chain
 from pathlib import Path
+from sys import intern
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -54,7 +58,8 @@ class Export(NamedTuple):
     digits: Fraction
 
 
-def base_name(model: str, names: Sequence[str] = ()) -> str:
+@lru_cache(maxsize=1000)
+def base_name(model: str, names: tuple[str, ...] = ()) -> str:
     """The name of a model without what vendors add to it."""
     for pattern in (*names, _DATE):
         model = re.sub(pattern, "", model)
@@ -62,25 +67,38 @@ def base_name(model: str, names: Sequence[str] = ()) -> str:
 
 
 def read_export(file: Path) -> Export:
-    """Raises CommandRefused where the file is none, naming the row."""
-    text = _text_of(file)
+    """Raises CommandRefused where the file is none, naming the row, or has no usage."""
+    raw = _content_of(file)
     maps: dict[str, dict[str, Any]] = yaml.safe_load(
         (files(__package__) / "exports.yaml").read_text()
     )
+    rows: Iterable[Row]
     try:
-        is_json = text.lstrip()[:1] in ("{", "[")
-        rows = list(_json_rows(text, maps) if is_json else csv.DictReader(text.splitlines()))
+        if raw[:1000].lstrip()[:1] in (b"{", b"["):
+            rows = samples = list(_json_rows(raw, maps))
+        else:
+            text = TextIOWrapper(BytesIO(raw), "utf-8", errors="replace", newline="")
+            rows = table = csv.DictReader(text)
+            samples = [dict.fromkeys(table.fieldnames or ())]
+        known = (name for name, columns in maps.items() if _has(columns["needs"], samples))
+        if (name := next(known, None)) is None:
+            names = ", ".join(maps)
+            raise CommandRefused(f"{file} has the columns of no known export: {names}.")
+        export = _export(file, name, rows, maps[name])
     except (orjson.JSONDecodeError, csv.Error) as error:
         raise CommandRefused(f"{file} is neither CSV nor JSON: {error}") from None
-    known = [
-        name
-        for name, columns in maps.items()
-        if any(all(need in row for need in columns["needs"]) for row in rows)
-    ]
-    if not known:
-        names = ", ".join(maps)
-        raise CommandRefused(f"{file} has the columns of no known export: {names}.")
-    columns, lines, decimals = maps[known[0]], [], 0
+    if not export.lines:
+        raise CommandRefused(f"{file} has no rows with usage.")
+    return export
+
+
+def _has(needs: Sequence[str], rows: Iterable[Row]) -> bool:
+    return any(all(need in row for need in needs) for row in rows)
+
+
+def _export(file: Path, name: str, rows: Iterable[Row], columns: Mapping[str, Any]) -> Export:
+    """Raises CommandRefused and csv.Error."""
+    lines, decimals = [], 0
     for number, row in enumerate(rows, 1):
         try:
             line = _line(row, columns)
@@ -90,23 +108,23 @@ def read_export(file: Path) -> Export:
             lines.append(line)
             cost = str(row.get(columns.get("cost", "")) or "")
             decimals = max(decimals, len(cost.partition(".")[2]))
-    return Export(known[0], lines, Fraction(MICRO_PER_UNIT, 2 * 10**decimals))
+    return Export(name, lines, Fraction(MICRO_PER_UNIT, 2 * 10**decimals))
 
 
-def _text_of(file: Path) -> str:
+def _content_of(file: Path) -> bytes:
     with file.open("rb") as opened:
         raw = opened.read(_MAX_SIZE + 1)
     if len(raw) > _MAX_SIZE:
         raise CommandRefused(f"{file} is larger than {_MAX_SIZE >> 20} MiB: divide it.")
-    return raw.decode("utf-8-sig", errors="replace")
+    return raw.removeprefix(codecs.BOM_UTF8)
 
 
-def _json_rows(text: str, maps: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
+def _json_rows(raw: bytes, maps: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
     """Rows of a list, of objects in the lines of a text, or of the lists that a map names."""
     try:
-        content = orjson.loads(text)
+        content = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        content = [orjson.loads(line) for line in text.splitlines() if line.strip()]
+        content = [orjson.loads(line) for line in raw.splitlines() if line.strip()]
     objects = content if isinstance(content, list) else [content]
     paths = [path for columns in maps.values() if (path := columns.get("rows"))]
     for each in objects:
@@ -157,11 +175,13 @@ def _line(row: Row, columns: Mapping[str, Any]) -> Line | None:
     fresh = count("fresh") + usage.cache_read_tokens + usage.cache_write_tokens
     input_tokens = count("input") if "input" in columns else fresh
     usage += Usage(input_tokens=input_tokens)
-    tier = "batch" if cell("batch").lower() in ("true", "1") else cell("tier").lower() or None
+    tier = (
+        "batch" if cell("batch").lower() in ("true", "1") else intern(cell("tier").lower()) or None
+    )
     cost = Fraction(Decimal(cell("cost"))) * MICRO_PER_UNIT if cell("cost") else None
     requests = 1 if id else count("requests") if cell("requests") else None
-    model = base_name(cell("model"), columns.get("names", ()))
-    return Line(model, start, start if id else end, id, Billed(usage, requests, tier, cost))
+    model = base_name(cell("model"), tuple(columns.get("names", ())))
+    return Line(intern(model), start, start if id else end, id, Billed(usage, requests, tier, cost))
 
 
 def _time(text: str) -> int:
