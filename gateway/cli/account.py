@@ -16,7 +16,6 @@ from gateway.cli.output import (
     format_time,
     print_note,
     print_record,
-    print_table,
     shorten,
 )
 
@@ -100,7 +99,7 @@ def list_(context: CommandContext) -> None:
     is_any_disabled = any(state["disabled_at"] for state in states)
     columns = _STATE_COLUMNS | (_DISABLED_COLUMN if is_any_disabled else {})
     columns |= _REFUSES_COLUMN if any(state.get("refuses") for state in states) else {}
-    context.print(states, lambda _: print_table(states, columns))
+    context.print_table(states, columns)
 
 
 @subcommand(account, _ACCOUNT_NAME)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -65,7 +67,7 @@ def list_(context: CommandContext) -> None:
     """List the admins."""
     with connect(context.state_dir, context.config) as client:
         found = client.get("/admins")["admins"]
-    context.print(found, _print_admins)
+    context.print_list(found, _print_admins)
 
 
 @subcommand(admin, _NAME, _ROLE)
@@ -118,7 +120,13 @@ def sessions(context: CommandContext, end_all: bool) -> None:
     """List the sessions of the console."""
     with connect(context.state_dir, context.config) as client:
         answer = client.delete("/sessions") if end_all else client.get("/sessions")
-    context.print(answer, _print_ended if end_all else _print_sessions)
+    if end_all:
+        context.print(answer, _print_ended)
+        return
+    has_admin = answer["password"]
+    context.print_list(
+        answer["sessions"], partial(_print_sessions, has_admin), about={"password": has_admin}
+    )
 
 
 def _set_password(client: Client, name: str | None, new_password: str) -> Any:
@@ -138,7 +146,7 @@ def _read_password() -> str:
     )
 
 
-def _print_admins(admins: list[dict[str, Any]]) -> None:
+def _print_admins(admins: Sequence[Record]) -> None:
     if admins:
         print_table(admins, _ADMIN_COLUMNS)
     else:
@@ -152,13 +160,13 @@ def _print_ended(answer: dict[str, Any]) -> None:
     print_note(f"{_count_sessions(answer['ended'])} ended.")
 
 
-def _print_sessions(answer: dict[str, Any]) -> None:
-    if not answer["password"]:
+def _print_sessions(has_admin: bool, sessions: Sequence[Record]) -> None:
+    if not has_admin:
         print_note(_NO_ADMIN)
-    elif not answer["sessions"]:
+    elif not sessions:
         print_note("No sessions.")
     else:
-        print_table(answer["sessions"], _SESSION_COLUMNS)
+        print_table(sessions, _SESSION_COLUMNS)
 
 
 def _ended(answer: dict[str, Any]) -> str:
@@ -222,7 +230,7 @@ def list_tokens(context: CommandContext) -> None:
     """List the tokens."""
     with connect(context.state_dir, context.config) as client:
         found = client.get("/tokens")["tokens"]
-    context.print(found, lambda _: print_table(found, _TOKEN_COLUMNS))
+    context.print_table(found, _TOKEN_COLUMNS)
 
 
 @subcommand(token, click.argument("reference", metavar="NAME|ID"))
@@ -286,6 +294,5 @@ def audit(
     action = None if what is None else what.rstrip(".")
     with connect(context.state_dir, context.config) as client:
         found = client.get("/audit", actor=who, action=action, limit=limit, **query)["actions"]
-    context.print(found, lambda _: print_table(found, _AUDIT_COLUMNS))
-    if len(found) == limit and not context.as_json:
-        print_note(f"Older rows: --before {found[-1]['id']}")
+    older = found[-1]["id"] if len(found) == limit else None
+    context.print_table(found, _AUDIT_COLUMNS, next_=older)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -10,7 +12,7 @@ from rich.text import Text
 
 from gateway.cli.client import connect, quote_path
 from gateway.cli.options import CommandContext, subcommand
-from gateway.cli.output import Column, format_time, print_note, print_table
+from gateway.cli.output import Column, Record, format_time, print_note, print_table
 
 _TEST_TIMEOUT: Final = 90.0  # seconds
 _COLOURS: Final = {"critical": "red", "warning": "yellow", "info": "cyan"}
@@ -46,7 +48,8 @@ def list_(context: CommandContext) -> None:
     """List alerts that fire, oldest first, and whether the webhooks were told."""
     with connect(context.state_dir, may_serve=False) as client:
         answer = client.get("/alerts")
-    context.print(answer, _print_alerts)
+    alerts = answer.pop("alerts")
+    context.print_list(alerts, partial(_print_alerts, answer), about=answer)
 
 
 @subcommand(alerts, click.option("--webhook", help="The webhook to test; default: all."))
@@ -55,14 +58,14 @@ def test(context: CommandContext, webhook: str | None) -> None:
     query = f"?webhook={quote_path(webhook)}" if webhook is not None else ""
     with connect(context.state_dir, may_serve=False, timeout=_TEST_TIMEOUT) as client:
         results = client.post(f"/alerts/test{query}", None)["results"]
-    context.print(results, lambda _: print_table(results, _TEST_COLUMNS))
+    context.print_table(results, _TEST_COLUMNS)
     if not all(each["ok"] for each in results):
         sys.exit(1)
 
 
-def _print_alerts(answer: dict[str, Any]) -> None:
-    if answer["alerts"]:
-        print_table(answer["alerts"], _ALERT_COLUMNS)
+def _print_alerts(answer: dict[str, Any], alerts: Sequence[Record]) -> None:
+    if alerts:
+        print_table(alerts, _ALERT_COLUMNS)
         for kind, number in answer["held_back"].items():
             print_note(f"{number} more of {kind}, held back until others are over.")
     elif answer["configured"]:

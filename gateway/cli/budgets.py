@@ -25,7 +25,6 @@ from gateway.cli.output import (
     Column,
     Record,
     format_time,
-    print_table,
     right_align,
     share_bar,
     shorten,
@@ -54,7 +53,7 @@ def budgets(context: CommandContext) -> None:
     with connect(context.state_dir, context.config) as client:
         records = client.get("/budgets")["budgets"]
     records.sort(key=_used_share, reverse=True)
-    context.print(records, lambda _: print_table(records, _BUDGET_COLUMNS))
+    context.print_table(records, _BUDGET_COLUMNS)
 
 
 def _used(record: Record) -> int:

@@ -18,7 +18,7 @@ from gateway.admin.errors import AdminError
 from gateway.cli.client import connect
 from gateway.cli.errors import CommandRefused, GatewayUnreachable, report_config_errors
 from gateway.cli.options import CommandContext, now_us, subcommand
-from gateway.cli.output import Column, format_time, print_note, print_table
+from gateway.cli.output import Column, format_time, print_note
 from gateway.config.document import ConfigError, ConfigProblem, decode
 from gateway.config.file_errors import user_name
 from gateway.config.load import load_config
@@ -69,7 +69,7 @@ def show(context: CommandContext, with_defaults: bool) -> None:
 def history(context: CommandContext) -> None:
     """List the snapshots, the latest first: when, why, by whom, and what changed."""
     items = [asdict(each) for each in ConfigHistory(context.state_dir).snapshots()]
-    context.print({"items": items, "next": None}, lambda _: print_table(items, _COLUMNS))
+    context.print_table(items, _COLUMNS)
 
 
 @subcommand(

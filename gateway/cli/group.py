@@ -18,7 +18,7 @@ from gateway.cli.options import (
     warn_unpriced,
     with_group_options,
 )
-from gateway.cli.output import Column, Record, print_note, print_record, print_table
+from gateway.cli.output import Column, Record, print_note, print_record
 from gateway.store.records import OnSharedLoss, UserAgentMode
 
 
@@ -105,7 +105,7 @@ def list_(context: CommandContext) -> None:
     """List all groups."""
     with connect(context.state_dir, context.config) as client:
         groups = client.get("/groups")["groups"]
-    context.print(groups, lambda _: print_table(groups, _COLUMNS | _LIMITS))
+    context.print_table(groups, _COLUMNS | _LIMITS)
 
 
 @subcommand(group, _GROUP_NAME)

@@ -27,7 +27,6 @@ from gateway.cli.output import (
     format_time,
     print_note,
     print_record,
-    print_table,
     shorten,
     style_state,
 )
@@ -178,7 +177,7 @@ def list_(context: CommandContext) -> None:
     with connect(context.state_dir, context.config) as client:
         keys = client.get("/keys")["keys"]
     columns = _LIST_COLUMNS | cost_columns(context.money(), keys) | {"": _warning}
-    context.print(keys, lambda _: print_table(keys, columns))
+    context.print_table(keys, columns)
 
 
 @subcommand(key, _REFERENCE)

@@ -37,7 +37,6 @@ from gateway.cli.output import (
     print_note,
     print_record,
     print_row,
-    print_table,
     print_tree,
     right_align,
     shorten,
@@ -130,12 +129,11 @@ def list_(context: CommandContext, query: LogQuery, limit: int, before: str | No
         page = _get_page(client, limit=limit, before=before, **query(client))
         names = key_names(client)
     rows: list[Record] = page["requests"]
-    context.print(rows, lambda _: print_table(rows, _columns(names)))
-    if searched_to := page.get("searched_to"):
-        day = format_time(started_us(searched_to))
-        print_note(f"Searched back to {day}. To continue: --before {searched_to}")
-    elif len(rows) == limit and not context.as_json:
-        print_note(f"Older requests: --before {rows[-1]['id']}")
+    searched_to = page.get("searched_to")
+    older = searched_to or (rows[-1]["id"] if len(rows) == limit else None)
+    context.print_table(rows, _columns(names), next_=older)
+    if searched_to:
+        print_note(f"Searched back to {format_time(started_us(searched_to))}.")
 
 
 @subcommand(logs, _with_filters, click.option("--csv", "as_csv", is_flag=True, help="Write CSV."))

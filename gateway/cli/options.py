@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,7 +17,7 @@ import click
 from gateway.admin.text_fields import TEXT_FIELDS, short_name
 from gateway.admin.units import NONE_WORDS, parse_duration, parse_time
 from gateway.cli.errors import RUNNING_CONFIG, CommandRefused, report_config_errors
-from gateway.cli.output import print_json, print_note
+from gateway.cli.output import Column, Record, print_json, print_note, print_table
 from gateway.config.document import ConfigError
 from gateway.config.locate import find_config, find_state_dir, read_options
 from gateway.core.limits import BUDGET_SETTINGS, DIMENSION_BUDGETS, LIMIT_NAMES, Currency
@@ -94,6 +94,27 @@ class CommandContext:
             print_json(value)
         else:
             display(value)
+
+    def print_list(
+        self,
+        items: Sequence[Record],
+        display: Callable[[Sequence[Record]], None],
+        *,
+        next_: str | None = None,
+        about: Record | None = None,
+    ) -> None:
+        """Prints a list; with `--json` as `items`, with what is stated `about` them. `next_` is the
+        `--before` of the next page."""
+        value = (about or {}) | {"items": items, "next": next_}
+        self.print(value, lambda _: display(items))
+
+    def print_table(
+        self, items: Sequence[Record], columns: Mapping[str, Column], *, next_: str | None = None
+    ) -> None:
+        """Prints a list as a table, and how to get the next page."""
+        self.print_list(items, partial(print_table, columns=columns), next_=next_)
+        if next_ is not None and not self.as_json:
+            print_note(f"Older ones: --before {next_}")
 
     def gateway_config(self) -> tuple[Path, Config] | None:
         """The file of this state directory's gateway, and what it says. None without it, or where

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from shutil import get_terminal_size
 from typing import Any, Final
 
@@ -58,6 +58,12 @@ _STATE_COLOURS: Final = {
 }
 """States of keys, requests and accounts."""
 
+_TIMES: Final = frozenset({"at", "start", "since", "until", "complete_since"})
+"""Names of fields that are times, besides those with `_at`."""
+_FIRST_TIME: Final = 10**14
+"""Unix microseconds, in 1973: what is less is in seconds, in the objects of clients."""
+_EPOCH: Final = datetime(1970, 1, 1)
+
 Cell = str | int | Text | None
 Record = dict[str, Any]
 Column = str | Callable[[Record], Cell]
@@ -65,7 +71,26 @@ Column = str | Callable[[Record], Cell]
 
 
 def print_json(value: Any, *, indent: bool = True) -> None:
-    click.echo(escape_json(orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else None)))
+    """Besides each time in Unix microseconds there is one in ISO 8601, `started_at_iso`."""
+    option = orjson.OPT_INDENT_2 if indent else None
+    click.echo(escape_json(orjson.dumps(_with_iso_times(value), option=option)))
+
+
+def _with_iso_times(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [*map(_with_iso_times, value)]
+    if not isinstance(value, dict):
+        return value
+    shown: Record = {}
+    for name, each in value.items():
+        shown[name] = _with_iso_times(each)
+        is_time = isinstance(name, str) and (name.endswith("_at") or name in _TIMES)
+        if is_time and each is None:
+            shown[f"{name}_iso"] = None
+        elif is_time and isinstance(each, int) and each >= _FIRST_TIME:
+            time = _EPOCH + timedelta(microseconds=each)
+            shown[f"{name}_iso"] = time.isoformat(timespec="milliseconds") + "Z"
+    return shown
 
 
 def print_table(

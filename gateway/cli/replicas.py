@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -9,7 +11,7 @@ from rich.text import Text
 
 from gateway.cli.client import connect
 from gateway.cli.options import CommandContext, with_context
-from gateway.cli.output import Column, print_note, print_table
+from gateway.cli.output import Column, Record, print_note, print_table
 
 _COLOURS: Final = {"serving": "green", "lost": "red", "expired": "red"}
 _LARGE_OFFSET: Final = 1.0  # seconds
@@ -53,24 +55,25 @@ def replicas(context: CommandContext) -> None:
     """List the replicas of this gateway: state, heartbeat, leases, configuration, clock."""
     with connect(context.state_dir, may_serve=False) as client:
         answer = client.get("/replicas")
-    context.print(answer, _print_replicas)
+    found: list[Record] = answer.pop("replicas")
+    context.print_list(found, partial(_print_replicas, answer["configured"]), about=answer)
 
 
-def _print_replicas(answer: dict[str, Any]) -> None:
-    if not answer["configured"]:
+def _print_replicas(is_configured: bool, replicas: Sequence[Record]) -> None:
+    if not is_configured:
         print_note("This gateway is a single process: its configuration has no database server.")
         return
-    print_table(answer["replicas"], _COLUMNS)
-    if any(each["state"] == "expired" and each.get("leases") for each in answer["replicas"]):
+    print_table(replicas, _COLUMNS)
+    if any(each["state"] == "expired" and each.get("leases") for each in replicas):
         print_note(
             "Budgets lack what expired replicas have leased, until they are started again with the"
             " same state directory, or for replica.lease_expiry."
         )
-    if any(each["config_differs"] for each in answer["replicas"]):
+    if any(each["config_differs"] for each in replicas):
         print_note(
             "Configurations differ, so what a request gets depends on the replica that it reaches."
         )
-    for each in answer["replicas"]:
+    for each in replicas:
         if each["state"] == "serving" and each.get("absent_from_shared"):
             print_note(
                 f"{each['name']} shares no limits with {', '.join(each['absent_from_shared'])}:"

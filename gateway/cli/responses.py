@@ -63,9 +63,8 @@ def list_(context: CommandContext, reference: str | None, limit: int, before: st
         token_id = find_key(client, reference)["id"] if reference is not None else None
         found = client.get("/responses", token_id=token_id, limit=limit, before=before)["responses"]
         names = key_names(client)
-    context.print(found, lambda _: print_table(found, _columns(names)))
-    if len(found) == limit and not context.as_json:
-        print_note(f"Older responses: --before {found[-1]['id']}")
+    older = found[-1]["id"] if len(found) == limit else None
+    context.print_table(found, _columns(names), next_=older)
 
 
 @subcommand(

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,34 @@ class CommandRunner:
         return ForkedProcess("gateway", *arguments, env=environment, **pipes | options)
 
     def json(self, *arguments: str) -> Any:
+        """The output without times in ISO 8601, each of which is the one beside it."""
         result = self(*arguments, "--json")
         assert result.exit_code == 0, result.output
-        return orjson.loads(result.stdout)
+        return _without_iso_times(orjson.loads(result.stdout))
+
+    def items(self, *arguments: str) -> list[Any]:
+        """The items of a list."""
+        items: list[Any] = self.json(*arguments)["items"]
+        return items
 
     def create_key(self, name: str, **options: str) -> dict[str, Any]:
         flags = [part for key, value in options.items() for part in (f"--{key}", value)]
         created: dict[str, Any] = self.json("key", "mint", "--name", name, *flags)
         return created
+
+
+def _without_iso_times(value: Any) -> Any:
+    if isinstance(value, list):
+        return [*map(_without_iso_times, value)]
+    if not isinstance(value, dict):
+        return value
+    for name in [name for name in value if name.endswith("_iso")]:
+        text, time = value.pop(name), value[name.removesuffix("_iso")]
+        if text is not None:
+            assert round(datetime.fromisoformat(text).timestamp() * 1000) == time // 1000, name
+        else:
+            assert time is None, name
+    return {name: _without_iso_times(each) for name, each in value.items()}
 
 
 @dataclass(slots=True)

@@ -56,12 +56,12 @@ def disable_by_auth_failure(gateway: GatewayProcess) -> None:
 
 
 def states(shell: CommandRunner) -> dict[str, str]:
-    rows = shell.json("account", "list")
+    rows = shell.items("account", "list")
     return {f"{row['channel']}/{row['account']}": row["state"] for row in rows}
 
 
 def test_all_accounts_are_listed(shell: CommandRunner, gateway: GatewayProcess) -> None:
-    rows = shell.json("account", "list")
+    rows = shell.items("account", "list")
     assert [(row["channel"], row["account"]) for row in rows] == [
         ("chat-up", "main"),
         ("chat-up", "spare"),
@@ -90,7 +90,7 @@ def test_the_failures_of_an_account_are_listed(
     shell: CommandRunner, gateway: GatewayProcess
 ) -> None:
     disable_by_auth_failure(gateway)
-    first, second, *_ = shell.json("account", "list")
+    first, second, *_ = shell.items("account", "list")
     assert (first["model"], first["state"], first["reason"]) == (BETA, "auth_failed", "key refused")
     assert first["failed"] == 1
     assert first["error"]
@@ -139,7 +139,7 @@ def test_a_try_uses_the_format_of_the_channel(
     call = gateway.upstream.requests[-1]
     assert call.key == FIRST
     assert call.model == UPSTREAM_MODEL
-    rows = shell.json("logs", "list")
+    rows = shell.items("logs", "list")
     assert rows == []
 
 

@@ -32,7 +32,7 @@ def test_the_password_is_read_from_standard_input(shell: CommandRunner) -> None:
     result = set_password(shell, f"{PASSWORD}\nanother line\n")
     assert (result.exit_code, result.stderr) == (0, "The password is set.\n")
     assert "No sessions." in shell("admin", "sessions").stderr
-    assert shell.json("admin", "sessions") == {"password": True, "sessions": []}
+    assert shell.json("admin", "sessions") == {"password": True, "items": [], "next": None}
     assert set_password(shell, PASSWORD, "--json").stdout.strip() == '{\n  "ended": 0\n}'
 
 
@@ -112,14 +112,14 @@ def test_backups_and_their_restoration_are_audited(shell: CommandRunner, tmp_pat
     assert shell("db", "backup", str(tmp_path / "two.db")).stderr == ""
     shell.create_key("lost")
     assert shell("db", "restore", str(tmp_path / "two.db")).exit_code == 0
-    rows = shell.json("admin", "audit", "--what", "db")
+    rows = shell.items("admin", "audit", "--what", "db")
     assert [(row["action"], row["target"]) for row in rows] == [
         ("db.restore", str(tmp_path / "two.db")),
         ("db.backup", str(tmp_path / "one.db")),
     ]
     user = f"{os.geteuid()}/{getpass.getuser()}"
     assert [row["actor"] for row in rows] == [f"command: {user}", f"socket: {user}"]
-    assert "lost" not in str(shell.json("admin", "audit"))
+    assert "lost" not in str(shell.items("admin", "audit"))
 
 
 def test_admins_tokens_and_audit(shell: CommandRunner) -> None:
@@ -136,7 +136,7 @@ def test_admins_tokens_and_audit(shell: CommandRunner) -> None:
     assert shell("admin", "set", "alice", "--role", "admin").exit_code == 0
     refused = shell("admin", "remove", "alice")
     assert (refused.exit_code, "add another one first" in refused.stderr) == (1, True)
-    assert [each["role"] for each in shell.json("admin", "list")] == ["admin"]
+    assert [each["role"] for each in shell.items("admin", "list")] == ["admin"]
     created = shell("admin", "token", "create", "ci", "--scope", "keys", "--expires", "30d")
     secret = created.stdout.strip()
     assert secret.startswith("gwa_")
@@ -146,15 +146,15 @@ def test_admins_tokens_and_audit(shell: CommandRunner) -> None:
     assert secret not in listed
     assert shell("admin", "token", "revoke", "ci").exit_code == 0
     assert shell("admin", "token", "revoke", "ci").exit_code == 1
-    assert shell.json("admin", "token", "list") == []
-    actions = [row["action"] for row in shell.json("admin", "audit")][::-1]
+    assert shell.items("admin", "token", "list") == []
+    actions = [row["action"] for row in shell.items("admin", "audit")][::-1]
     assert actions == [
         *("admin.add", "admin.set", "admin.set"),
         *("admin_token.create", "admin_token.revoke"),
     ]
-    assert shell.json("admin", "audit", "--who", "nobody") == []
-    assert shell.json("admin", "audit", "--what", "admin_token.", "--limit", "1") == (
-        shell.json("admin", "audit", "--limit", "1")
+    assert shell.items("admin", "audit", "--who", "nobody") == []
+    assert shell.items("admin", "audit", "--what", "admin_token.", "--limit", "1") == (
+        shell.items("admin", "audit", "--limit", "1")
     )
     assert "role=viewer" in shell("admin", "audit", "--since", "1h").stdout
-    assert PASSWORD not in str(shell.json("admin", "audit"))
+    assert PASSWORD not in str(shell.items("admin", "audit"))

@@ -62,7 +62,7 @@ def test_alerts_are_listed_with_their_deliveries(
     answer = shell.json("alerts", "list")
     assert answer["configured"] is True
     assert answer["webhooks"] == ["good", "bad"]
-    first, second = answer["alerts"]
+    first, second = answer["items"]
     assert (first["alert"], second["alert"]) == ("account_auth_failed", "channel_down")
     assert first["deliveries"] == {"good": "delivered", "bad": "waiting"}
     titles, row, *_ = shell("alerts", "list").stdout.splitlines()
@@ -101,7 +101,7 @@ def test_webhooks_are_tested(shell: CommandRunner, gateway: GatewayProcess) -> N
     assert titles == ["Webhook", "Result", "Seconds", "Error"]
     assert good[:2] == ["good", "ok"]
     assert (bad[:2], bad[3:]) == (["bad", "failed"], ["status", "500"])
-    (row,) = shell.json("alerts", "test", "--webhook", "good")
+    (row,) = shell.items("alerts", "test", "--webhook", "good")
     assert (row["webhook"], row["ok"], row["error"]) == ("good", True, None)
     result = shell("alerts", "test", "--webhook", "other")
     assert result.exit_code == 1

@@ -45,7 +45,7 @@ def test_the_budgets_in_use(shell: CommandRunner, alice: str) -> None:
 
 
 def test_json(shell: CommandRunner, alice: str) -> None:
-    records = {each["budget"]: each for each in shell.json("budgets")}
+    records = {each["budget"]: each for each in shell.items("budgets")}
     assert set(records) == {"budget_usd_5h", "budget_week"}
     five_hours = records["budget_usd_5h"]
     resets_at = five_hours.pop("resets_at")

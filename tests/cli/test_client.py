@@ -71,14 +71,14 @@ def test_concurrent_commands(shell: CommandRunner) -> None:
     assert [each.returncode for each in processes] == [0] * 4, results
     created = {orjson.loads(output)["id"] for output, _ in results}
     assert len(created) == 4
-    assert created < {token["id"] for token in shell.json("key", "list")}
+    assert created < {token["id"] for token in shell.items("key", "list")}
 
 
 def test_a_command_through_a_running_gateway(shell: CommandRunner, gateway: AdminGateway) -> None:
     assert stat.S_IMODE(socket_path(shell.state_dir).stat().st_mode) == 0o600
     process = shell.process("key", "mint", "--name", "alice")
     assert process.communicate(timeout=30)[0].startswith(b"sk-")
-    assert [token["name"] for token in shell.json("key", "list")] == ["alice"]
+    assert [token["name"] for token in shell.items("key", "list")] == ["alice"]
 
 
 def test_a_key_from_before_the_first_start_is_accepted(shell: CommandRunner) -> None:
@@ -96,7 +96,7 @@ def test_a_stale_socket_is_replaced(shell: CommandRunner) -> None:
     shell.create_key("alice")
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(socket_path(shell.state_dir)))
-    assert len(shell.json("key", "list")) == 1
+    assert len(shell.items("key", "list")) == 1
     assert not socket_path(shell.state_dir).exists()
 
 
@@ -130,20 +130,20 @@ def test_a_gateway_that_starts_while_a_command_waits(shell: CommandRunner) -> No
     with admin_gateway(shell.state_dir):
         output, remarks = listing.communicate(timeout=30)
     assert listing.returncode == 0, remarks
-    assert len(orjson.loads(output)) == 1
+    assert len(orjson.loads(output)["items"]) == 1
 
 
 @pytest.mark.parametrize("last", [[], [b""]], ids=["before it is asked", "before it answers"])
 def test_a_read_is_retried_after_the_gateway_exits(shell: CommandRunner, last: list[bytes]) -> None:
     shell.create_key("alice")
     with scripted_server(shell.state_dir, [HELLO, *last]):
-        assert len(shell.json("key", "list")) == 1
+        assert len(shell.items("key", "list")) == 1
 
 
 def test_a_post_is_retried_if_it_was_not_sent(shell: CommandRunner) -> None:
     with scripted_server(shell.state_dir, [HELLO]):
         shell.create_key("alice")
-    assert len(shell.json("key", "list")) == 1
+    assert len(shell.items("key", "list")) == 1
 
 
 def test_a_post_that_may_have_been_executed_is_not_retried(shell: CommandRunner) -> None:
@@ -155,7 +155,7 @@ def test_a_post_that_may_have_been_executed_is_not_retried(shell: CommandRunner)
 
 def test_an_idempotent_request_is_retried(shell: CommandRunner) -> None:
     shell.create_key("alice")
-    token = shell.json("key", "list")[0]
+    token = shell.items("key", "list")[0]
     listed = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s"
     keys = orjson.dumps({"keys": [token]})
     with scripted_server(shell.state_dir, [HELLO, listed % (len(keys), keys), b""]):

@@ -45,9 +45,9 @@ def test_commands_use_the_server_and_no_file(tmp_path: Path, url: str) -> None:
     result = shell("key", "mint", "--name", "alice")
     assert (result.exit_code, result.stdout[:3]) == (0, "sk-")
     assert "No gateway runs" not in result.stderr
-    assert [each["name"] for each in shell.json("key", "list")] == ["alice"]
-    assert [each["name"] for each in shell.json("group", "list")] == ["default"]
-    assert shell.json("logs", "list") == []
+    assert [each["name"] for each in shell.items("key", "list")] == ["alice"]
+    assert [each["name"] for each in shell.items("group", "list")] == ["default"]
+    assert shell.items("logs", "list") == []
     assert shell.json("db", "check")["clean"]
     assert {each.name for each in shell.state_dir.iterdir()} == {"lock"}
 
@@ -55,7 +55,7 @@ def test_commands_use_the_server_and_no_file(tmp_path: Path, url: str) -> None:
 def test_a_machine_without_a_state_directory(tmp_path: Path, url: str) -> None:
     """The replicas are elsewhere."""
     shell = shell_of(tmp_path, url)
-    assert shell.json("key", "list") == []
+    assert shell.items("key", "list") == []
     assert not shell.state_dir.exists()
 
 
@@ -64,7 +64,7 @@ def test_only_the_secrets_of_the_database_are_resolved(tmp_path: Path, url: str)
     missing = shell_of(tmp_path, option)("key", "list")
     assert missing.exit_code == 1
     assert "database.password: the environment variable DB_PASSWORD is not set" in missing.stderr
-    assert shell_of(tmp_path, option, DB_PASSWORD=SECRET).json("key", "list") == []
+    assert shell_of(tmp_path, option, DB_PASSWORD=SECRET).items("key", "list") == []
 
 
 def test_a_server_that_cannot_be_used(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_backup_and_its_restoration(shell: CommandRunner, token_id: str) -> No
     first, second = result.stdout.splitlines()
     assert first == f"{shell.state_dir / DATABASE_NAME} is now {backup} (schema {SCHEMA})."
     assert "gateway.db.replaced-" in second
-    assert [key["name"] for key in shell.json("key", "list")] == ["alice"]
+    assert [key["name"] for key in shell.items("key", "list")] == ["alice"]
 
 
 def test_a_refused_restoration_names_the_file(
@@ -215,7 +215,7 @@ def test_a_vacuum(shell: CommandRunner, token_id: str) -> None:
     assert "it shrinks by itself from now on" in result.stdout
     with admin_gateway(shell.state_dir):
         assert "stop the gateway first" in shell("db", "vacuum").stderr
-    assert [key["name"] for key in shell.json("key", "list")] == ["alice"]
+    assert [key["name"] for key in shell.items("key", "list")] == ["alice"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")

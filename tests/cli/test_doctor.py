@@ -173,7 +173,7 @@ def test_a_client_is_replayed_through_the_running_gateway(
     assert "error: invalid key" in result.stdout
     assert "messages-up" in result.stdout
     assert "is the first candidate of none" in result.stdout
-    keys = [key for key in shell.json("key", "list") if key["name"] == "doctor"]
+    keys = [key for key in shell.items("key", "list") if key["name"] == "doctor"]
     assert [key["state"] for key in keys] == ["revoked"]
 
 

@@ -34,7 +34,7 @@ def test_json_output(shell: CommandRunner) -> None:
     }
     changed = shell.json("group", "set", "équipe", "--models", "beta-5.4", "--models", "beta-5.5")
     assert changed == added | {"patterns": ["beta-5.4", "beta-5.5"]}
-    default, team = shell.json("group", "list")
+    default, team = shell.items("group", "list")
     assert (default["name"], default["patterns"]) == ("default", ["*"])
     assert team == changed
 
@@ -78,7 +78,7 @@ def test_details(shell: CommandRunner) -> None:
     details = shell.json("group", "show", "team")
     names = [f"budget{each}{window}" for each in ("", "_usd") for window in ("", "_day", "_month")]
     assert details.pop("spent_micro") == dict.fromkeys(names, 0)
-    assert details == shell.json("group", "list")[1]
+    assert details == shell.items("group", "list")[1]
 
 
 def test_omitted_options_change_nothing_and_none_clears(shell: CommandRunner) -> None:
@@ -160,4 +160,4 @@ def test_refusals(
     result = shell("group", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr
-    assert len(shell.json("group", "list")) == 1
+    assert len(shell.items("group", "list")) == 1

@@ -63,7 +63,7 @@ def test_json_output(shell: CommandRunner) -> None:
         "refused": None,
         "limits": dict.fromkeys(LIMIT_NAMES),
     } | dict.fromkeys(UNSET)
-    assert shell.json("key", "list") == [created]
+    assert shell.items("key", "list") == [created]
     names = [f"budget{each}{window}" for each in ("", "_usd") for window in ("", "_day", "_month")]
     spent = {"spent_micro": dict.fromkeys(names, 0)}
     assert shell.json("key", "show", "Ünïcode 名前") == created | spent
@@ -128,7 +128,7 @@ def alice(shell: CommandRunner) -> Iterator[None]:
     created = shell.create_key("alice")
     yield
     del created["key"]
-    assert shell.json("key", "list") == [created]
+    assert shell.items("key", "list") == [created]
 
 
 @in_one_test(
@@ -308,13 +308,13 @@ def test_a_running_gateway_says_which_file_is_its_own(shell: CommandRunner, tmp_
 def test_a_key_whose_every_request_is_refused_is_not_active(shell: CommandRunner) -> None:
     """All of them were, but for the one that has expired."""
     with running_gateway(shell.state_dir, lambda _: []):
-        assert [key["refused"] for key in shell.json("key", "list")] == ["no models"]
+        assert [key["refused"] for key in shell.items("key", "list")] == ["no models"]
         assert "no models" in shell("key", "list").stdout
     served = channel(Format.CHAT, "http://127.0.0.1:9/v1")
     with running_gateway(shell.state_dir, lambda _: [served]):
         shell.create_key("spent", budget="0")
         shell.create_key("closed", rpm="0")
-        states = {key["name"]: key["refused"] for key in shell.json("key", "list")}
+        states = {key["name"]: key["refused"] for key in shell.items("key", "list")}
         assert states == {"tests": None, "spent": "budget used up", "closed": "limit of 0"}
         changed = shell("key", "set", "spent", "--note", "x")
         assert "Every request of it is refused: budget used up." in changed.stderr

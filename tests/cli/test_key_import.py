@@ -80,7 +80,7 @@ def test_no_file_is_overwritten(shell: CommandRunner, team_csv: Path, tmp_path: 
         assert why in result.stderr
         assert "No key was created." in result.stderr
     assert out.read_text() == "precious"
-    assert len(shell.json("key", "list")) == 1
+    assert len(shell.items("key", "list")) == 1
 
 
 def test_a_dry_run_creates_nothing(shell: CommandRunner, team_csv: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_dry_run_creates_nothing(shell: CommandRunner, team_csv: Path, tmp_pat
     assert (result.exit_code, result.stdout) == (0, "")
     assert "Valid keys: 3. This was a dry run: no key was created." in result.stderr
     assert not out.exists()
-    assert shell.json("key", "list") == []
+    assert shell.items("key", "list") == []
     answer = shell.json("key", "import", str(team_csv), "--dry-run")
     assert answer == {"ok": True, "checked": 3, "made": 0, "keys": []}
 
@@ -122,7 +122,7 @@ def test_every_invalid_cell_is_reported_and_no_key_is_created(
     ]
     assert lines[6][1] == f"This is already the key of owner ({existing['id']})."
     assert existing["key"] not in result.stderr
-    assert len(shell.json("key", "list")) == 1
+    assert len(shell.items("key", "list")) == 1
     result = shell("key", "import", str(file), "--json")
     assert result.exit_code == 1
     assert '"line": 63' in result.stdout
@@ -157,7 +157,7 @@ def test_hundreds_of_keys_in_several_requests(
     answer = shell.json("key", "import", str(many(tmp_path, 230)))
     assert (answer["ok"], answer["checked"], answer["made"]) == (True, 230, 230)
     assert [each["name"] for each in answer["keys"]] == [f"key {number}" for number in range(230)]
-    assert len(shell.json("key", "list")) == 230
+    assert len(shell.items("key", "list")) == 230
 
 
 def test_created_keys_are_saved_if_a_later_request_fails(
@@ -183,7 +183,7 @@ def test_created_keys_are_saved_if_a_later_request_fails(
     assert "Stopped: the keys from line 52 on are not confirmed." in result.stderr
     assert "line 52, group: There is no group team" in result.stderr
     assert len(rows(out.read_text())) == 50
-    assert {each["name"] for each in shell.json("key", "list")} == {"first"}
+    assert {each["name"] for each in shell.items("key", "list")} == {"first"}
 
 
 @pytest.mark.processes

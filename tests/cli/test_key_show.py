@@ -104,7 +104,7 @@ def test_a_new_origin_is_a_warning(shell: CommandRunner, gateway: AdminGateway) 
 def test_an_expired_key(shell: CommandRunner, gateway: AdminGateway) -> None:
     shell.create_key("alice", expires="1s")
     shell.create_key("bob", expires="30d")
-    (alice, _) = shell.json("key", "list")
+    (alice, _) = shell.items("key", "list")
     token = gateway.registry.token(alice["id"])
     assert token is not None
     assert alice["state"] == "active", "scripts have expires_at"

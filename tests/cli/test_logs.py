@@ -96,7 +96,7 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
 def test_pages_and_filters(
     shell: CommandRunner, token_id: str, filters: tuple[str, ...], numbers: list[int]
 ) -> None:
-    rows = shell.json("logs", "list", *filters)
+    rows = shell.items("logs", "list", *filters)
     assert ids(rows) == [request_id(number) for number in numbers]
     assert all(set(row) == set(RequestRow._fields) for row in rows)
     assert all(row["token_id"] == token_id for row in rows)
@@ -106,7 +106,7 @@ def test_pages_and_filters(
 def test_an_export_has_the_rows_of_the_list(
     shell: CommandRunner, token_id: str, filters: tuple[str, ...]
 ) -> None:
-    rows = shell.json("logs", "list", *filters)
+    rows = shell.items("logs", "list", *filters)
     exported = shell("logs", "export", *filters).stdout
     assert [orjson.loads(line) for line in exported.splitlines()] == rows
     assert shell("logs", "export", "--json", *filters).stdout == exported
@@ -128,10 +128,10 @@ def test_a_long_search_says_where_it_goes_on(
         record(gateway, *rows)
     slow_down(monkeypatch)
     result = shell("logs", "list", "--account", "a0", "--json")
-    assert (result.exit_code, orjson.loads(result.stdout)) == (0, [])
-    note = re.search(r"Searched back to \d{4}-.*\. To continue: --before (req_\w+)", result.stderr)
-    assert note is not None
-    assert times[0] < started_us(note[1]) < times[1]
+    page = orjson.loads(result.stdout)
+    assert (result.exit_code, page["items"]) == (0, [])
+    assert re.search(r"Searched back to \d{4}-.*\.", result.stderr)
+    assert times[0] < started_us(page["next"]) < times[1]
     exported = shell("logs", "export", "--account", "a0").stdout.splitlines()
     assert ids(map(orjson.loads, exported)) == [rows[0].id]
 
@@ -213,7 +213,7 @@ def test_summary_of_a_failover(shell: CommandRunner) -> None:
     row = shell.json("logs", "show", request_id(1))
     assert row["account"] == "b2"
     assert row["tried"] == [each._asdict() for each in tried]
-    assert [row["attempts"] for row in shell.json("logs", "list")] == [0, 1, 2]
+    assert [row["attempts"] for row in shell.items("logs", "list")] == [0, 1, 2]
     titles, *lines = shell("logs", "list").stdout.splitlines()
     start, end_ = titles.index("Attempts"), titles.index("State")
     assert [line[start:end_].strip() for line in lines] == ["", "", "2"]
@@ -391,6 +391,6 @@ def test_refused_requests(shell: CommandRunner, token_id: str) -> None:
         "No tokens, no cost.",
     ]
     assert "rejected (1,234)" in shell("logs", "list").stdout
-    assert [row["requests"] for row in shell.json("logs", "list")] == [1234, 1, 1, 1]
-    (found,) = shell.json("logs", "list", "--text", "daily budget")
+    assert [row["requests"] for row in shell.items("logs", "list")] == [1234, 1, 1, 1]
+    (found,) = shell.items("logs", "list", "--text", "daily budget")
     assert found["error_message"] == refusal["error_message"]

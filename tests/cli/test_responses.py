@@ -24,11 +24,11 @@ def test_lists(shell: CommandRunner, gateway: AdminGateway) -> None:
     assert "tok_gone" in lines[1]
     assert "alice" in lines[2]
     assert first.id in lines[2]
-    listed = shell.json("responses", "list", "--key", "alice")
+    listed = shell.items("responses", "list", "--key", "alice")
     assert [each["id"] for each in listed] == [second.id, first.id]
     page = shell("responses", "list", "--limit", "1")
-    assert page.stderr == f"Older responses: --before resp_{3:024x}\n"
-    older = shell.json("responses", "list", "--before", second.id)
+    assert page.stderr == f"Older ones: --before resp_{3:024x}\n"
+    older = shell.items("responses", "list", "--before", second.id)
     assert [each["id"] for each in older] == [first.id]
 
 
@@ -51,6 +51,6 @@ def test_deletion(shell: CommandRunner, gateway: AdminGateway) -> None:
     first = stored_response(1)
     write(gateway, first)
     assert shell("responses", "delete", first.id).stderr == f"Deleted response {first.id}.\n"
-    assert shell.json("responses", "list") == []
+    assert shell.items("responses", "list") == []
     refused = shell("responses", "delete", first.id)
     assert f"There is no stored response {first.id}." in refused.stderr

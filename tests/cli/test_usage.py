@@ -79,12 +79,12 @@ def test_by_what_requests_state_of_themselves(shell: CommandRunner) -> None:
     assert titles[0] == "End user, tag"
     assert {tuple(row[:2]) for row in rows[:-1]} == {("ann", "2"), ("t", "1"), ("-", "1")}
     assert rows[-1][:2] == ["Total", "3"]
-    found = shell.json("usage", "--by", "key", "--end-user", "ann", *since)["usage"]
+    found = shell.items("usage", "--by", "key", "--end-user", "ann", *since)
     assert [row["requests"] for row in found] == [2]
     table = list(csv.DictReader(shell("usage", "--by", "tag", "--csv", *since).stdout.splitlines()))
     assert {row["tag"]: row["requests"] for row in table} == {"t": "1", "": "2"}
-    assert len(shell.json("logs", "list", "--end-user", "ann")) == 2
-    assert len(shell.json("logs", "list", "--end-user", "ann", "--tag", "t")) == 1
+    assert len(shell.items("logs", "list", "--end-user", "ann")) == 2
+    assert len(shell.items("logs", "list", "--end-user", "ann", "--tag", "t")) == 1
 
 
 def test_this_month_by_key(shell: CommandRunner, key_ids: list[str]) -> None:
@@ -119,8 +119,8 @@ def test_traffic_by_model(shell: CommandRunner, key_ids: list[str]) -> None:
         ["alpha-x", "2", "1", "0", "0", "0"],
     ]
     assert " / " in rows[0][6]
-    found = shell.json("usage", "traffic", "--by", "channel", "--step", "hour", "--since", "3d")
-    assert [(row["name"], row["outcomes"]["ok"]) for row in found["traffic"]] == [("main", 2)]
+    found = shell.items("usage", "traffic", "--by", "channel", "--step", "hour", "--since", "3d")
+    assert [(row["name"], row["outcomes"]["ok"]) for row in found] == [("main", 2)]
     refused = shell("usage", "traffic", "--step", "5m", "--since", "60d")
     assert refused.exit_code == 1
     assert "up to 1000 steps" in refused.stderr
@@ -190,7 +190,7 @@ def test_levels_of_time_are_in_their_order(shell: CommandRunner, key_ids: list[s
     report = shell.json("usage", "--by", "day,key,model", "--since", "60d")
     assert report["by"] == ["day", "key", "model"]
     _, *rows, _ = lines(shell("usage", "--by", "day,key,model", "--since", "60d").stdout)
-    days = sorted({row["day"] for row in report["usage"]})
+    days = sorted({row["day"] for row in report["items"]})
     assert [row[0] for row in rows if row[0] in days] == days
     assert [row[0].split(" ")[0] for row in rows] == [
         *(days[0], "bob", "alpha-x"),
@@ -200,7 +200,7 @@ def test_levels_of_time_are_in_their_order(shell: CommandRunner, key_ids: list[s
 
 def test_since_and_filters(shell: CommandRunner, key_ids: list[str]) -> None:
     def costs(*arguments: str) -> list[int]:
-        return [row["cost_micro"] for row in shell.json("usage", *arguments)["usage"]]
+        return [row["cost_micro"] for row in shell.items("usage", *arguments)]
 
     assert costs("--since", "60d") == [10**10, 10**12]  # only the first has a price in dollars
     assert costs("--since", "60d", "--key", "alice") == [10**10]
@@ -211,9 +211,9 @@ def test_since_and_filters(shell: CommandRunner, key_ids: list[str]) -> None:
 
 def test_json_output(shell: CommandRunner, key_ids: list[str]) -> None:
     report = shell.json("usage", "--by", "day", "--by", "key")
-    assert set(report) == {"since", "until", "by", "usage", "total"}
+    assert set(report) == {"since", "until", "by", "items", "next", "total"}
     assert (report["by"], report["until"]) == (["day", "key"], None)
-    (row,) = report["usage"]
+    (row,) = report["items"]
     assert set(row) == {"day", "key", *USAGE_COUNTS}
     assert report["total"] == {name: row[name] for name in USAGE_COUNTS}
     assert (row["requests"], row["estimated"], row["cost_micro"]) == (2, 1, 10**10)

@@ -65,7 +65,7 @@ async def test_the_command_lists_all_and_marks_other_configurations(
     gateways: list[RunningGateway],
 ) -> None:
     answer = json.loads(await call(gateways[1], "replicas", "--json"))
-    by_name = {each["name"]: each for each in answer["replicas"]}
+    by_name = {each["name"]: each for each in answer["items"]}
     assert {name: each["state"] for name, each in by_name.items()} == dict.fromkeys(
         ("r0", "r1", "r2"), "serving"
     )

@@ -88,7 +88,7 @@ class Gateway:
         """The ledger's row of one exchange, when it is settled."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
-            rows = orjson.loads(self.run("logs", "list", "--json"))
+            rows = orjson.loads(self.run("logs", "list", "--json"))["items"]
             found = [row for row in rows if row["id"] == request_id and row["state"] != "running"]
             if found:
                 return dict(found[0])

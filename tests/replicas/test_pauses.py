@@ -34,7 +34,7 @@ def status_of(replica: Replica, key: str, timeout: float = 10) -> int:
 async def listed(fleet: Fleet) -> dict[str, dict[str, Any]]:
     """As the first replica sees them."""
     answer = await fleet.replicas[0].command("replicas")
-    return {each["name"]: each for each in answer["replicas"]}
+    return {each["name"]: each for each in answer["items"]}
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> float:

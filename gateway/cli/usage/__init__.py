@@ -30,7 +30,6 @@ from gateway.cli.output import (
     Record,
     cell_of,
     format_time,
-    print_json,
     print_note,
     print_table,
     share_bar,
@@ -128,10 +127,10 @@ def usage(
     rows = [{name: row[name] for name in (*by, *USAGE_COUNTS)} for row in report]
     if as_csv:
         _print_csv(rows, by, names)
-    elif context.as_json:
-        print_json(span | {"by": by, "usage": rows, "total": _total(rows)})
-    else:
-        _print_table(rows, by, names, context.money())
+        return
+    about = span | {"by": by, "total": _total(rows)}
+    context.print_list(rows, lambda _: _print_table(rows, by, names, context.money()), about=about)
+    if not context.as_json:
         end = f" and before {format_time(until)}" if until is not None else ""
         print_note(f"Since {format_time(since)}{end}.")
         known = context.gateway_config()

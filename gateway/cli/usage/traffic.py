@@ -47,13 +47,17 @@ def traffic(context: CommandContext, since: int | None, **given: Any) -> None:
     since = now_us() - DAY_US if since is None else since
     with connect(context.state_dir, context.config) as client:
         report = client.get("/traffic", since=since, **given)
-    context.print(report, lambda _: _print(context, report, since, given))
+    rows: list[Record] = report.pop("traffic")
+    context.print_list(rows, lambda _: _print(context, rows, report, since, given), about=report)
 
 
 def _print(
-    context: CommandContext, report: dict[str, Any], since: int, given: dict[str, Any]
+    context: CommandContext,
+    rows: list[Record],
+    report: dict[str, Any],
+    since: int,
+    given: dict[str, Any],
 ) -> None:
-    rows: list[Record] = report["traffic"]
     columns: dict[str, Column] = {}
     if given["step"] is not None:
         columns["From"] = lambda row: format_time(row["start"])

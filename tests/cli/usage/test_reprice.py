@@ -70,7 +70,7 @@ def test_tried_then_done(shell: CommandRunner, config: str, tmp_path: Path) -> N
     usage = shell.json("usage", "--since", "7d")
     assert usage["total"]["usd_micro"] == 570 + 1570 + 815
     assert shell("db", "check").exit_code == 0
-    (entry,) = shell.json("admin", "audit", "--what", "usage.reprice")
+    (entry,) = shell.items("admin", "audit", "--what", "usage.reprice")
     assert entry["after"]["rows"] == 2
 
 
