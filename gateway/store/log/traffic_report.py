@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, func, literal, select
 
@@ -92,8 +92,7 @@ _COUNTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """Sums of the measures that were read, of one step and one model or channel."""
 
     start: int | None
@@ -137,7 +136,8 @@ async def read_measures(
     sums, by, step = traffic.c, asked.by, asked.step
     times = [] if step is None else [sums.start // literal(step, literal_execute=True)]
     names: list[ColumnElement[Any]] = [] if by is None else [sums[by]]
-    counts = [sum_of(sums[name]).label(name) for name in map(str, measures)]
+    labels = [*map(str, measures)]
+    counts = [sum_of(sums[name]).label(name) for name in labels]
     since, until = (time // STEP_US * STEP_US for time in (asked.since, asked.until))
     conditions = [sums.start >= since, sums.start < until]
     wanted = {sums.model: asked.model, sums.channel: asked.channel}
@@ -152,7 +152,7 @@ async def read_measures(
             for values in batch:
                 start = None if step is None else values[0] * step
                 name = None if by is None else values[keys - 1]
-                found = dict(zip(map(str, measures), values[keys:], strict=True))
+                found = dict(zip(labels, values[keys:], strict=True))
                 rows.append(Measured(start, name, found))
             await asyncio.sleep(0)  # others run meanwhile
     if len(rows) > MAX_ROWS:
