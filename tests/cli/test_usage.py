@@ -290,3 +290,24 @@ def test_refusals(
     result = shell("usage", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert message in result.stderr
+
+
+def test_refused_requests(shell: CommandRunner, key_ids: list[str]) -> None:
+    with admin_gateway(shell.state_dir) as gateway:
+
+        async def work() -> None:
+            for number, key_id in enumerate((*key_ids, key_ids[0])):
+                at = now_us() - 60 * 10**6
+                opened = intent(number, key_id, id=f"req_{at:014x}{number:010x}", started_at=at)
+                refused = settled(opened, state="rejected", error_code="rate_limit_exceeded")
+                gateway.recorder.record_settlement(refused)
+
+        gateway.do(work)
+    titles, *rows = lines(shell("usage", "refusals").stdout)
+    assert titles == ["Key", "Reason", "Requests", "Last", "Id of the last"]
+    assert [row[:3] for row in rows] == [
+        ["alice", "rate_limit_exceeded", "2"],
+        ["bob", "rate_limit_exceeded", "1"],
+    ]
+    (row,) = shell.items("usage", "refusals", "--key", "bob", "--since", "1d")
+    assert (row["token_id"], row["requests"]) == (key_ids[1], 1)

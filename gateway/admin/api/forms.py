@@ -163,6 +163,15 @@ class TrafficForm(Form):
         return TrafficQuery(self.since, until, by=self.by, step=step, **only)
 
 
+class RefusalsForm(Form):
+    """A period, without `until` up to now, and a key."""
+
+    since: QueryTimestamp
+    until: QueryTimestamp | None = None
+    key: str | None = None
+    limit: int = Field(default=50, ge=1, le=MAX_PAGE)
+
+
 class ConfigForm(Form):
     """With `all`, options that have their default too."""
 

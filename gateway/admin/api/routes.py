@@ -20,6 +20,7 @@ from gateway.admin.api.forms import (
     ExportForm,
     LogPageForm,
     OverviewForm,
+    RefusalsForm,
     TrafficForm,
     UsageForm,
 )
@@ -47,6 +48,7 @@ from gateway.config.document import ConfigError
 from gateway.quota.limits import BudgetStatus
 from gateway.store.errors import StoreError
 from gateway.store.log.links import log_head
+from gateway.store.log.refusals import count_refusals
 from gateway.store.log.search import export
 from gateway.store.log.traffic_report import traffic_report
 from gateway.store.log.usage import usage
@@ -91,6 +93,7 @@ class _Handlers:
             web.delete("/groups/{name}", self.delete_group),
             web.get("/usage", self.show_usage),
             web.get("/traffic", self.show_traffic),
+            web.get("/refusals", self.list_refusals),
             web.post("/usage/reprice", self.reprice),
             web.get("/budgets", self.list_budgets),
             web.get("/check", self.check_integrity),
@@ -215,6 +218,15 @@ class _Handlers:
         asked = read_query(request, TrafficForm).to_query(self._operations.now())
         report = await traffic_report(self._operations.database, asked)
         return await list_response("traffic", report.rows, complete_since=report.complete_since)
+
+    @requires(Permission.READ)
+    async def list_refusals(self, request: web.Request) -> web.Response:
+        form = read_query(request, RefusalsForm)
+        until = self._operations.now() + 1 if form.until is None else form.until
+        counts = await count_refusals(
+            self._operations.database, form.since, until, token_id=form.key, limit=form.limit
+        )
+        return await list_response("refusals", counts)
 
     @requires(Permission.ADMINISTER, "usage.reprice")
     async def reprice(self, request: web.Request) -> web.Response:

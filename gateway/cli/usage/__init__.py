@@ -35,6 +35,7 @@ from gateway.cli.output import (
     share_bar,
     shorten,
 )
+from gateway.cli.usage.refusals import refusals
 from gateway.cli.usage.reprice import reprice
 from gateway.cli.usage.traffic import traffic
 from gateway.core.limits import MICRO_PER_UNIT
@@ -140,6 +141,7 @@ def usage(
 
 usage.add_command(reprice)
 usage.add_command(traffic)
+usage.add_command(refusals)
 
 
 def _total(rows: Sequence[Record]) -> Record:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.store.log.pages import first_id
 from gateway.store.log.recorder import Recorder
 from gateway.store.sqlite.lock import DATABASE_NAME
 from tests.admin.api_client import call, error_of
-from tests.store.sample_rows import START, intent, settled
+from tests.store.sample_rows import START, intent, settled, settlement
 from tests.support.databases import raw_connection
 
 HOUR = 3_600_000_000
@@ -89,6 +90,24 @@ async def test_traffic_that_cannot_be_reported(
     status, code, message = error_of(await call(client, "GET", "traffic", **query))
     assert (status, code) == (400, "invalid_request")
     assert message.startswith(f"{field}: ")
+
+
+async def test_refusals(client, admin, token_id: str) -> None:
+    span = {"since": START, "until": START + HOUR}
+    refused = [("rate_limit_exceeded", 3), ("rate_limit_exceeded", 1), ("permission_denied", 1)]
+    recorder = Recorder(admin.database)
+    await recorder.start()
+    for number, (code, requests) in enumerate(refused, 100):
+        row = settlement(number, token_id, state="rejected", error_code=code, requests=requests)
+        recorder.record_settlement(row._replace(id=f"{first_id(START)}{number:010}"))
+    await recorder.close()
+    _, answer = await call(client, "GET", "refusals", **span, key=token_id)
+    found = [(row["token_id"], row["reason"], row["requests"]) for row in answer["refusals"]]
+    assert found == [(token_id, "rate_limit_exceeded", 4), (token_id, "permission_denied", 1)]
+    assert answer["refusals"][0]["last"].endswith("101")
+    for nothing in ({"key": "tok_other"}, {"since": 0, "until": START}):
+        _, answer = await call(client, "GET", "refusals", **span | nothing)
+        assert answer["refusals"] == []
 
 
 @pytest.mark.parametrize("name", ["since", "until"])
