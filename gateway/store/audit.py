@@ -15,6 +15,7 @@ from sqlalchemy.dialects import sqlite
 
 from gateway.store.database import Database, fetch
 from gateway.store.errors import StoreError
+from gateway.store.log.expressions import id_between
 from gateway.store.records import AuditRow
 from gateway.store.schema import audit_log
 
@@ -88,8 +89,6 @@ async def page(
     """Returns a page, newest first, from the row before the id `before`."""
     column = audit_log.c
     query = select(audit_log).order_by(column.id.desc()).limit(limit)
-    if before is not None:
-        query = query.where(column.id < before)
     if matching.actor is not None:
         query = query.where(column.actor.icontains(matching.actor, autoescape=True))
     if matching.action is not None:
@@ -97,10 +96,10 @@ async def page(
         query = query.where(prefix | (column.action == matching.action))
     if matching.target is not None:
         query = query.where(column.target == matching.target)
-    if matching.since is not None:
-        query = query.where(column.id >= first_id(matching.since))
-    if matching.until is not None:
-        query = query.where(column.id < first_id(matching.until))
+    since, until = (
+        None if time is None else first_id(time) for time in (matching.since, matching.until)
+    )
+    query = query.where(*id_between(column.id, first=[since], end=[until, before]))
     return [AuditRow(*row) for row in await fetch(database, query)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -54,6 +54,25 @@ HOURS_OF_A_DAY = literal(24, literal_execute=True)
 def sum_of(column: ColumnElement[int]) -> ColumnElement[int]:
     """An integer, 0 of no rows: a server's own sums are decimal numbers, or null."""
     return cast(func.coalesce(func.sum(column), 0), BigInteger)
+
+
+def id_between(
+    id_: ColumnElement[str],
+    *,
+    first: Iterable[str | None] = (),
+    end: Iterable[str | None] = (),
+    after: str | None = None,
+) -> Iterator[ColumnElement[bool]]:
+    """From the last of `first` on and after `after`, to before the first of `end`, as far as they
+    are given. At most one condition on each side: of two, SQLite would look up one, and read all
+    rows between it and the other."""
+    least = max((each for each in first if each is not None), default=None)
+    if after is not None and (least is None or after >= least):
+        yield id_ > after
+    elif least is not None:
+        yield id_ >= least
+    if (greatest := min((each for each in end if each is not None), default=None)) is not None:
+        yield id_ < greatest
 
 
 def insert_into(connection: Connection, table: Table) -> Any:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.store.database import Database, fetch
-from gateway.store.log.expressions import IS_RUNNING
+from gateway.store.log.expressions import IS_RUNNING, id_between
 from gateway.store.log.outcomes import Outcome, has_outcome
 from gateway.store.records import (
     DIMENSIONS,
@@ -124,14 +124,11 @@ async def newest_id(
     database: Database, log_filter: LogFilter = NO_FILTER, before: str | None = None
 ) -> str | None:
     """The greatest id in the filter's time and with its prefix, whatever else the row has."""
-    times = LogFilter(since=log_filter.since, until=log_filter.until, id=log_filter.id)
-    bounds = list(_conditions(times))
-    if before is not None:
-        bounds.append(requests.c.id < before)
-    query = select(requests.c.id).where(*bounds).order_by(requests.c.id.desc()).limit(1)
+    id_ = requests.c.id
+    query = select(id_).where(*_id_bounds(log_filter, before)).order_by(id_.desc()).limit(1)
     async with timed_reader(database) as connection:
-        id_: str | None = await connection.scalar(query)
-        return id_
+        newest: str | None = await connection.scalar(query)
+        return newest
 
 
 async def tail(
@@ -247,11 +244,8 @@ def _query(
         and log_filter.state is not ExchangeState.RUNNING
         and not _uses_failed_index(log_filter)
     )
-    bounds = list(_conditions(replace(log_filter, model=None) if by_name else log_filter))
-    if before is not None:
-        bounds.append(requests.c.id < before)
-    if after is not None:
-        bounds.append(requests.c.id > after)
+    rest = replace(log_filter, model=None) if by_name else log_filter
+    bounds = list(_conditions(rest, before, after))
     ids = select(requests.c.id).order_by(order).limit(limit)
     # Ids first: only those that match are looked up in the table.
     if log_filter.state is ExchangeState.RUNNING:
@@ -287,20 +281,21 @@ def _uses_failed_index(log_filter: LogFilter) -> bool:
     )
 
 
-def _id_bounds(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
-    row = requests.c
-    if log_filter.since is not None:
-        yield row.id >= first_id(log_filter.since)
-    if log_filter.until is not None:
-        yield row.id < first_id(log_filter.until)
-    if log_filter.id:
-        yield row.id >= log_filter.id
-        yield row.id < f"{log_filter.id}~"  # sorts after all characters of ids
+def _id_bounds(
+    log_filter: LogFilter, before: str | None = None, after: str | None = None
+) -> Iterator[ColumnElement[bool]]:
+    times = (log_filter.since, log_filter.until)
+    since, until = (None if time is None else first_id(time) for time in times)
+    prefix = log_filter.id or None
+    end = None if prefix is None else f"{prefix}~"  # sorts after all characters of ids
+    return id_between(requests.c.id, first=[since, prefix], end=[until, end, before], after=after)
 
 
-def _conditions(log_filter: LogFilter) -> Iterator[ColumnElement[bool]]:
+def _conditions(
+    log_filter: LogFilter, before: str | None = None, after: str | None = None
+) -> Iterator[ColumnElement[bool]]:
     row = requests.c
-    yield from _id_bounds(log_filter)
+    yield from _id_bounds(log_filter, before, after)
     for name in (*_EQUAL_FIELDS, *DIMENSIONS):
         if (value := getattr(log_filter, name)) is not None:
             yield row[name] == value

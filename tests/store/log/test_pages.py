@@ -9,10 +9,12 @@ import pytest
 from gateway.runtime import new_request_id
 from gateway.store.database import Database
 from gateway.store.log import pages
+from gateway.store.log.expressions import id_between
 from gateway.store.log.pages import LogFilter
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.search import export
 from gateway.store.records import INTENT_FIELDS, ExchangeState, RequestRow
+from gateway.store.schema import requests
 from tests.store.sample_rows import (
     START,
     attempt,
@@ -191,6 +193,24 @@ async def test_filtered_pages_in_both_directions(filled: Database) -> None:
     assert last.id == timed_id(2)
     back = await pages.page(filled, wanted, limit=2, after=last.id)
     assert back == first
+
+
+def test_a_bound_on_each_side_at_most() -> None:
+    """Of two on the same side SQLite reads all rows between them, for each page again."""
+    low, middle, high = (f"req_{number}" for number in (1, 2, 3))
+
+    def bounds(**given: Any) -> list[str]:
+        found = id_between(requests.c.id, **given)
+        return [str(each.compile(compile_kwargs={"literal_binds": True})) for each in found]
+
+    assert bounds() == bounds(first=[None], end=[None]) == []
+    assert bounds(first=[low, None, middle], end=[high, middle]) == [
+        "requests.id >= 'req_2'",
+        "requests.id < 'req_2'",
+    ]
+    assert bounds(first=[low], after=middle) == ["requests.id > 'req_2'"]
+    assert bounds(first=[middle], after=low) == ["requests.id >= 'req_2'"]
+    assert bounds(first=[middle], after=middle) == ["requests.id > 'req_2'"]
 
 
 async def test_an_export_of_many_batches_is_complete(
