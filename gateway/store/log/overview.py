@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, func, literal, select,
 from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
-from gateway.store.log.usage import Metrics, Totals, sums_between, usage_between
+from gateway.store.log.usage import Metrics, Totals, usage_between
 from gateway.store.records import DAY_US, HOUR_US
 from gateway.store.schema import requests
 
@@ -84,12 +84,12 @@ async def overview(database: Database, since: int, until: int) -> Overview:
     """Reads the overview from `since` to before `until` (Unix µs), aligned. Raises QueryTimeout."""
     since, until, step = align_span(since, until)
     span = since // HOUR_US, until // HOUR_US
-    sums = sums_between(database, *span, whole_days=True)
-    series = sums_between(database, *span, whole_days=step == DAY_US)
-    top_keys, top_models = (
+    series = await usage_between(database, set(), *span, whole_days=step == DAY_US)
+    top_keys, top_models = [
         _sums(sums, _TOTALS, by).order_by(*map(text, _RANKING), sums.c[by]).limit(_MAX_ROWS)
         for by in ("token_id", "model")
-    )
+        for sums in (await usage_between(database, {by}, *span, whole_days=True),)
+    ]
     # Both pairs take the database about as long.
     (by_hour, failures), (keys, models) = await asyncio.gather(
         _read(database, _sums(series, _METRICS, "hour"), _failures(since, until)),

@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, FromClause, Select, case, delete, literal, select
+from sqlalchemy import Connection, FromClause, Select, case, delete, func, literal, or_, select
 
 from gateway.store.database import Database, fetch, fetch_value
 from gateway.store.log.expressions import IS_RUNNING, add_to_row, insert_into, sum_of
@@ -20,7 +20,7 @@ from gateway.store.log.retention import ROWS_KEPT_SINCE
 from gateway.store.log.traffic_rows import COUNTED, SLOT_KEY
 from gateway.store.measures import MEASURES, TRAFFIC_KEY
 from gateway.store.records import DAY_US, HOUR_US, STEP_US, USAGE_COUNTS, started_us
-from gateway.store.schema import requests, settings, traffic
+from gateway.store.schema import requests, settings, traffic, usage_hours
 from gateway.store.settings import put_setting, raise_setting
 
 KEPT_US: Final = {HOUR_US: 2 * DAY_US, DAY_US: 8 * DAY_US}
@@ -62,6 +62,17 @@ async def is_complete(database: Database, since: int) -> bool:
     """Whether all requests from `since` on (Unix hour) are in the sums."""
     mark = await fetch_value(database, COUNTED_SINCE)
     return mark is None or (mark != "" and int(mark) <= since * HOUR_US)
+
+
+async def has_all_usage(database: Database, since: int) -> bool:
+    """Whether all usage from `since` on (Unix hour) that sums of hours have is here too: they are
+    older, so that they have what had been deleted from the rows before."""
+    first = select(func.min(traffic.c.start) // literal(HOUR_US, literal_execute=True))
+    hour = select(func.min(usage_hours.c.hour)).scalar_subquery()
+    has_since = or_(first.scalar_subquery() <= since, first.scalar_subquery() <= hour)
+    return bool(await fetch_value(database, select(has_since))) and await is_complete(
+        database, since
+    )
 
 
 def traffic_between(since: int, until: int) -> FromClause:

@@ -27,7 +27,7 @@ from gateway.store.log.expressions import (
     sum_of,
 )
 from gateway.store.log.pages import first_id, timed_reader
-from gateway.store.log.traffic import is_complete, traffic_between
+from gateway.store.log.traffic import has_all_usage, is_complete, traffic_between
 from gateway.store.log.traffic_rows import SLOT_KEY
 from gateway.store.records import DIMENSIONS, HOUR_US, USAGE_COUNTS
 from gateway.store.schema import requests, usage_hours
@@ -54,9 +54,14 @@ async def usage_between(
 ) -> FromClause:
     """Selects what has the columns of these names and the counts of usage, by hour: sums, if there
     are any of these columns, else rows. `whole_days`: the hour is only needed for its day."""
+    of_traffic = names.isdisjoint((*DIMENSIONS, *_OF_CALLER))
     if names.isdisjoint((*DIMENSIONS, "channel")):
+        # Of one key and model an hour may have one request: then their sums are as many as rows.
+        are_days = whole_days and not since % 24 and (not until % 24 or until == END)
+        if of_traffic and are_days and await has_all_usage(database, since):
+            return traffic_between(since, until)
         return sums_between(database, since, until, whole_days=whole_days)
-    if names.isdisjoint((*DIMENSIONS, *_OF_CALLER)) and await is_complete(database, since):
+    if of_traffic and await is_complete(database, since):
         return traffic_between(since, until)
     return _rows_between(since, until)
 

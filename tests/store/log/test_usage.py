@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Table, insert
 
 from gateway.core.limits import Cost
 from gateway.store.database import Database
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.spending import load_spend
-from gateway.store.log.usage import Dimension, UsageRow, usage
-from gateway.store.records import HOUR_US, ExchangeState
+from gateway.store.log.usage import Dimension, UsageRow, usage, usage_between
+from gateway.store.records import HOUR_US, USAGE_COUNTS, ExchangeState, HourDelta
+from gateway.store.schema import traffic, usage_hours
 from tests.store.sample_rows import settlement
 from tests.support.databases import raw_connection
 from tests.support.timing import SLACK
@@ -134,6 +136,25 @@ async def test_filters_narrow_and_bounds_are_half_open(used: Database) -> None:
     assert await cost(token_id="tok_0", group="default") == 12
     assert await cost(model="alpha-sonnet-4-6", token_id="tok_0") == 11
     assert await cost(model="") == 0
+
+
+async def test_whole_days_by_model_are_those_of_the_hours(used: Database) -> None:
+    """Sums of traffic are fewer, but lack what was deleted before there were any."""
+    days = {"since": hour("2026-01-31T00:00:00"), "until": hour("2026-03-01T00:00:00")}
+    part = days | {"since": days["since"] + 1}
+    assert await usage_between_is(used, traffic, **days)
+    assert not await usage_between_is(used, traffic, **part)
+    by_model = await usage(used, (Dimension.MODEL,), **days)
+    assert by_model == await usage(used, (Dimension.MODEL,), **part)
+    earlier = HourDelta(days["since"] - 1, "tok_0", "default", "beta-5.4", *[1] * len(USAGE_COUNTS))
+    await used.write(lambda connection: connection.execute(insert(usage_hours), earlier._asdict()))
+    assert not await usage_between_is(used, traffic, **days)
+    assert await usage_between_is(used, traffic, **days | {"since": days["since"] + 24})
+
+
+async def usage_between_is(database: Database, table: Table, since: int, until: int) -> bool:
+    found = await usage_between(database, {"model"}, since, until, whole_days=True)
+    return f"FROM {table.name} " in str(found.select()).replace("\n", " ")
 
 
 @pytest.mark.slow("writes a year of hours")
