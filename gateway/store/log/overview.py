@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, func, literal, select,
 from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
-from gateway.store.log.usage import Metrics, Totals, usage_between
+from gateway.store.log.usage import Metrics, Totals, hours_one_by_one, usage_between
 from gateway.store.records import DAY_US, HOUR_US
 from gateway.store.schema import requests
 
@@ -173,6 +173,8 @@ async def read_spending(
     ]
     if by is not None:
         conditions.append(sums[by].in_(names))
+    if "token_id" in names_of:
+        conditions += hours_one_by_one(sums.hour, *span)
     key: list[ColumnElement[Any]] = [sums.hour] if by is None else [sums.hour, name]
     (rows,) = await _read(database, query.where(*conditions).group_by(*key))
     return rows

@@ -66,6 +66,12 @@ async def usage_between(
     return _rows_between(since, until)
 
 
+def hours_one_by_one(hour: ColumnElement[int], since: int, until: int) -> list[ColumnElement[bool]]:
+    """For sums of some keys: where their hours are stated, each of them is looked up, and the sums
+    of other keys are not read. Nothing for a long span."""
+    return [hour.in_(range(since, until))] if until - since <= _MOST_HOURS else []
+
+
 def hours_since(since: int | ColumnElement[int]) -> Select[Any]:
     columns = (usage_hours.c[name] for name in ("hour", *SUM_FIELDS))
     return select(*columns).where(usage_hours.c.hour >= since)
@@ -86,6 +92,8 @@ def _rows_between(since: int, until: int) -> FromClause:
 ROWS_TIMEOUT: Final = 30.0
 """Seconds that usage may take to be read from the rows."""
 
+_MOST_HOURS: Final = 32 * 24
+"""Which are stated one by one."""
 _OF_CALLER: Final = ("token_id", "group_name")
 _BATCH: Final = 1000
 _RANKING: Final = ("usd_micro", "cost_micro", "requests")
@@ -210,6 +218,8 @@ async def usage(
         dimensions[Dimension.DAY] = sums.hour // HOURS_OF_A_DAY
     counts = {name: sum_of(sums[name]).label(name) for name in USAGE_COUNTS}
     conditions = [sums[name] == value for name, value in filters.items()]
+    if token_id is not None:
+        conditions += hours_one_by_one(sums.hour, *span)
     times = [dimensions[each] for each in (Dimension.DAY, Dimension.HOUR) if each in dimensions]
     others = [column for column in dimensions.values() if column not in times]
     query = (
