@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientError, ClientSession
 
 from tests.support.fleet import COST, run_fleet
 from tests.support.fleet_ledger import find_faults, leases_ended, query, settled, value
-from tests.support.fleet_load import Load, run_load
+from tests.support.fleet_load import Load, LoadProcess, run_load
 from tests.support.sizes import REQUESTS_OF_A_BUDGET
 
 AFFORDED: Final = 60
@@ -115,3 +116,64 @@ async def test_replicas_share_the_budget_of_each_end_user(tmp_path: Path) -> Non
         spent += " WHERE holder_kind = 'end_user'"
         assert dict(await query(fleet.url, rows)) == dict(await query(fleet.url, spent))
         assert await find_faults(fleet.url) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+async def test_budgets_hold_while_everything_fails_at_once(tmp_path: Path) -> None:
+    """Clocks are apart, a replica is killed and started twice, and the shared limits are flushed,
+    while streams grow beyond what they reserved and end users spend what they have."""
+    async with run_fleet(tmp_path, 3, started=False) as fleet, ClientSession() as http:
+        for replica, shift in zip(fleet.replicas, (0.0, 5.0, -5.0), strict=True):
+            replica.shift = shift
+        await fleet.each("start")
+        unlimited = ("--concurrent", "2000", "--rpm", "1M")
+        growing = await fleet.mint("--budget", str(100 * COST), *unlimited)
+        per_user = ("--trust", "end-user=x-user", "--budget-day-per-user", str(5 * COST))
+        shared = await fleet.mint(*per_user, *unlimited, replica=1)
+        load = Load(
+            *(fleet.addresses, [growing], "grow", 200, 600, 60.0),
+            stream=True,
+            model="beta-paced-chat",
+            max_tokens=1,
+        )
+        running = LoadProcess(load, tmp_path)
+        served = Counter[str]()
+
+        async def ask(number: int) -> None:
+            user = f"user {number % 5}"
+            body = {"model": "beta-whole-chat", "messages": [{"role": "user", "content": "Hi"}]}
+            url = f"{fleet.addresses[number % 3]}/v1/chat/completions"
+            headers = {"authorization": f"Bearer {shared}", "x-user": user}
+            with suppress(ClientError):  # its replica is down
+                async with http.post(url, json=body | {"max_tokens": 200}, headers=headers) as got:
+                    served[user] += got.status == 200
+
+        async def ask_all() -> None:
+            for first in range(0, 300, 15):
+                await asyncio.gather(*map(ask, range(first, first + 15)))
+                await asyncio.sleep(0.3)
+
+        asking = asyncio.ensure_future(ask_all())
+        await running.under_way(1.0)
+        for _ in range(2):
+            fleet.replicas[2].kill()
+            fleet.valkey.command("FLUSHALL")
+            await asyncio.sleep(1)
+            await fleet.replicas[2].start()
+            fleet.valkey.command("FLUSHALL")
+        await asking
+        answers = await running.answers()
+        await settled(fleet.url, 30)
+        of_key = "SELECT coalesce(sum(cost_micro), 0)::bigint FROM requests WHERE end_user IS NULL"
+        spent = await value(fleet.url, of_key) / 1_000_000
+        assert 0.5 * 100 * COST < spent <= 100 * COST
+        of_users = "SELECT end_user, sum(cost_micro)::bigint FROM requests GROUP BY 1"
+        by_user = {
+            user: cost / 1_000_000 for user, cost in await query(fleet.url, of_users) if user
+        }
+        assert len(by_user) == 5
+        assert max(by_user.values()) <= 5 * COST
+        assert min(served.values()) >= 2
+        names = [answer.name for answer in answers.admitted()]
+        assert await find_faults(fleet.url, names) == []
