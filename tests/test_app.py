@@ -129,7 +129,7 @@ async def test_methods(gateway: RunningGateway, method: str, path: str, allowed:
         (
             "POST",
             "/messages",
-            "Invalid URL (POST /messages): configure clients with the address alone",
+            "Invalid URL (POST /messages): add /v1 to the base address",
         ),
         (
             "GET",

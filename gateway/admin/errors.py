@@ -78,7 +78,10 @@ class UnknownGroup(NotFound):
 
 class UnknownRequest(NotFound):
     code = "request_not_found"
-    text = "The request log has no request {}."
+    text = (
+        "The request log has no request {}. Requests without a valid key and those to unknown "
+        "paths have no row."
+    )
 
 
 class UnknownResponse(NotFound):

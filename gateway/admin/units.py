@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.core.limits import DIMENSION_BUDGETS, MICRO_PER_UNIT, BudgetWindow, Currency
 from gateway.core.target import COMPACTION
 from gateway.core.text import NARROW_SPACE
+from gateway.store.measures import HISTOGRAMS
 
 if TYPE_CHECKING:  # commands start without what validates configurations
     from gateway.config.limits import Money
@@ -129,9 +130,14 @@ def format_duration(microseconds: int | None) -> str | None:
     return f"{minutes} min {seconds} s"
 
 
-def format_ms(milliseconds: float | None) -> str | None:
-    """The same of milliseconds."""
-    return None if milliseconds is None else format_duration(round(milliseconds * 1000))
+def format_percentile(histogram: str, milliseconds: float | None) -> str | None:
+    """The same of a percentile; of one in the first bucket of its histogram only that: `< 100
+    ms`."""
+    if milliseconds is None:
+        return None
+    least = HISTOGRAMS[histogram][0]
+    text = format_duration(round(max(milliseconds, least) * 1000))
+    return f"< {text}" if milliseconds < least else text
 
 
 def format_units(micro: int) -> str:

@@ -280,7 +280,7 @@ _AUDIT_COLUMNS: Final[dict[str, Column]] = {
 @add_options(
     click.option("--who", metavar="TEXT", help="Part of who did it, such as alice or socket."),
     click.option("--what", metavar="ACTION", help="An action or its beginning: key.create, key."),
-    click.option("--target", metavar="TEXT", help="Exactly what it was done to."),
+    click.option("--target", metavar="TEXT", help="What it was done to: a name or an id."),
     click.option("--since", type=PAST_TIME, metavar="WHEN", help="24h, yesterday, 2026-12-31."),
     click.option("--until", type=PAST_TIME, metavar="WHEN", help="Before that time."),
     limit_option,

@@ -47,7 +47,7 @@ curl -N {address}/v1/chat/completions \\
 curl -N {address}/v1/messages \\
   -H 'content-type: application/json' \\
   -H 'x-api-key: {key}' \\
-  -H 'vendor-version: 2023-06-01' \\
+  -H 'anthropic-version: 2023-06-01' \\
   -d '{{"model": "alpha-sonnet-4-6", "max_tokens": 200, "stream": true,
        "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
@@ -64,7 +64,8 @@ key: {key}
 console: {address}/console  password for this run: {password}
 
 Request log: {executable} logs list --state-dir {state_dir}
-Ctrl-C stops it.
+Another key: {executable} key mint --name me --state-dir {state_dir}
+Ctrl-C stops it. The next demo begins anew: keys and log of this one are deleted.
 """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.admin.units import format_ms
+from gateway.admin.units import format_percentile
 from gateway.console.charts import Chart, Kind, Series, build_chart
 from gateway.console.spending import Span
 from gateway.store.database import Database
@@ -66,9 +66,9 @@ async def latency_chart(
     ]
     return build_chart(
         "Time to first token",
-        span.buckets(),
+        span.buckets(only),
         series,
-        lambda value: format_ms(value) or "",
+        lambda value: format_percentile(_HISTOGRAM, value) or "",
         summary="95th percentile",
         kind=Kind.LINES,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gateway.admin.units import format_count, format_duration, format_ms
+from gateway.admin.units import format_count, format_duration, format_percentile
 from gateway.console.charts import (
     Chart,
     Kind,
@@ -55,7 +55,7 @@ def charts(
             Series("95th percentile", "c5", [each.p95 for each in times]),
             Series("Mean duration", "c2", [_in_ms(each.mean_total_us) for each in metrics]),
         ],
-        lambda value: format_ms(value) or "",
+        lambda value: format_percentile("first_event", value) or "",
         summary=_latency(whole, latency.whole),
         kind=Kind.LINES,
         min_step=1,
@@ -109,5 +109,6 @@ def _in_ms(microseconds: int | None) -> float | None:
 def _latency(metrics: Metrics, first: Percentiles) -> str:
     if first.p50 is None or first.p95 is None:
         return "no reply"
-    times = f"median {format_ms(first.p50)}, 95th percentile {format_ms(first.p95)}"
+    p50, p95 = (format_percentile("first_event", each) for each in (first.p50, first.p95))
+    times = f"median {p50}, 95th percentile {p95}"
     return f"time to first token: {times}; mean duration {format_duration(metrics.mean_total_us)}"

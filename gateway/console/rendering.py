@@ -69,7 +69,9 @@ def environment() -> Environment:
         "reason": log_row.reason,
         "speed": log_row.tokens_per_second,
         "refuses_line": units.refuses_line,
-        "ms": lambda milliseconds: units.format_ms(milliseconds) or PLACEHOLDER,
+        "first_event": lambda milliseconds: (
+            units.format_percentile("first_event", milliseconds) or PLACEHOLDER
+        ),
         "duration": lambda microseconds: units.format_duration(microseconds) or PLACEHOLDER,
         "count": lambda number: PLACEHOLDER if number is None else units.format_count(number),
         "units": lambda micro: PLACEHOLDER if micro is None else units.format_units(micro),

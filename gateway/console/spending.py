@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlencode
 
@@ -26,6 +27,10 @@ COLUMNS: Final = {
 """Filter of the pages → column of sums."""
 MOST_PARTS: Final = 5
 """Parts of a chart beside all others."""
+
+Filters = Mapping[str, str | None]
+"""Those of `COLUMNS`; None matches everything."""
+NO_FILTERS: Final[Filters] = MappingProxyType({})
 
 LOGS_PATH: Final = "/console/logs"
 
@@ -57,11 +62,13 @@ class Span:
     def starts(self) -> range:
         return range(self.since, self.until, self.step)
 
-    def buckets(self, *, is_linked: bool = True) -> list[Bucket]:
-        """With the addresses of their requests if `is_linked`."""
+    def buckets(self, only: Filters = NO_FILTERS, *, is_linked: bool = True) -> list[Bucket]:
+        """With the addresses of the requests in them that match the filters, if `is_linked`."""
+        filters = {name: value for name, value in only.items() if value is not None}
+        urls = (logs_url(at, at + self.step, **filters) if is_linked else "" for at in self.starts)
         return [
-            Bucket(bucket_label(self.step, at), logs_url(at, at + self.step) if is_linked else "")
-            for at in self.starts
+            Bucket(bucket_label(self.step, at), url)
+            for at, url in zip(self.starts, urls, strict=True)
         ]
 
 
@@ -111,13 +118,14 @@ async def spending_chart(
     if whole is None:
         (whole,) = (await spending(database, span, **only)).values()
     parts = await spending(database, span, by, list(names), **only) if names else {}
-    return draw(span, whole, {names[name]: part for name, part in parts.items()})
+    return draw(span, whole, {names[name]: part for name, part in parts.items()}, only)
 
 
 def draw(
     span: Span,
     whole: Spending,
     parts: Mapping[tuple[str, str], Spending],
+    only: Filters = NO_FILTERS,
     *,
     is_linked: bool = True,
 ) -> Chart:
@@ -137,7 +145,7 @@ def draw(
         series.append(Series("others", "c6", values))
     return build_chart(
         "US dollars" if total.usd else "Units",
-        span.buckets(is_linked=is_linked),
+        span.buckets(only, is_linked=is_linked),
         series,
         short_number,
         summary=format_usd(total.usd) if total.usd else format_units(total.units),

@@ -67,7 +67,8 @@ class AuditedWriter:
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
     """Fields that are None match everything. `actor` is a part of the actor, `action` an action or
-    its beginning up to a dot (`key`); times are Unix microseconds, `until` is excluded."""
+    its beginning up to a dot (`key`), `target` a whole target, or the name or id of `name (id)`;
+    times are Unix microseconds, `until` is excluded."""
 
     actor: str | None = None
     action: str | None = None
@@ -94,8 +95,10 @@ async def page(
     if matching.action is not None:
         prefix = column.action.istartswith(f"{matching.action}.", autoescape=True)
         query = query.where(prefix | (column.action == matching.action))
-    if matching.target is not None:
-        query = query.where(column.target == matching.target)
+    if (target := matching.target) is not None:
+        is_name = column.target.startswith(f"{target} (", autoescape=True)
+        is_id = column.target.endswith(f" ({target})", autoescape=True)
+        query = query.where((column.target == target) | is_name | is_id)
     since, until = (
         None if time is None else first_id(time) for time in (matching.since, matching.until)
     )

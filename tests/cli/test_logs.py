@@ -315,7 +315,7 @@ def test_the_latest_are_last(shell: CommandRunner, token_id: str) -> None:
 @in_one_test(
     ("arguments", "code", "message"),
     [
-        (("show", "req_x"), 1, "The request log has no request req_x."),
+        (("show", "req_x"), 1, "The request log has no request req_x. "),
         (("list", "--key", "bob"), 1, "No key has the id or name bob."),
         (("list", "--state", "gone"), 2, "'gone' is not one of 'running', 'ok'"),
         (("list", "--limit", "0"), 2, "0 is not in the range"),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.admin.units import format_ms
+from gateway.admin.units import format_percentile
 from gateway.cli.budgets import cost_columns
 from gateway.cli.client import connect
 from gateway.cli.options import PAST_TIME, CommandContext, now_us, until_option, with_context
@@ -63,8 +63,8 @@ def _print(
         columns["From"] = lambda row: format_time(row["start"])
     columns[given["by"].capitalize()] = lambda row: row["name"] or "-"
     columns |= _OUTCOMES | {
-        "First event": lambda row: _times(row["first_event_ms"]),
-        "Whole reply": lambda row: _times(row["duration_ms"]),
+        "First event": lambda row: _times("first_event", row["first_event_ms"]),
+        "Whole reply": lambda row: _times("duration", row["duration_ms"]),
         "Tokens/s": lambda row: _speed(row["tokens_per_second"]["p50"]),
     }
     print_table(rows, columns | cost_columns(context.money(), rows))
@@ -74,8 +74,8 @@ def _print(
         print_note(f"Requests {span}are still being counted.")
 
 
-def _times(percentiles: dict[str, float | None]) -> Cell:
-    times = map(format_ms, (percentiles["p50"], percentiles["p95"]))
+def _times(histogram: str, percentiles: dict[str, float | None]) -> Cell:
+    times = (format_percentile(histogram, percentiles[name]) for name in ("p50", "p95"))
     return " / ".join(filter(None, times)) or None
 
 

@@ -19,7 +19,7 @@ _HINTS: Final = (
     ("/chat/completions", _ADD_V1),
     ("/responses", _ADD_V1),
     ("/models", _ADD_V1),
-    ("/messages", "configure clients with the address alone"),
+    ("/messages", _ADD_V1),
 )
 
 _MAX_BAD_PATHS: Final = 100

@@ -53,6 +53,9 @@ async def test_a_row_has_what_changed(admin: AdminFixture) -> None:
     assert {row.actor for row in (first, second, rotated, revoked)} == {"admin: alice"}
     assert {row.address for row in (first, second, rotated, revoked)} == {"192.0.2.7"}
     assert {row.target for row in (created, first, revoked)} == {f"a key ({token.id})"}
+    for target in (f"a key ({token.id})", "a key", token.id):
+        assert len(await rows(admin, target=target)) == 5
+    assert await rows(admin, target="a") == await rows(admin, target="tok_%") == []
     assert fields(first.before) == {"note": "first"}
     assert fields(first.after) == {"note": "second", "concurrent": 3}
     assert fields(second.before) == {"concurrent": 3, "state": "active"}
@@ -160,6 +163,7 @@ async def test_filters_and_pages(admin: AdminFixture) -> None:
     assert len(await rows(admin, actor="alice")) == 1
     assert [row.actor for row in await rows(admin, actor="%")] == ["token: 100% (x)"]
     assert len(await rows(admin, target="target 2")) == 1
+    assert len(await rows(admin, target="target")) == 0
     assert len(await rows(admin, since=times[1])) == 2
     assert len(await rows(admin, until=times[1])) == 1
     newest = await page(admin.database, AuditFilter(), limit=2)

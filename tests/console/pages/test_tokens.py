@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -269,6 +270,8 @@ async def test_usage_by_day_and_model_and_budgets(
     assert (await visitor.get("/console/tokens")).text.count("total budget") == 1
     assert '<svg class="plot"' in page.html
     assert page.html.count('class="column"') == 30
+    columns = re.findall(r'class="column"[^>]* data-url="([^"]*)"', page.html)
+    assert columns and all(f"key={gateway.token.id}" in url for url in columns)
     assert ALPHA in page.html.partition("</svg>")[2].partition("</ul>")[0]
     hours = await visitor.get(f"{path}?since=6h")
     assert hours.html.count('class="column"') == 6

@@ -28,7 +28,7 @@ SLASH = "remove the slash at the end of the"
         ("/responses", "/responses", ADD),
         ("/models", "/models", ADD),
         ("/models/beta-5.4", "/models", ADD),
-        ("/messages", "/messages", "configure clients with the address alone"),
+        ("/messages", "/messages", "add /v1 to the base address"),
         ("//v1/messages", "//", f"{SLASH} base address"),
         ("/v1//chat/completions", "//", f"{SLASH} base address"),
         ("/v1/responses/", "/v1/responses/", f"{SLASH} path"),
