@@ -161,4 +161,4 @@ def _path(client: Client, name: str) -> str:
 
 
 def _report(context: CommandContext, states: list[AccountState], message: str) -> None:
-    context.print(states, lambda _: print_note(f"{_label(states[0])} {message}."))
+    context.print_list(states, lambda _: print_note(f"{_label(states[0])} {message}."))

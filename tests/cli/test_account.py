@@ -124,7 +124,7 @@ def test_a_disabled_account_gets_no_requests(shell: CommandRunner, gateway: Gate
     assert len(gateway.upstream.requests_of(key=SECOND)) == 0
     assert "stays disabled" in shell("account", "reset", "spare").stderr
     assert states(shell)["chat-up/spare"] == "disabled"
-    (row,) = shell.json("account", "enable", "spare")
+    (row,) = shell.items("account", "enable", "spare")
     assert row["state"] == "healthy"
 
 

@@ -195,3 +195,29 @@ def test_memory_is_that_of_the_export(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert comparison.result()["parts"] == []
     assert added < 100 * len(planted.log)
+
+
+def test_several_lines_and_rows_of_one_request(tmp_path: Path) -> None:
+    """Its lines are compared together; a second row of a single line has none."""
+    config, export = tmp_path / "channels.yaml", tmp_path / "export.csv"
+    config.write_text(CONFIG)
+    export.write_text(
+        "id,start,model,input,output\n"
+        "twice,1791000000,large,100,0\n"
+        "twice,1791000001,large,50,0\n"
+        "once,1791000002,large,10,0\n"
+    )
+    loaded = load_config(config, state_dir=tmp_path, resolve_secrets=False)
+
+    def found(*rows: tuple[str, int]) -> dict[str, int]:
+        comparison = Comparison(read_export(export), loaded, ())
+        for number, (upstream_id, tokens) in enumerate(rows):
+            counts = dict.fromkeys(Usage.__annotations__, 0) | {"input_tokens": tokens}
+            row = {"upstream_id": upstream_id, "upstream_model": "large", "catalog_model": "big"}
+            row |= {"id": f"req_{number}", "started_at": 1_791_000_900_000_000, "tariff": ""}
+            comparison.add(row | counts | {"channel": "vendor", "usage_source": "upstream"})
+        return {each["cause"]: round(each["usd"]) for each in comparison.result()["causes"]}
+
+    assert found(("twice", 50), ("twice", 100), ("once", 10)) == {}
+    assert found(("twice", 50), ("once", 10)) == {"not ours": 300}
+    assert found(("twice", 50), ("twice", 100), ("once", 10), ("once", 10)) == {"lost": -30}

@@ -38,6 +38,7 @@ EXPECTED = {
         GET /admin/api/keys/{id}
         GET /admin/api/groups
         GET /admin/api/groups/{name}
+        GET /admin/api/refusals
         GET /admin/api/traffic
         GET /admin/api/usage
         GET /admin/api/budgets

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from fractions import Fraction
@@ -10,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.cli.reconcile.exports import Export, Line, base_name
+from gateway.cli.reconcile.parts import Part, Parts
 from gateway.config.schema import Config
 from gateway.core.events import Usage
 from gateway.quota.reconciliation import Billed, Cause, Own, base_tier, explain
@@ -25,8 +25,8 @@ _COUNTS: Final = tuple(Usage.__annotations__)
 class Comparison:
     """Sums of the log by the parts of an export. Times are Unix microseconds.
 
-    What an export says of single requests is explained as soon as their rows come, so that only
-    what has no other side yet, and sums of spans, take memory."""
+    A line that is the only one of its request is explained when the request's row comes, and only
+    its id is kept: another row with it has no line."""
 
     def __init__(self, export: Export, config: Config, channels: Collection[str]) -> None:
         prices = {channel.name: channel.prices for channel in config.channels}
@@ -34,17 +34,10 @@ class Comparison:
         self._name, self._digits = export.name, export.digits
         self._first = min(line.start for line in export.lines)
         self._last = max(line.end for line in export.lines)
-        self._requests: dict[str, list[Line]] = {}
-        self._spans: dict[str, dict[int, list[Line]]] = defaultdict(lambda: defaultdict(list))
-        for line in export.lines:
-            if line.id is None:
-                self._spans[line.model][line.start].append(line)
-            else:
-                self._requests.setdefault(line.id, []).append(line)
-        self._starts = {model: sorted(spans) for model, spans in self._spans.items()}
-        margin = _MARGIN if self._requests else 0
+        self._lines = Parts(export.lines)
+        margin = _MARGIN if self._lines.has_ids else 0
         self.since, self.until = self._first - margin, self._last + margin + 1
-        self._own: dict[tuple[str, int], dict[str, Own]] = defaultdict(lambda: defaultdict(Own))
+        self._own: dict[Part, dict[str, Own]] = defaultdict(lambda: defaultdict(Own))
         models = {line.model for line in export.lines}
         self._channels, self._known = set(channels), dict[str, SettledRequest]()
         for channel in config.channels:
@@ -63,10 +56,10 @@ class Comparison:
         upstream, id = row["upstream_model"], row["upstream_id"]
         if row["channel"] not in self._channels or row["usage_source"] == "none" or not upstream:
             return
-        lines = self._requests.get(id) if id else None
-        model, started = lines[0].model if lines else base_name(upstream), row["started_at"]
-        span = None if lines else self._span(model, started)
-        if not lines and span is None and not self._first <= started <= self._last:
+        model, started, single = base_name(upstream), row["started_at"], self._lines.single
+        is_known, line = id in single, single.get(id)
+        part = None if is_known else self._lines.shared_part(model, id, started)
+        if not is_known and part is None and not self._first <= started <= self._last:
             return
         usage = Usage(**{name: row[name] for name in _COUNTS})
         tariff = row["tariff"] or ""
@@ -76,29 +69,25 @@ class Comparison:
             self._unpriced += 1
             return
         self._own_cost += cost.usd
-        self._known[model] = request
-        of_tiers = {base_tier(tier): Own()} if span is None else self._own[model, span]
+        if line is not None:
+            model, started, single[id] = line.model, line.start, None
+        self._known[model if part is None else part[0]] = request
+        of_tiers = {base_tier(tier): Own()} if part is None else self._own[part]
         of_tiers[base_tier(tier)].add(usage, *cost)
-        if span is None:
-            self._requests.pop(id, None)
-            self._explain(model, started, id or row["id"], lines or [], of_tiers)
-
-    def _span(self, model: str, started: int) -> int | None:
-        """Returns the start of the span of the export in which a request is."""
-        starts = self._starts.get(model, [])
-        index = bisect_right(starts, started) - 1
-        if index < 0 or started >= max(line.end for line in self._spans[model][starts[index]]):
-            return None
-        return starts[index]
+        if part is None:
+            lines = [] if line is None else [line]
+            self._explain(model, started, id or row["id"], lines, of_tiers)
 
     def result(self) -> dict[str, Any]:
         """The findings by cause and by part, with the sums of both sides, in millionths. To be
         called once."""
-        for id, lines in self._requests.items():
-            self._explain(lines[0].model, lines[0].start, id, lines, {})
-        for model, spans in self._spans.items():
-            for start, lines in spans.items():
-                self._explain(model, start, None, lines, self._own[model, start])
+        for id, line in self._lines.single.items():
+            if line is not None:
+                self._explain(line.model, line.start, id, [line], {})
+        for part, lines in self._lines.shared.items():
+            model, key = part
+            own = self._own.get(part, {})
+            self._explain(model, lines[0].start, key if isinstance(key, str) else None, lines, own)
         difference = sum((each["usd"] for each in self._causes.values()), Fraction(0))
         return {
             "export": self._name,

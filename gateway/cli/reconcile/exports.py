@@ -74,8 +74,8 @@ def read_export(file: Path) -> Export:
     )
     rows: Iterable[Row]
     try:
-        if raw[:1000].lstrip()[:1] in (b"{", b"["):
-            rows = samples = list(_json_rows(raw, maps))
+        if re.match(rb"\s*[{\[]", raw):
+            rows = samples = list(_json_rows(raw.decode(errors="replace"), maps))
         else:
             text = TextIOWrapper(BytesIO(raw), "utf-8", errors="replace", newline="")
             rows = table = csv.DictReader(text)
@@ -119,12 +119,12 @@ def _content_of(file: Path) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
-def _json_rows(raw: bytes, maps: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
+def _json_rows(text: str, maps: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
     """Rows of a list, of objects in the lines of a text, or of the lists that a map names."""
     try:
-        content = orjson.loads(raw)
+        content = orjson.loads(text)
     except orjson.JSONDecodeError:
-        content = [orjson.loads(line) for line in raw.splitlines() if line.strip()]
+        content = [orjson.loads(line) for line in text.split("\n") if line.strip()]
     objects = content if isinstance(content, list) else [content]
     paths = [path for columns in maps.values() if (path := columns.get("rows"))]
     for each in objects:

@@ -16,7 +16,7 @@ from gateway.cli.options import (
     until_option,
     with_context,
 )
-from gateway.cli.output import Column
+from gateway.cli.output import Column, print_note
 from gateway.store.records import DAY_US
 
 _DAYS: Final = 30
@@ -34,7 +34,11 @@ _DAYS: Final = 30
 @limit_option
 @with_context
 def refusals(
-    context: CommandContext, reference: str | None, since: int | None, **given: Any
+    context: CommandContext,
+    reference: str | None,
+    since: int | None,
+    limit: int,
+    **given: Any,
 ) -> None:
     """Report which keys were refused by the gateway, how often and why, the most frequent first.
 
@@ -43,7 +47,7 @@ def refusals(
     since = now_us() - _DAYS * DAY_US if since is None else since
     with connect(context.state_dir, context.config) as client:
         key_id = find_key(client, reference)["id"] if reference is not None else None
-        found = client.get("/refusals", since=since, key=key_id, **given)["refusals"]
+        found = client.get("/refusals", since=since, key=key_id, limit=limit, **given)["refusals"]
         names = key_names(client)
     columns: dict[str, Column] = {
         "Key": lambda row: names.get(row["token_id"], row["token_id"]),
@@ -53,3 +57,5 @@ def refusals(
         "Id of the last": "last",
     }
     context.print_table(found, columns)
+    if len(found) == limit:
+        print_note(f"The {limit} most frequent ones: --limit for more.")

@@ -10,6 +10,7 @@ from sqlalchemy import func, literal_column, select
 from gateway.store.database import Database
 from gateway.store.log.expressions import sum_of
 from gateway.store.log.pages import FAILED, first_id, timed_reader, use_failed_index
+from gateway.store.log.usage import ROWS_TIMEOUT
 from gateway.store.records import ExchangeState, started_us
 from gateway.store.schema import requests
 
@@ -44,7 +45,7 @@ async def count_refusals(
         .order_by(count.desc(), last.desc())
         .limit(limit)
     )
-    async with timed_reader(database) as connection:
+    async with timed_reader(database, ROWS_TIMEOUT) as connection:
         found = (await connection.execute(use_failed_index(query))).all()
     return [
         RefusalCount(

@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, FromClause, Select, case, delete, func, literal, or_, select
+from sqlalchemy import Connection, FromClause, Select, case, delete, literal, select
 
 from gateway.store.database import Database, fetch, fetch_value
 from gateway.store.log.expressions import IS_RUNNING, add_to_row, insert_into, sum_of
@@ -33,6 +33,10 @@ _COUNTED: Final = "traffic_counted_since"
 COUNTED_SINCE: Final = select(settings.c.value).where(settings.c.name == _COUNTED)
 """The time (Unix µs, as text) since which sums are complete, while earlier rows are being counted;
 empty before that has begun, no row once all are counted."""
+
+_COMPLETE: Final = "traffic_complete_since"
+"""The time (Unix µs, as text) since which sums of traffic have what sums of hours have; no row
+while earlier rows are being counted."""
 
 _FOLDED: Final = {HOUR_US: "traffic_hours_before", DAY_US: "traffic_days_before"}
 FOLDED_BEFORE: Final = select(settings.c.name, settings.c.value).where(
@@ -64,15 +68,20 @@ async def is_complete(database: Database, since: int) -> bool:
     return mark is None or (mark != "" and int(mark) <= since * HOUR_US)
 
 
-async def has_all_usage(database: Database, since: int) -> bool:
-    """Whether all usage from `since` on (Unix hour) that sums of hours have is here too: they are
-    older, so that they have what had been deleted from the rows before."""
-    first = select(func.min(traffic.c.start) // literal(HOUR_US, literal_execute=True))
-    hour = select(func.min(usage_hours.c.hour)).scalar_subquery()
-    has_since = or_(first.scalar_subquery() <= since, first.scalar_subquery() <= hour)
-    return bool(await fetch_value(database, select(has_since))) and await is_complete(
-        database, since
-    )
+async def has_all_usage(database: Database, since: int, until: int) -> bool:
+    """Whether all usage from `since` to before `until` (Unix hours) that sums of hours have is here
+    too: they are older, so that they have what had been deleted from the rows before."""
+    complete = select(settings.c.value).where(settings.c.name == _COMPLETE)
+    start = await fetch_value(database, complete)
+    if start is None or not await is_complete(database, since):
+        return False
+    if await database.has_writers_before(_SCHEMA):
+        return False
+    end = min(until, int(start) // HOUR_US)
+    if since >= end:
+        return True
+    earlier = usage_hours.c.hour >= since, usage_hours.c.hour < end
+    return await fetch_value(database, select(usage_hours.c.hour).where(*earlier).limit(1)) is None
 
 
 def traffic_between(since: int, until: int) -> FromClause:
@@ -123,6 +132,8 @@ def _count_next(database: Database, now_us: int, connection: Connection) -> bool
     start = started_us(last or "") // width * width
     if last is None or start < kept_since:
         connection.execute(delete(settings).where(settings.c.name == _COUNTED))
+        # Whole days, as of the first one a part of the rows may be left.
+        put_setting(connection, _COMPLETE, str(-(-kept_since // DAY_US) * DAY_US))
         return False
     connection.execute(delete(traffic).where(traffic.c.start >= start, traffic.c.start < until))
     key = dict(SLOT_KEY) | {"start": folded_start(SLOT_KEY["start"], folded)}

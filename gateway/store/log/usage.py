@@ -58,7 +58,7 @@ async def usage_between(
     if names.isdisjoint((*DIMENSIONS, "channel")):
         # Of one key and model an hour may have one request: then their sums are as many as rows.
         are_days = whole_days and not since % 24 and (not until % 24 or until == END)
-        if of_traffic and are_days and await has_all_usage(database, since):
+        if of_traffic and are_days and await has_all_usage(database, since, until):
             return traffic_between(since, until)
         return sums_between(database, since, until, whole_days=whole_days)
     if of_traffic and await is_complete(database, since):

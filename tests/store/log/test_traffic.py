@@ -18,8 +18,9 @@ from gateway.store.log.batch import build_batch
 from gateway.store.log.costs import CostChange, change_costs
 from gateway.store.log.integrity import check
 from gateway.store.log.recorder import Recorder
-from gateway.store.log.traffic import keep_traffic
+from gateway.store.log.traffic import has_all_usage, keep_traffic
 from gateway.store.log.traffic_sums import TrafficDelta
+from gateway.store.log.usage import Dimension, usage
 from gateway.store.measures import MEASURES
 from gateway.store.records import (
     DAY_US,
@@ -29,7 +30,7 @@ from gateway.store.records import (
     LogEntry,
     RequestRow,
 )
-from gateway.store.schema import settings, traffic
+from gateway.store.schema import requests, settings, traffic
 from tests.store.sample_rows import START, attempt, failed_attempt, intent, settled, token
 from tests.support.databases import on_server
 from tests.support.hypothesis_profiles import examples
@@ -227,6 +228,7 @@ async def test_rows_of_an_earlier_release_are_counted(
         connection.execute(insert(settings).values(name="traffic_counted_since", value=""))
 
     await database.write(forget)
+    assert not await has_all_usage(database, DAY // HOUR_US, now // HOUR_US)
     assert not await differences(database)  # nothing is said of what is not counted
     await record(recorder, settled(opened(51, now)))
     await keep_traffic(database, now, pause=0)
@@ -238,6 +240,28 @@ async def test_rows_of_an_earlier_release_are_counted(
         key: expected[key] for key in expected if key != last
     }
     assert "traffic_counted_since" not in dict(await fetch(database, select(settings)))
+    assert await has_all_usage(database, DAY // HOUR_US, now // HOUR_US)
+
+
+async def test_of_the_day_in_which_rows_were_deleted_a_part_may_be_missing(
+    database: Database, recorder: Recorder
+) -> None:
+    day, hour = DAY // HOUR_US, DAY // HOUR_US + 5
+    await record(recorder, settled(opened(1, DAY)), settled(opened(2, hour * HOUR_US)))
+
+    def delete_and_forget(connection: Any) -> None:
+        connection.execute(delete(requests).where(requests.c.started_at < hour * HOUR_US))
+        connection.execute(delete(traffic))
+        rows = {"traffic_counted_since": "", "rows_kept_since": str(hour)}
+        connection.execute(delete(settings).where(settings.c.name == "traffic_complete_since"))
+        connection.execute(insert(settings), [{"name": n, "value": v} for n, v in rows.items()])
+
+    await database.write(delete_and_forget)
+    await keep_traffic(database, DAY + 30 * DAY_US, pause=0)
+    assert not await has_all_usage(database, day, day + 48)
+    assert await has_all_usage(database, day + 24, day + 48)
+    (by_model,) = await usage(database, (Dimension.MODEL,), since=day, until=day + 24)
+    assert by_model.requests == 2
 
 
 @pytest.mark.parametrize("name", ["ok", "usd_micro", "first_event_under_500"])

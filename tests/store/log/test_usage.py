@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from gateway.store.database import Database
 from gateway.store.log.recorder import Recorder
 from gateway.store.log.spending import load_spend
 from gateway.store.log.usage import Dimension, UsageRow, usage, usage_between
-from gateway.store.records import HOUR_US, USAGE_COUNTS, ExchangeState, HourDelta
+from gateway.store.records import DAY_US, HOUR_US, USAGE_COUNTS, ExchangeState, HourDelta
 from gateway.store.schema import traffic, usage_hours
+from gateway.store.settings import put_setting
 from tests.store.sample_rows import settlement
 from tests.support.databases import raw_connection
 from tests.support.timing import SLACK
@@ -146,10 +148,15 @@ async def test_whole_days_by_model_are_those_of_the_hours(used: Database) -> Non
     assert not await usage_between_is(used, traffic, **part)
     by_model = await usage(used, (Dimension.MODEL,), **days)
     assert by_model == await usage(used, (Dimension.MODEL,), **part)
-    earlier = HourDelta(days["since"] - 1, "tok_0", "default", "beta-5.4", *[1] * len(USAGE_COUNTS))
-    await used.write(lambda connection: connection.execute(insert(usage_hours), earlier._asdict()))
+    complete = days["since"] * HOUR_US + DAY_US
+    await used.write(partial(put_setting, name="traffic_complete_since", value=str(complete)))
     assert not await usage_between_is(used, traffic, **days)
     assert await usage_between_is(used, traffic, **days | {"since": days["since"] + 24})
+    january = days | {"since": days["since"] - 24 * 31, "until": days["since"]}
+    assert await usage_between_is(used, traffic, **january)
+    earlier = HourDelta(january["since"], "tok_0", "default", "beta-5.4", *[1] * len(USAGE_COUNTS))
+    await used.write(lambda connection: connection.execute(insert(usage_hours), earlier._asdict()))
+    assert not await usage_between_is(used, traffic, **january)
 
 
 async def usage_between_is(database: Database, table: Table, since: int, until: int) -> bool:
