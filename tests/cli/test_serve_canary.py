@@ -21,6 +21,7 @@ import orjson
 import pytest
 from aiohttp import ClientResponse, ClientSession, CookieJar
 
+from gateway.admin.config_history import FOLDER
 from gateway.core.formats import Format
 from tests.resilience.chaos.process import GatewayProcess, create_key, write_config
 from tests.support.forked_process import run_forked
@@ -350,8 +351,12 @@ async def test_no_secret_leaves(setup: Setup) -> None:
     surfaces |= {
         f"file {path.name}": path.read_bytes()
         for path in (setup.folder / "state").rglob("*")
-        if path.is_file()
+        if path.is_file() and path.parent.name != FOLDER
     }
+    # Accepted files are kept as they are, with the keys that stand in them.
+    kept = [*(setup.folder / "state" / FOLDER).iterdir()]
+    assert kept and {path.stat().st_mode & 0o777 for path in kept} == {0o600}
+    assert not any(MISPLACED in path.read_text() for path in kept)
     surfaces |= {f"answer {number}": text for number, text in enumerate(setup.answers)}
     assert {name: found for name, text in surfaces.items() if (found := leaks(text, setup))} == {}
     # It was all there to be told.
