@@ -29,10 +29,12 @@ class AccountView:
     """An account with one model; `model` is None if it has had no request. `until` is when it will
     be available again, in Unix microseconds; None for now, and for never.
 
-    The counts are since the start, `error` is the latest one. `under_way` counts requests in flight
-    with all models, `concurrency` is their maximum. `disabled_at` (Unix microseconds) and
-    `disabled_by` (the actor of the audit log) are those of an account that is disabled. `refuses`
-    is what the upstream has refused of requests with the model, as the trait has it.
+    The counts are since the start, `error` is the latest one; `failing_since` (Unix microseconds)
+    is when attempts began to fail, None where the last one has succeeded. `under_way` counts
+    requests in flight with all models, `concurrency` is their maximum. `disabled_at` (Unix
+    microseconds) and `disabled_by` (the actor of the audit log) are those of an account that is
+    disabled. `refuses` is what the upstream has refused of requests with the model, as the trait
+    has it.
     """
 
     channel: str
@@ -44,6 +46,7 @@ class AccountView:
     error: str | None
     succeeded: int
     failed: int
+    failing_since: int | None
     under_way: int
     concurrency: int | None
     disabled_at: int | None
@@ -131,7 +134,7 @@ class Accounts:
 
     def _describe(self, report: HealthReport, account: Account, now: float) -> AccountView:
         status = report.status
-        left = status.until - now
+        left, since = status.until - now, report.failing_since
         disabling = self._runtime.disabled_accounts.get(report.account_ref)
         return AccountView(
             channel=report.account_ref[0],
@@ -143,6 +146,9 @@ class Accounts:
             error=report.error,
             succeeded=report.succeeded,
             failed=report.failed,
+            failing_since=None
+            if since is None
+            else self._runtime.now() - round((now - since) * 1e6),
             under_way=self._runtime.current.upstream.in_flight(report.account_ref),
             concurrency=account.concurrency,
             disabled_at=disabling and disabling.at,

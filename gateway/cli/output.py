@@ -58,7 +58,9 @@ _STATE_COLOURS: Final = {
 }
 """States of keys, requests and accounts."""
 
-_TIMES: Final = frozenset({"at", "start", "since", "until", "complete_since", "linked_since"})
+_TIMES: Final = frozenset(
+    {"at", "start", "since", "until", "complete_since", "linked_since", "failing_since"}
+)
 """Names of fields that are times, besides those with `_at`."""
 _FIRST_TIME: Final = 10**14
 """Unix microseconds, in 1973: what is less is in seconds, in the objects of clients."""

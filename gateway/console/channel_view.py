@@ -70,6 +70,13 @@ class ChannelHealth:
         return sum(not account.is_healthy for account in self.accounts)
 
     @property
+    def failing_since(self) -> int | None:
+        """When attempts of an unhealthy account began to fail (Unix µs), the earliest time."""
+        unhealthy = (account.models for account in self.accounts if not account.is_healthy)
+        times = (model.status.failing_since for models in unhealthy for model in models)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
     def is_failing(self) -> bool:
         """Whether all attempts have failed, although no account is unhealthy yet."""
         return self.failed > 0 and not self.succeeded

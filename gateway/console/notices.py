@@ -94,7 +94,7 @@ def _alerts(context: ConsoleContext) -> Iterator[Notice]:
                 number, count = channel.unhealthy_count, len(channel.accounts)
                 tone = "bad" if number == count else "warn"
                 text = f"Channel {channel.name}: {number} of {count} accounts unhealthy."
-                yield Notice(tone, text, f"{CONSOLE_PATH}/channels")
+                yield Notice(tone, text, f"{CONSOLE_PATH}/channels", channel.failing_since)
         return
     for alert in sorted(firing, key=lambda each: each.severity != "critical"):
         if alert.alert != AlertKind.CONFIG_INVALID:

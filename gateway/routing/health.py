@@ -42,6 +42,8 @@ class HealthReport:
     error: str | None = None
     succeeded: int = 0
     failed: int = 0
+    failing_since: float | None = None
+    """When the first attempt failed after the last success; None where that was the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,17 @@ class _ModelHealth:
     succeeded: int = 0
     failed: int = 0
     error: str | None = None
+    failing_since: float | None = None
     default_ticket: HealthTicket = field(init=False)
 
     def __post_init__(self) -> None:
         self.default_ticket = HealthTicket(self)
+
+    def count_failure(self, message: str, now: float) -> None:
+        self.failed += 1
+        self.error = message[:_MAX_ERROR_CHARS]
+        if self.failing_since is None:
+            self.failing_since = now
 
     def trips(self, ticket: HealthTicket, now: float, thresholds: Thresholds) -> bool:
         """Counts a failure, and returns whether it opens the circuit."""
@@ -151,6 +160,7 @@ class _ModelHealth:
         self.recent_successes.clear()
         self.recent_failures.clear()
         self.consecutive_failures = 0
+        self.failing_since = None
 
 
 class Health:
@@ -226,6 +236,7 @@ class Health:
         model_health = ticket.model_health
         model_health.succeeded += 1
         model_health.consecutive_failures = 0
+        model_health.failing_since = None
         model_health.recent_successes.add(now)
         breaker = model_health.breaker
         if breaker.state is not _HEALTHY and ticket.issued_at >= breaker.since:
@@ -255,8 +266,7 @@ class Health:
             breaker = account.breaker
         until, was_probe, opened = breaker.until, breaker.probe is ticket, False
         if verdict.penalty is not AccountPenalty.NONE:
-            model_health.failed += 1
-            model_health.error = message[:_MAX_ERROR_CHARS]
+            model_health.count_failure(message, now)
         match verdict.penalty:
             case AccountPenalty.AUTH_FAILED:
                 opened = breaker.mark_auth_failed(ticket, verdict, now, t)
@@ -381,8 +391,8 @@ class Health:
                 reports.append(HealthReport(ref, None, account.breaker.status(now)))
             for model, health in account.models.items():
                 status = self.status(ref, model, now)
-                counts = health.error, health.succeeded, health.failed
-                reports.append(HealthReport(ref, model, status, *counts))
+                seen = health.error, health.succeeded, health.failed, health.failing_since
+                reports.append(HealthReport(ref, model, status, *seen))
         return reports
 
     def _account(self, ref: AccountRef) -> _AccountHealth:

@@ -82,6 +82,7 @@ def test_all_accounts_are_listed(shell: CommandRunner, gateway: GatewayProcess) 
         "concurrency": 3,
         "disabled_at": None,
         "disabled_by": None,
+        "failing_since": None,
         "refuses": [],
     }
 

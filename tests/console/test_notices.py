@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 
 from gateway.console.notices import EXPIRY_DAYS, MOST
+from gateway.core.formats import Format
 from gateway.store.records import DAY_US
 from gateway.store.tokens import expiring_tokens
 from tests.console.hostile_text import is_harmless
 from tests.console.visitor import Visitor, signed_in_visitor
 from tests.support.gateway import RunningGateway
+from tests.support.upstream import ScriptedUpstream, json_response
 
 PAGES = ("/console", "/console/logs", "/console/connect", "/console/tokens")
 
@@ -26,6 +29,16 @@ async def visitor(gateway: RunningGateway) -> AsyncIterator[Visitor]:
 async def test_nothing_is_wrong(visitor: Visitor) -> None:
     for path in PAGES:
         assert 'class="now"' not in (await visitor.get(path)).html
+
+
+async def test_since_when_a_channel_fails(
+    gateway: RunningGateway, visitor: Visitor, upstream: ScriptedUpstream
+) -> None:
+    upstream.respond_with(json_response({"error": {"message": "wrong key"}}, 401))
+    assert (await gateway.post(Format.CHAT)).status == 502
+    assert "1 of 1 accounts unhealthy. since" in (await visitor.get("/console/tokens")).text
+    page = await visitor.get("/console/channels")
+    assert re.search(r"auth failed since \d{4}-", page.text)
 
 
 async def test_a_sick_channel_is_on_every_page(visitor: Visitor) -> None:
