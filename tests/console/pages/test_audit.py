@@ -24,7 +24,9 @@ async def test_actions_are_listed_and_found(gateway: RunningGateway, visitor: Vi
         ("who=socket", False),
         ("what=group", False),
         (f"target=tests+({gateway.token.id})", True),
-        ("target=tests", False),
+        ("target=tests", True),
+        (f"target={gateway.token.id}", True),
+        ("target=test", False),
     ):
         page = await visitor.get(f"/console/audit?{query}")
         assert (page.status, "key.update" in page.text) == (200, found), query
