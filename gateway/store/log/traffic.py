@@ -47,7 +47,7 @@ FOLDED_BEFORE: Final = select(settings.c.name, settings.c.value).where(
 async def keep_traffic(database: Database, now_us: int, *, pause: float = 0.02) -> None:
     """Count what is not counted yet, then fold what is old enough, each in short transactions."""
     if await database.has_writers_before(_SCHEMA):
-        await database.write(lambda connection: put_setting(connection, _COUNTED, ""))
+        await database.write(_begin_counting)
         return
     while await database.write(partial(_count_next, database, now_us)):
         await asyncio.sleep(pause)
@@ -73,9 +73,7 @@ async def has_all_usage(database: Database, since: int, until: int) -> bool:
     too: they are older, so that they have what had been deleted from the rows before."""
     complete = select(settings.c.value).where(settings.c.name == _COMPLETE)
     start = await fetch_value(database, complete)
-    if start is None or not await is_complete(database, since):
-        return False
-    if await database.has_writers_before(_SCHEMA):
+    if start is None or await database.has_writers_before(_SCHEMA):
         return False
     end = min(until, int(start) // HOUR_US)
     if since >= end:
@@ -113,6 +111,11 @@ def folded_start(start: Any, folded: dict[str, int]) -> Any:
         for number in (literal(width, literal_execute=True),)
     ]
     return case(*wide, else_=start) if wide else start
+
+
+def _begin_counting(connection: Connection) -> None:
+    put_setting(connection, _COUNTED, "")
+    connection.execute(delete(settings).where(settings.c.name == _COMPLETE))
 
 
 def _count_next(database: Database, now_us: int, connection: Connection) -> bool:

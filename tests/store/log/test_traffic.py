@@ -225,6 +225,7 @@ async def test_rows_of_an_earlier_release_are_counted(
 
     def forget(connection: Any) -> None:
         connection.execute(delete(traffic))
+        connection.execute(delete(settings).where(settings.c.name == "traffic_complete_since"))
         connection.execute(insert(settings).values(name="traffic_counted_since", value=""))
 
     await database.write(forget)
