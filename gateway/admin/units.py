@@ -130,14 +130,18 @@ def format_duration(microseconds: int | None) -> str | None:
     return f"{minutes} min {seconds} s"
 
 
+def format_ms(milliseconds: float | None) -> str | None:
+    """The same of milliseconds."""
+    return None if milliseconds is None else format_duration(round(milliseconds * 1000))
+
+
 def format_percentile(histogram: str, milliseconds: float | None) -> str | None:
     """The same of a percentile; of one in the first bucket of its histogram only that: `< 100
     ms`."""
-    if milliseconds is None:
-        return None
     least = HISTOGRAMS[histogram][0]
-    text = format_duration(round(max(milliseconds, least) * 1000))
-    return f"< {text}" if milliseconds < least else text
+    if milliseconds is None or milliseconds >= least:
+        return format_ms(milliseconds)
+    return f"< {format_ms(least)}"
 
 
 def format_units(micro: int) -> str:

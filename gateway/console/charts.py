@@ -47,12 +47,14 @@ class Bucket:
 @dataclass(frozen=True, slots=True)
 class Series:
     """A value for each bucket, None if there is none. `style` is a class of the style sheet, an
-    outcome or c1 to c6; `url` has what the series is of."""
+    outcome or c1 to c6; `url` has what the series is of. `describe` writes its values, if not as
+    the axis has them."""
 
     name: str
     style: str
     values: Sequence[float | None]
     url: str = ""
+    describe: Callable[[float], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +156,11 @@ def build_chart(
 def _describe(
     bucket: Bucket, number: int, series: Sequence[Series], format_value: Callable[[float], str]
 ) -> str:
-    values = ((one.name, one.values[number]) for one in series)
-    lines = (f"{name}: {format_value(value)}" for name, value in values if value)
+    lines = (
+        f"{one.name}: {(one.describe or format_value)(value)}"
+        for one in series
+        if (value := one.values[number])
+    )
     return "\n".join((bucket.label, *lines))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.admin.units import format_percentile
+from gateway.admin.units import format_ms, format_percentile
 from gateway.console.charts import Chart, Kind, Series, build_chart
 from gateway.console.spending import Span
 from gateway.store.database import Database
@@ -40,6 +40,10 @@ class Latency:
         return cls([found.get(at, NO_VALUES) for at in span.starts], whole)
 
 
+def describe_first_event(milliseconds: float) -> str:
+    return format_percentile(_HISTOGRAM, milliseconds) or ""
+
+
 async def latency_chart(
     database: Database,
     span: Span,
@@ -60,7 +64,7 @@ async def latency_chart(
     rows = await read_measures(database, MEASURES, asked)
     found = {(row.start, row.name): row.percentiles(_HISTOGRAM).p95 for row in rows}
     series = [
-        Series(title, f"c{number}", values, url)
+        Series(title, f"c{number}", values, url, describe_first_event)
         for number, (name, (title, url)) in enumerate(names.items(), 1)
         if any(values := [found.get((at, name)) for at in span.starts])
     ]
@@ -68,7 +72,7 @@ async def latency_chart(
         "Time to first token",
         span.buckets(only),
         series,
-        lambda value: format_percentile(_HISTOGRAM, value) or "",
+        lambda value: format_ms(value) or "",
         summary="95th percentile",
         kind=Kind.LINES,
     )

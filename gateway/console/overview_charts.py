@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gateway.admin.units import format_count, format_duration, format_percentile
+from gateway.admin.units import format_count, format_duration, format_ms
 from gateway.console.charts import (
     Chart,
     Kind,
@@ -14,7 +14,7 @@ from gateway.console.charts import (
     short_number,
     sparkline,
 )
-from gateway.console.latency import Latency
+from gateway.console.latency import Latency, describe_first_event
 from gateway.console.spending import Span, logs_url
 from gateway.store.log.outcomes import OUTCOME_OF_KIND, Outcome
 from gateway.store.log.overview import Overview
@@ -51,11 +51,17 @@ def charts(
         "Latency",
         buckets,
         [
-            Series("Time to first token, median", "c1", [each.p50 for each in times]),
-            Series("95th percentile", "c5", [each.p95 for each in times]),
+            Series(
+                *("Time to first token, median", "c1", [each.p50 for each in times]),
+                describe=describe_first_event,
+            ),
+            Series(
+                *("95th percentile", "c5", [each.p95 for each in times]),
+                describe=describe_first_event,
+            ),
             Series("Mean duration", "c2", [_in_ms(each.mean_total_us) for each in metrics]),
         ],
-        lambda value: format_percentile("first_event", value) or "",
+        lambda value: format_ms(value) or "",
         summary=_latency(whole, latency.whole),
         kind=Kind.LINES,
         min_step=1,
@@ -109,6 +115,6 @@ def _in_ms(microseconds: int | None) -> float | None:
 def _latency(metrics: Metrics, first: Percentiles) -> str:
     if first.p50 is None or first.p95 is None:
         return "no reply"
-    p50, p95 = (format_percentile("first_event", each) for each in (first.p50, first.p95))
+    p50, p95 = map(describe_first_event, (first.p50, first.p95))
     times = f"median {p50}, 95th percentile {p95}"
     return f"time to first token: {times}; mean duration {format_duration(metrics.mean_total_us)}"

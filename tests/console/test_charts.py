@@ -102,6 +102,20 @@ def test_a_line_has_gaps() -> None:
     assert (curve.path.count("M"), curve.path.count("L"), curve.path.count("h0")) == (2, 1, 3)
 
 
+def test_a_series_may_write_its_values_otherwise_than_the_axis() -> None:
+    series = [
+        Series("p95", "c1", [50.0, None], describe=lambda _: "< 100"),
+        Series("mean", "c2", [7.0, 9.0]),
+    ]
+    chart = build_chart("Title", HOURS[:2], series, short_number, kind=Kind.LINES)
+    assert chart.y_axis[0].text == "0"
+    assert not any("<" in label.text for label in chart.y_axis)
+    assert [column.text.split("\n")[1:] for column in chart.columns] == [
+        ["p95: < 100", "mean: 7"],
+        ["mean: 9"],
+    ]
+
+
 @pytest.mark.parametrize("values", [[], [0.0], [None], [0.0, None]])
 @pytest.mark.parametrize("kind", Kind)
 def test_without_values(values: list[float | None], kind: Kind) -> None:
